@@ -1,8 +1,8 @@
 """Antecede: messages between processes. No message is delivered before the messages that caused it.
 
 This module exports what applications need, for example ``Agent``, ``Notification``, ``Context``, ``Topic``,
-``ReplicatedObject``, and ``connect``. Names are imported when they are used, so that ``import antecede`` costs nothing.
-``docs/architecture.md`` lists the packages, lowest first; a package imports only from packages listed before it.
+``ReplicatedObject``, and ``connect``. Each name is imported at its first use, so that ``import antecede`` is fast.
+``docs/architecture.md`` lists the packages, lowest first. A package imports only from packages above it in this list.
 """
 
 from importlib import import_module

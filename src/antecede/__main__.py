@@ -8,7 +8,8 @@ from antecede.crashes import guarded
 
 
 def main() -> None:
-    """Run the command line and exit with its code, or with 2 if its modules cannot be imported."""
+    """Run the ``antecede`` command and end this process with the command's exit code. The exit code is 2 if the modules
+    of the command cannot be imported."""
     code = guarded(_run)
     # The command has ended: Ctrl-C during Python's own shutdown would only print a traceback.
     with suppress(ValueError):

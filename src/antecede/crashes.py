@@ -2,8 +2,8 @@
 
 Exit code 1 means "the property is violated". Python itself would also exit with 1 after an uncaught exception, so every
 entry point runs inside :func:`guarded`. The reports are private to their user, limited in number and size, and contain
-the traceback, the versions and the command line. This module imports only the package's limits, so that it works when
-the rest cannot be imported.
+the traceback, the versions and the command line. This module imports only the package's limits, so that it works even
+if the rest of the package cannot be imported.
 """
 
 import os
@@ -20,12 +20,13 @@ interrupted = 130
 """The exit code after Ctrl-C."""
 
 broken_pipe = 141
-"""The exit code of a command whose output was closed by its reader; shells report the same code for SIGPIPE."""
+"""The exit code if the reader of the output, such as ``head``, closed it. Shells report the same code for SIGPIPE."""
 
 
 def guarded(main: Callable[[], int]) -> int:
-    """Run an entry point and return its exit code. If it raises an exception, the code is 130 for Ctrl-C, 141 for a
-    closed output, the code given to ``sys.exit`` if that is 0, 2 or more than 128, and otherwise 2."""
+    """Run an entry point and return its exit code. After Ctrl-C, return 130. If the reader of the output closed it,
+    return 141. If the entry point calls ``sys.exit`` with 0, 2 or a code above 128, return this code. After any other
+    exception, report an internal error and return 2."""
     try:
         return main()
     except KeyboardInterrupt:
@@ -43,7 +44,8 @@ def guarded(main: Callable[[], int]) -> int:
 
 
 def crashed(error: BaseException) -> int:
-    """Report an unexpected error in one line that names the file with the full report; return the exit code."""
+    """Write the full report of an unexpected error to a file, and print one line that names the error and the file.
+    Return the exit code."""
     reason = _summary(error)
     try:
         where = f"full report: {_write(error)}"
@@ -62,7 +64,7 @@ def how_ended(code: int) -> str:
 
 
 def print_error(reason: str) -> None:
-    """Print one line of this command on standard error, if it is open."""
+    """Print a message on standard error, as one line that begins with "antecede: "."""
     print_line("antecede: " + " ".join(reason.split()))
 
 
@@ -87,12 +89,13 @@ def print_line(line: str) -> None:
 
 
 def discard_output() -> None:
-    """Discard standard output, whose reader is gone, including what Python flushes when it exits."""
+    """Discard everything that is written to standard output from now on, because its reader is gone. This includes the
+    text that Python flushes when it exits."""
     _redirect(1)
 
 
 def reports_folder() -> str:
-    """Return the directory of the reports: in the temporary directory, one per user."""
+    """Return the directory of this user's reports, which is inside the temporary directory of the machine."""
     return os.path.join(tempfile.gettempdir(), f"antecede-crashes-{os.getuid()}")
 
 
@@ -107,7 +110,8 @@ def _redirect(descriptor: int) -> None:
 
 
 def _summary(error: BaseException) -> str:
-    """Return type, text and place of an exception; this must not fail, whatever the exception's own methods do."""
+    """Return the type, the text and the source line of an exception. This function does not fail, even if the
+    exception's ``__str__`` does."""
     try:
         text = " ".join(str(error).split())
     except Exception:
@@ -136,7 +140,7 @@ def _write(error: BaseException) -> str:
     found = os.lstat(folder)
     # All users share the temporary directory: another user may have made this folder, or a link in its place.
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise PermissionError(f"{folder} is not a directory of this user")
+        raise PermissionError(f"{folder} is not a directory that belongs to this user")
     text = _report(error).encode("utf-8", "backslashreplace")[: limits.crash_report_bytes_max]
     path = os.path.join(folder, time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + f"{os.getpid()}-{token_hex(4)}.txt")
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as out:

@@ -1,4 +1,4 @@
-"""Small text files that people write: topologies, mappings, grids, tables, tokens."""
+"""Read small text files that people write, such as topologies, mappings, grids, tables and tokens."""
 
 import os
 
@@ -6,8 +6,8 @@ from antecede.errors import AntecedeError, UsageError
 
 
 def read_bytes(path: str | os.PathLike[str], bytes_max: int, error: type[AntecedeError] = UsageError) -> bytes:
-    """Return the content of a file. Raise ``error`` if it cannot be read or is longer than ``bytes_max``. Reading stops
-    just after this length, since a special file may never end."""
+    """Return the content of a file. Raise ``error`` if the file cannot be read or is longer than ``bytes_max``. Never
+    read more than ``bytes_max`` and one byte, because a special file such as ``/dev/zero`` never ends."""
     name = os.fsencode(path).decode("utf-8", "replace")
     try:
         with open(path, "rb") as file:
@@ -20,8 +20,8 @@ def read_bytes(path: str | os.PathLike[str], bytes_max: int, error: type[Anteced
 
 
 def read_text(path: str | os.PathLike[str], bytes_max: int, error: type[AntecedeError] = UsageError) -> str:
-    """Return the text of a file, UTF-8 with or without a byte order mark. Raise ``error`` as :func:`read_bytes` does,
-    and also for bytes that are not UTF-8."""
+    """Return the text of a UTF-8 file, with or without a byte order mark. Raise ``error`` if the file cannot be read,
+    is longer than ``bytes_max`` or is not UTF-8."""
     data = read_bytes(path, bytes_max, error)
     try:
         return data.decode("utf-8-sig")

@@ -1,7 +1,7 @@
 """Durations as counts in buckets, for the histograms of a server's metrics page.
 
-The caller adds seconds; nothing here reads a clock. While one thread adds, another may read, and gets consistent
-counts. Adding takes well under a microsecond.
+The caller measures the durations; this module does not read a clock. One thread may add durations while another thread
+reads the counts; the counts are consistent. Adding a duration takes well under a microsecond.
 """
 
 from bisect import bisect_left
@@ -14,18 +14,18 @@ BOUNDS: Final = (
     *(0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
 )
-"""The upper ends of the buckets, in seconds; one more bucket has no upper end."""
+"""The upper ends of the buckets, in seconds. After these, there is one more bucket without an upper end."""
 
 
 class Durations:
-    """A histogram of seconds."""
+    """A histogram of durations."""
 
     __slots__ = ("_counts", "seconds")
 
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS) + 1)
         self.seconds = 0.0
-        """The sum of all durations."""
+        """The sum of all durations, in seconds."""
 
     def add(self, seconds: float) -> None:
         """Add one duration."""
@@ -33,7 +33,8 @@ class Durations:
         self.seconds += seconds
 
     def add_run(self, marks: list[float]) -> None:
-        """Add several consecutive durations, given the start of the first and the end of each."""
+        """Add consecutive durations, each of which begins when the one before it ends. ``marks``: the start of the
+        first duration, and then the end of each duration, in seconds."""
         gaps = list(map(sub, marks[1:], marks))
         if not gaps:
             return
@@ -47,9 +48,10 @@ class Durations:
 
     @property
     def count(self) -> int:
-        """The number of durations added."""
+        """The number of durations that were added."""
         return sum(self._counts)
 
     def cumulative(self) -> Iterator[tuple[float, int]]:
-        """Return (upper end, number of durations up to it), ascending; the last end is infinity."""
+        """Return a pair for each bucket: its upper end, and the number of durations up to this end. The upper ends
+        ascend, and the last one is infinity."""
         return zip((*BOUNDS, float("inf")), accumulate(self._counts), strict=True)

@@ -1,7 +1,7 @@
 """The classes of the errors that the outside world can cause.
 
-An error's text is one line for the person who has to act on it: what was wrong, where, and what was expected.
-The command line prints that line and exits with 2. Our own mistakes are assertions, not errors of this module.
+The text of an error is one line for the person who has to act on it: what was wrong, where, and what was expected. The
+command line prints that line and exits with 2. Mistakes in our own code are assertions, not errors of this module.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,8 @@ from difflib import get_close_matches
 
 
 class AntecedeError(Exception):
-    """Something from outside was wrong; ``str()`` is the one line to show, ``code`` names the kind for programs."""
+    """The base class of all errors that the outside world can cause. ``str()`` returns the one line to show; ``code``
+    is a short name of the kind of error, for programs."""
 
     code = "error"
 
@@ -38,11 +39,11 @@ class ScenarioError(AntecedeError):
 
 
 class ScopeTooLargeError(AntecedeError):
-    """An exhaustive exploration that reaches more states than its limit allows."""
+    """An exhaustive exploration of a scope that reaches more states than its limit allows."""
 
 
 class TraceError(AntecedeError):
-    """A trace that cannot be read at all (single bad rows are quarantined instead)."""
+    """A trace that cannot be read at all. (If only single rows are bad, they are quarantined, without this error.)"""
 
 
 class TopologyError(AntecedeError):
@@ -50,7 +51,7 @@ class TopologyError(AntecedeError):
 
 
 class DecidedError(TopologyError):
-    """A change of the topology that cannot be abandoned, because it has been made already."""
+    """An attempt to abandon a change of the topology, although the change is already in force."""
 
     code = "decided"
 
@@ -62,23 +63,23 @@ class AccessError(AntecedeError):
 
 
 class OrderError(AntecedeError):
-    """An ordering protocol does not support the request."""
+    """A request that the ordering protocol does not support."""
 
 
 class UnknownOrderError(OrderError):
-    """No ordering protocol has that name."""
+    """A name that is not the name of an ordering protocol."""
 
 
 class BroadcastOnlyError(OrderError):
-    """A multicast to some of the members was given to an order that supports only broadcasts."""
+    """A multicast to only some of the members, with an ordering protocol that supports only broadcasts."""
 
 
 class StampError(AntecedeError):
-    """A stamp from the wire that no correct peer can have sent."""
+    """A stamp from the network that no correct peer can have sent."""
 
 
 class SnapshotError(AntecedeError):
-    """A saved protocol state that cannot be restored."""
+    """A saved state (of a server, a link or an ordering protocol) that cannot be restored."""
 
 
 class LinkError(AntecedeError):
@@ -86,7 +87,7 @@ class LinkError(AntecedeError):
 
 
 class DiagramError(AntecedeError):
-    """A computation that cannot be drawn."""
+    """A computation that cannot be drawn as a diagram."""
 
 
 class WireError(AntecedeError):
@@ -104,25 +105,25 @@ class UnknownAgentError(UsageError):
 
 
 class NoRouteError(UsageError):
-    """A letter to an agent without a route: no chain of domains leads to its server."""
+    """A letter to an agent that cannot be reached, because no chain of domains leads to the agent's server."""
 
     code = "no-route"
 
 
 class NotAllowedError(UsageError):
-    """An identity tried something that the access file of the servers does not allow it to do."""
+    """An action that the access file of the servers does not allow to the identity that tried it."""
 
     code = "not-allowed"
 
 
 class OverloadError(AntecedeError):
-    """The server accepts no more input from outside until it has caught up."""
+    """The server is overloaded: it accepts no more input from outside until it has caught up."""
 
     code = "overloaded"
 
 
 class MailboxFullError(UsageError):
-    """A publish to a mailbox that is full; other publishes are not affected. Try again later."""
+    """A publish to a full mailbox. Try again later; publishes to other mailboxes are not affected."""
 
     code = "mailbox-full"
 
@@ -132,7 +133,8 @@ class ClosedError(AntecedeError):
 
 
 class RefusedError(AntecedeError):
-    """The other end refuses the connection; the text gives the reason, ``code`` names it for programs."""
+    """The other end refuses the connection. The text gives the reason; ``code`` is a short name of the reason, for
+    programs."""
 
     def __init__(self, reason: str, code: str = "refused") -> None:
         super().__init__(reason)
@@ -144,19 +146,20 @@ class AgentError(AntecedeError):
 
 
 class UnansweredError(AgentError):
-    """The agent could not react to a question; the text gives the reason."""
+    """A question that the asked agent could not react to. The text gives the reason."""
 
 
 class ObjectError(AntecedeError):
-    """An object's class, operation or relation of conflicts that cannot be used."""
+    """An object that cannot be used, because its class, an operation or its conflict relation is wrong."""
 
 
 class OperationError(AntecedeError):
-    """A called operation of a replicated object failed, for the given reason; all its effects are undone."""
+    """An operation of a replicated object was called and failed. The text gives the reason; all effects of the call are
+    undone."""
 
 
 class CallTimeoutError(OperationError, TimeoutError):
-    """A call of a replicated object did not finish in time."""
+    """A call of an operation of a replicated object that did not finish in time."""
 
 
 class StoreError(AntecedeError):
@@ -172,15 +175,17 @@ class StoreFormatError(StoreError):
 
 
 class StoreFailedError(StoreError):
-    """A write or a sync failed: nothing more is acknowledged; opening the log again shows what is durable."""
+    """A write or a sync of the log failed, so no further record is acknowledged. Open the log again to find out which
+    records are durable."""
 
 
 class BrokenStepError(AntecedeError):
-    """A server could not complete a step: it must stop, and can continue from its log."""
+    """A server could not complete a step, so it must stop. After a restart it continues from its log."""
 
 
 class CorruptLogError(StoreError):
-    """Durable bytes that differ from what was written. A crash cannot cause this, so nothing is repaired."""
+    """Durable bytes in the data directory that differ from what was written. A crash cannot cause this, so nothing is
+    repaired."""
 
     def __init__(self, file: str, offset: int, reason: str) -> None:
         super().__init__(f"{file}: byte {offset}: {reason}")
@@ -190,7 +195,7 @@ class CorruptLogError(StoreError):
 
 
 class StoreFullError(StoreError):
-    """There is no space for this record now; records accepted before are not affected."""
+    """There is no space for this record now. Records that were accepted earlier are not affected."""
 
 
 class DiskFullError(StoreFullError):
@@ -198,7 +203,7 @@ class DiskFullError(StoreFullError):
 
 
 class NoDescriptorError(StoreFullError):
-    """The process has no file descriptor left for a file of the log; as with a full disk, try again later."""
+    """The process has no file descriptor left for a file of the log. As with a full disk, try again later."""
 
 
 class SparkError(AntecedeError):
@@ -206,8 +211,8 @@ class SparkError(AntecedeError):
 
 
 def again(error: AntecedeError, where: str = "") -> AntecedeError:
-    """Return a copy of an error, with ``where`` before its text. (One object that is raised in several places would
-    collect the tracebacks of all these places.)"""
+    """Return a copy of an error, to raise it once more. ``where`` is put before its text. (If one object were raised in
+    several places, it would collect the tracebacks of all these places.)"""
     twin = copy(error)
     if where:
         twin.args = (f"{where}: {error}",)
@@ -215,7 +220,7 @@ def again(error: AntecedeError, where: str = "") -> AntecedeError:
 
 
 def similar(given: str, known: Iterable[str]) -> str:
-    """Return a question for the end of an error's text, with the known name that was probably meant; empty if no name
-    is similar."""
+    """Return ``; did you mean NAME?`` for the end of an error's text, with the known name that is most similar to
+    ``given``. Return an empty text if no name is similar."""
     near = get_close_matches(given[:100], list(known), 1, 0.6)
     return f"; did you mean {near[0]}?" if near else ""

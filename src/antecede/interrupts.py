@@ -1,10 +1,13 @@
-"""Decide whether a ``KeyboardInterrupt`` in an application's code is Ctrl-C, or was raised by the application.
+"""Decide whether a ``KeyboardInterrupt`` in an application's code comes from Ctrl-C, or was raised by the application.
 
-Any exception of a handler or an operation counts as its failure, ``KeyboardInterrupt`` included; but Ctrl-C must stop
-the program. In ``antecede serve`` the event loop handles SIGINT, as in programs under ``asyncio.run``: Ctrl-C raises
-nothing inside application code, so a ``KeyboardInterrupt`` comes from the application. With Python's default handler,
-Ctrl-C raises the exception at any point of the program. Then the two cases cannot be distinguished, and the exception
-counts as Ctrl-C. Inside :func:`noted` they can be distinguished.
+If a handler or an operation raises any exception, even ``KeyboardInterrupt``, this handler or operation has failed. But
+Ctrl-C must stop the program. There are two cases:
+
+* In ``antecede serve``, and in programs under ``asyncio.run``, the event loop handles SIGINT. Then Ctrl-C raises no
+  exception inside application code, so a ``KeyboardInterrupt`` comes from the application.
+* With Python's default handler of SIGINT, Ctrl-C may raise ``KeyboardInterrupt`` at any point of the program. Then it
+  is not known where the exception comes from, and it counts as Ctrl-C. Inside :func:`noted`, however, its origin is
+  known.
 """
 
 import signal
@@ -15,11 +18,11 @@ from types import FrameType
 
 
 class Terminated(KeyboardInterrupt):
-    """Raised when SIGTERM ends a command, which then cleans up as after Ctrl-C."""
+    """Raised when SIGTERM ends a command, so that the command cleans up in the same way as after Ctrl-C."""
 
 
 class _Noting:
-    """A handler of SIGINT that calls Python's default handler, and also records that the signal came."""
+    """A handler of SIGINT that records that the signal came, and then calls Python's default handler."""
 
     def __init__(self) -> None:
         self.came = False
@@ -30,8 +33,7 @@ class _Noting:
 
 
 def is_ctrl_c(error: BaseException) -> bool:
-    """Return whether an exception from an application's code may be Ctrl-C, or is the :class:`Terminated` of
-    SIGTERM."""
+    """Return whether an exception in an application's code comes from SIGTERM, or may come from Ctrl-C."""
     if isinstance(error, Terminated):
         return True
     # Python handles signals in the main thread only.
@@ -43,8 +45,8 @@ def is_ctrl_c(error: BaseException) -> bool:
 
 @contextmanager
 def noted() -> Iterator[None]:
-    """Record SIGINT inside the context, so that the answer of ``is_ctrl_c`` is certain. This has no effect outside the
-    main thread, or if Python's default handler was replaced."""
+    """Record inside this context whether SIGINT came, so that the answer of ``is_ctrl_c`` is certain. The context has
+    no effect outside the main thread, or if the program has replaced Python's default handler of SIGINT."""
     ours = (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler

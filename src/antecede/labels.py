@@ -1,4 +1,4 @@
-"""The label of a notification: a short text for people, from a method ``label()`` of its class.
+"""The label of a notification: a short text for people, which the method ``label()`` of its class returns.
 
     class Said(Notification):
         text: str
@@ -6,13 +6,14 @@
         def label(self) -> str:
             return self.text
 
-A label is shown beside the class in traces, explanations, pictures, ``status`` and ``dead``. No decision uses it, so an
-error in ``label()`` must not disturb a send: an exception, or a value that is not a string, gives no label, and is
-logged once per class. The label is computed when the notification is sent, because only the sender certainly has the
-class. It then travels in the context of the letter, behind the trace context: ``TRACE CONTEXT\\nLABEL``. Both parts may
-be empty; a context without a label is the trace context alone, as in letters of earlier versions.
+A label is shown beside the class in traces, explanations, pictures, ``status`` and ``dead``. No decision uses a label,
+so an error in ``label()`` must not disturb a send. If ``label()`` raises an exception, or returns a value that is not a
+string, the notification has no label, and the error is logged once per class. The sender computes the label, because
+only the sender certainly has the class. The label travels in the context of the letter, behind the trace context:
+``TRACE CONTEXT\\nLABEL``. Both parts may be empty. A context without a label is the trace context alone, as in letters
+of earlier versions.
 
-A class without ``label()`` costs nothing: callers keep such classes in a table and do not call this module.
+A class without ``label()`` costs nothing: callers remember such classes in a table and then do not call this module.
 """
 
 import logging
@@ -22,22 +23,22 @@ from antecede.limits import notification_label_chars_max as label_chars_max
 
 _logger = logging.getLogger("antecede.labels")
 _failed: set[type] = set()
-"""The classes whose errors were logged."""
+"""The classes for which an error in ``label()`` was logged."""
 
 
 def has_label(kind: type) -> bool:
-    """Return whether the notifications of a class have labels, that is, a method ``label``; a field does not count."""
+    """Return whether a class of notifications has a method ``label``; a field with this name does not count."""
     return callable(getattr(kind, "label", None))
 
 
 def tail_of(notification: object) -> str:
-    """Return the part of a letter's context that has the label of a notification; empty if there is no label."""
+    """Return a newline and the label of a notification, for the context of its letter; empty if there is no label."""
     if not has_label(type(notification)):
         return ""
     try:
         text = notification.label()  # type: ignore[attr-defined]
         if not isinstance(text, str):
-            raise TypeError(f"it returned {type(text).__name__}, expected str")
+            raise TypeError(f"label() returned a value of type {type(text).__name__}: expected str")
         text = clean(text)
     except BaseException as error:
         if is_ctrl_c(error):
@@ -64,17 +65,17 @@ def clean(text: str) -> str:
 
 
 def tail_in(context: str) -> str:
-    """Return the part of a context that has the label, with the separator before it; empty if there is no label."""
+    """Return the newline and the label at the end of a letter's context; empty if the context has no label."""
     at = context.find("\n")
     return context[at:] if at >= 0 else ""
 
 
 def label_in(context: str) -> str | None:
-    """Return the label in the context of a letter, cleaned, because the letter may come from outside; None if there is
-    no label."""
+    """Return the label in the context of a letter; None if there is no label. The label is cleaned with ``clean``,
+    because the letter may come from outside."""
     return clean(context.partition("\n")[2]) or None
 
 
 def trace_in(context: str) -> str:
-    """Return the trace context in the context of a letter."""
+    """Return the context of a letter without the label, that is, the trace context."""
     return context.partition("\n")[0]

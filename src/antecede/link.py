@@ -1,31 +1,34 @@
-"""One end of a link to one peer, in one domain: it handles loss, resends and duplicates, and outlives connections.
+"""One end of a link to one peer in one domain: it resends lost frames, finds duplicates, and outlives connections.
 
 **Outgoing.** Every body gets the next number, from 1, and is kept until the peer has acknowledged it. A body that is
-not acknowledged in time is sent again, with increasing pauses up to a limit. The peer would drop a frame beyond its
-window (``admitted``), so the link's owner does not send such a frame yet; ``tick`` returns it as soon as an
-acknowledgement moves the window. Time is an argument: ``deadline`` is the time at which ``tick`` must be called next.
+not acknowledged in time is sent again, with increasing pauses up to a limit. The peer drops frames beyond its window.
+So the link's owner does not send a frame with a number above ``admitted`` yet; ``tick`` returns this frame as soon as
+an acknowledgement moves the window. A link has no clock: its callers pass the current time, and ``deadline`` returns
+the time at which they must call ``tick``.
 
-**Incoming.** A link does *not* put frames in sequence: the orders that use it do not need this. It only classifies each
-frame as ``FRESH``, ``DUPLICATE`` or ``DROPPED`` (too far beyond the first number that is not accepted yet). The next
-number in sequence is always admitted. A fresh frame is not acknowledged immediately. The owner calls ``accept(number)``
-in the step that records the content of the frame, perhaps much later and out of sequence. An acknowledgement covers
-*everything up to* ``upto`` *and some numbers beyond it*, so that one frame that waits does not make the peer resend
-everything after it.
+**Incoming.** A link does *not* put frames in sequence, because the orders (:mod:`antecede.orders`) do not need this. It
+only classifies each frame as ``FRESH``, ``DUPLICATE`` or ``DROPPED``. A frame is dropped if its number is too far
+beyond the first number that is not accepted yet. The next number in sequence is never dropped. A fresh frame is not
+acknowledged immediately. The owner calls ``accept(number)`` in the step that records the content of the frame, perhaps
+much later and out of sequence. An acknowledgement contains *everything up to* ``upto`` *and single numbers beyond it*.
+So one frame that is not accepted yet does not make the peer resend everything after it.
 
-**What survives a crash** is ``dump``: the last number given, the unacknowledged bodies, the accepted numbers. Frames
-that were received but not accepted are not in it: they were not acknowledged, so the peer sends them again and they are
-fresh again. Therefore the owner has one duty: *make the link durable before anything leaves*. After ``send`` this must
-be done before the frame leaves, and after ``accept`` before the acknowledgement leaves. If the effect of ``on_ack`` is
-lost, frames are only sent again.
+**After a crash** a link continues with the content of ``dump``: the last number given, the unacknowledged bodies, the
+accepted numbers. Frames that were received but not accepted are not in it. They were not acknowledged, so the peer
+sends them again, and they are fresh again. Therefore the owner has one duty: *make the link durable before anything
+leaves*. After ``send`` this must be done before the frame leaves, and after ``accept`` before the acknowledgement
+leaves. After ``on_ack`` it is not necessary: if a crash loses the acknowledgement, some frames are only sent again.
 
 **Incarnations.** A data directory has a random 64-bit incarnation. Everything that is sent names the sender's
-incarnation, and the receiver's if it is known (0: not yet). ``hello`` is the first message on a new connection. A new
-connection is made only when the old one has been given up. If the peer's incarnation has changed, or a counter is
-smaller than before, one of the ends lost data. This is a :class:`LinkError`, raised before anything has changed, and
-only an operator's ``forget`` starts the link again. An old copy of a data directory that is put back has a counter that
-is too small. But when its server has sent enough frames, under numbers that were used before, the counter is not
-smaller any more. Therefore every start is a *life* with its own number, and a hello contains the counter at which the
-life began. The peer compares this counter with the numbers that it has received.
+incarnation, and the receiver's incarnation (0 while it is not known). ``hello`` is the first message on a new
+connection. A new connection is made only when the old one has been given up. If the peer's incarnation has changed, or
+a counter is smaller than before, one of the two ends lost data. Then the link raises a :class:`LinkError` and changes
+nothing. Only ``forget``, on an operator's command, starts the link again.
+
+**Lives.** If an old copy of a data directory is put back, its counter is too small. But its server then sends new
+frames under numbers that were used before, and after enough of them the counter looks correct again. Therefore every
+start of a server begins a *life* with its own number, and a hello contains the value of the counter when the life
+began. The peer compares this value with the numbers that it has received.
 """
 
 from enum import Enum
@@ -46,20 +49,21 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False):
     source: int
     """The sender's incarnation."""
     target: int
-    """The incarnation of the receiver that the frame is meant for; 0 while the sender does not know it."""
+    """The receiver's incarnation; 0 while the sender does not know it."""
     number: int
     body: bytes
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """All numbers that one end has accepted."""
+    """An acknowledgement: the numbers of all frames that one end has accepted."""
 
     source: int
     target: int
     upto: int
-    """All numbers up to this one are accepted."""
+    """All frames with numbers up to this one are accepted."""
     beyond: bytes = b""
-    """A bit map, little-endian: bit k is set if the number ``upto + 1 + k`` is accepted. So bit 0 is always clear."""
+    """A bit map, little-endian: bit k is set if the frame ``upto + 1 + k`` is accepted. Bit 0 is always clear, because
+    otherwise ``upto`` would be larger."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -70,34 +74,35 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sent: int
     """The last number that was given to a body."""
     accepted: int
-    """Everything up to this number is accepted."""
+    """The sender of this hello has accepted all frames up to this number."""
     life: int = 0
-    """A new random number at every start; 0: not known."""
+    """A random number that the sender's server chooses at each start; 0: not known."""
     base: int = 0
-    """The value of ``sent`` when this life began."""
+    """The value of ``sent`` at the start of the sender's server, when its current life began."""
 
 
 class Arrival(Enum):
-    """The classification of a frame by a link."""
+    """The result of ``Link.receive``: how the link classified a frame."""
 
     FRESH = "fresh"
     """The frame is new: hand its body on, and ``accept`` the frame's number in the step that records the body."""
     DUPLICATE = "duplicate"
-    """Seen before. If it was accepted, the next ``ack`` contains it again."""
+    """The frame arrived before. If it was accepted, the next ``ack`` acknowledges it again."""
     DROPPED = "dropped"
-    """Beyond the window: as if it had been lost."""
+    """The number of the frame is beyond the window. The link ignores the frame, and the peer sends it again later."""
 
 
 FRESH: Final = Arrival.FRESH
-"""A separate name for the usual member, because finding a member of an enumeration takes longer than everything else
-that a link does with a frame."""
+"""The most frequent result has a name of its own for speed: the lookup ``Arrival.FRESH`` takes longer than everything
+else that a link does with a frame."""
 
 
 class Link:
-    """One end of a link to one peer."""
+    """One end of a link to one peer: numbers and resends outgoing frames, and classifies incoming frames."""
 
     window = limits.link_window_frames_max
-    """The number of frames that the receiver admits beyond those that it has accepted without a gap."""
+    """The largest distance between an incoming number and ``upto``, the number up to which all frames are accepted.
+    Frames with larger numbers are dropped."""
     resend_cap = limits.link_resend_seconds_max
 
     def __init__(self, incarnation: int, resend_after: float = limits.link_resend_first_seconds) -> None:
@@ -114,9 +119,9 @@ class Link:
         self.peer = 0
         """The peer's incarnation; 0 while it is not known."""
         self.peer_life = 0
-        """The peer's life at the last hello; 0 while it is not known."""
+        """The number of the peer's life in its last hello; 0 while it is not known."""
         self.base = 0
-        """The value of ``sent`` when this end's life began."""
+        """The value of ``sent`` at the last start of this end's server, when its current life began."""
         self.sent = 0
         """The last number given to a body."""
         self._bodies: dict[int, bytes] = {}
@@ -126,7 +131,7 @@ class Link:
         # since been acknowledged are skipped. Numbers beyond the peer's window get a timer when the window moves.
         self.timers: list[tuple[float, int, float]] = []
         self.admitted = 0
-        """The last number within the peer's window; frames beyond it are not sent yet."""
+        """The last number within the peer's window. The owner does not send frames with larger numbers yet."""
         self._accepted = Numbers()
         self._received: set[int] = set()
         self.ack_due = False
@@ -134,7 +139,8 @@ class Link:
     # Outgoing.
 
     def send(self, body: bytes, now: float) -> Frame:
-        """Give ``body`` the next number and keep it until it is acknowledged."""
+        """Give ``body`` the next number, keep the body until the peer acknowledges it, and return the frame. The caller
+        sends the frame only if its number is at most ``admitted``; otherwise ``tick`` returns the frame later."""
         self.sent = number = self.sent + 1
         self._bodies[number] = body
         self._body_bytes += len(body)
@@ -144,14 +150,15 @@ class Link:
         return Frame(self.incarnation, self.peer, number, body)
 
     def deadline(self) -> float | None:
-        """Return the time at which ``tick`` has something to do; None while everything is acknowledged."""
+        """Return the time at which ``tick`` must be called next; None while everything is acknowledged."""
         timers = self.timers
         while timers and timers[0][1] not in self._bodies:
             heappop(timers)
         return timers[0][0] if timers else None
 
     def tick(self, now: float) -> list[Frame]:
-        """Return the overdue frames, to be sent again: at most ``link_resend_frames_max``; the next call returns
+        """Return the frames to send now: frames that were not acknowledged in time, and frames that have only now come
+        into the peer's window. One call returns at most ``link_resend_frames_max`` frames; the next call returns
         more."""
         frames: list[Frame] = []
         timers = self.timers
@@ -164,36 +171,41 @@ class Link:
         return frames
 
     def on_ack(self, ack: Ack, now: float) -> None:
-        """Process the peer's acknowledgement. An old one is not an error: acknowledgements may overtake each other."""
+        """Process the peer's acknowledgement. An outdated acknowledgement is not an error, because acknowledgements may
+        overtake each other."""
         self._check_peer("acknowledgement", ack.source, ack.target)
         if ack.target == 0:
             raise LinkError("acknowledgement for incarnation 0: expected the incarnation of this end")
         if len(ack.beyond) > _bit_map_bytes_max:
-            raise LinkError(f"acknowledgement with a bit map of {len(ack.beyond)} bytes: longer than any window")
+            raise LinkError(
+                f"acknowledgement with a bit map of {len(ack.beyond)} bytes: expected at most {_bit_map_bytes_max}"
+            )
         beyond = int.from_bytes(ack.beyond, "little")
         if ack.upto < 0 or beyond & 1:
-            raise LinkError(f"acknowledgement up to {ack.upto}: negative, or its bit map contains the next number")
+            raise LinkError(f"acknowledgement up to {ack.upto}: the number is negative, or bit 0 of the bit map is set")
         if ack.upto + beyond.bit_length() > self.sent:
             raise LinkError(
-                f"acknowledgement of frame {ack.upto + beyond.bit_length()}: this end has sent only {self.sent}; "
-                "one of the two ends lost data"
+                f"acknowledgement of frame {ack.upto + beyond.bit_length()}: this end has sent only {self.sent}, "
+                "so one of the two ends lost data"
             )
         self.peer = ack.source
         self._settle(ack.upto, beyond, now)
 
     @property
     def acknowledged(self) -> tuple[int, bytes]:
-        """The frames that the peer has acknowledged: all up to a number, and a bit map of later ones."""
+        """The frames that the peer has acknowledged, as two values: the number up to which all frames are acknowledged,
+        and a bit map of the acknowledged frames after it, like ``Ack.beyond``."""
         beyond = self._acknowledged.beyond
         return self._acknowledged.upto, beyond.to_bytes((beyond.bit_length() + 7) // 8, "little")
 
     def settle(self, upto: int, beyond: bytes) -> None:
-        """Forget the frames that the peer has acknowledged; the arguments are a value of ``acknowledged``."""
+        """Forget the frames that the peer has acknowledged. The two arguments are the two values of ``acknowledged``,
+        perhaps of a link in another process."""
         self._settle(upto, int.from_bytes(beyond, "little"), 0.0)
 
     def _settle(self, upto: int, beyond: int, due: float) -> None:
-        """Forget the bodies that the peer has. Frames that only now lie in the peer's window are due at once, since
-        they were not sent yet."""
+        """Forget the bodies that the peer has acknowledged. Then the peer's window may contain frames that were not
+        sent yet; ``tick`` returns these frames from the time ``due`` on."""
         bodies = self._bodies
         for number in self._acknowledged.merge(upto, beyond):
             if number in bodies:
@@ -210,8 +222,8 @@ class Link:
     # Incoming.
 
     def receive(self, frame: Frame) -> Arrival:
-        """Process a frame from the network, and classify it. A ``FRESH`` frame is remembered, but not acknowledged
-        yet."""
+        """Classify a frame that came from the network. The link remembers a ``FRESH`` frame, but does not acknowledge
+        it yet."""
         if frame.source != self.peer or frame.target != self.incarnation:
             self._check_peer("frame", frame.source, frame.target)
         number = frame.number
@@ -219,7 +231,8 @@ class Link:
         if number != accepted.upto + 1 or number > limits.counter_max:
             if not 1 <= number <= min(accepted.upto + limits.counter_jump_max, limits.counter_max):
                 raise LinkError(
-                    f"frame {number}, but only {accepted.upto} are accepted: no correct peer is so far ahead"
+                    f"frame {number}, but this end has accepted the frames up to {accepted.upto}: a correct peer does "
+                    "not send this number"
                 )
             if number in accepted:
                 self.peer, self.ack_due = frame.source, True
@@ -234,23 +247,25 @@ class Link:
         return FRESH
 
     def accept(self, number: int) -> None:
-        """Mark the fresh frame ``number`` as accepted, in the step that makes its content and this link durable."""
+        """Mark the fresh frame ``number`` as accepted. The caller does this in the step that makes the frame's content
+        and this link durable."""
         assert number in self._received, f"frame {number} was never received, or is accepted already"
         self._received.remove(number)
         self._accepted.add(number)
         self.ack_due = True
 
     def has_accepted(self, number: int) -> bool:
-        """Return whether this frame was accepted."""
+        """Return whether the frame with this number was accepted."""
         return number in self._accepted
 
     def refuse(self, number: int) -> None:
-        """Forget the fresh frame ``number``, whose content could not be read, as if it had never arrived."""
+        """Forget the fresh frame ``number``, as if it had never arrived. The caller does this if it cannot read the
+        frame's content."""
         self._received.discard(number)
 
     def ack(self) -> Ack | None:
-        """Return the next acknowledgement, if any. It must not leave before the accepted frames are durable. In a
-        server, :mod:`antecede.server.driver.gate` ensures this."""
+        """Return the next acknowledgement; None if there is nothing to acknowledge. The acknowledgement must not leave
+        before the accepted frames are durable. In a server, :mod:`antecede.server.driver.gate` ensures this."""
         if not self.ack_due:
             return None
         self.ack_due = False
@@ -261,38 +276,39 @@ class Link:
     # Start and restart.
 
     def hello(self) -> Hello:
-        """Return the first message on a new connection."""
+        """Return the message that this end must send first on a new connection."""
         return Hello(self.incarnation, self.peer, self.sent, self._accepted.upto, self.life, self.base)
 
     def begin_life(self, life: int) -> None:
-        """Start a life of this end, after recovery."""
+        """Begin a new life of this end, with the random number ``life``. A server calls this at each start, after
+        recovery."""
         self.life = life
         self.base = self.sent
 
     def on_hello(self, hello: Hello, now: float) -> None:
-        """Process the peer's hello on a new connection: check that the two ends do not contradict each other, then make
-        the frames that the peer has not accepted due at once."""
+        """Process the peer's hello on a new connection. Raise LinkError if the hello contradicts the state of this
+        end. Otherwise ``tick`` returns all frames that the peer has not accepted, from ``now`` on."""
         self._check_peer("hello", hello.source, hello.target)
         seen = max(self._accepted.largest, max(self._received, default=0))
         if hello.sent < seen:
             raise LinkError(
-                f"the peer has sent {hello.sent} frames, but this end has received number {seen}: "
+                f"the peer says that it has sent {hello.sent} frames, but this end has received its frame {seen}: "
                 "the peer's counter went back"
             )
         if self.peer_life not in (0, hello.life) and hello.life and hello.base < seen:
             # It may have sent that many frames again under the same numbers, which would count as duplicates.
             raise LinkError(
-                f"the peer begins after frame {hello.base}, but this end got frame {seen} before its restart: "
+                f"the peer restarted after frame {hello.base}, but this end had already received frame {seen} from it: "
                 "the peer was restored from an old backup"
             )
         if hello.accepted < self._acknowledged.upto:
             raise LinkError(
-                f"the peer has accepted {hello.accepted} frames, but had acknowledged {self._acknowledged.upto}: the "
-                "peer's counter went back"
+                f"the peer says that it has accepted {hello.accepted} frames, but it had acknowledged "
+                f"{self._acknowledged.upto}: the peer's counter went back"
             )
         if hello.accepted > self.sent:
             raise LinkError(
-                f"the peer has accepted {hello.accepted} frames, but this end sent {self.sent}: this end lost data"
+                f"the peer has accepted {hello.accepted} frames, but this end sent only {self.sent}: this end lost data"
             )
         self.peer = hello.source
         self.peer_life = hello.life or self.peer_life
@@ -302,8 +318,8 @@ class Link:
         self.ack_due = self._accepted.largest > 0
 
     def forget(self) -> list[bytes]:
-        """Start again from 1 in both directions, with any incarnation of the peer, as an operator decided. Return the
-        unacknowledged bodies, for the owner to send again or to give up."""
+        """Reset the link, as an operator decided: the numbers start from 1 again in both directions, and the peer may
+        have any incarnation. Return the unacknowledged bodies; the owner sends them again or gives them up."""
         bodies = list(self._bodies.values())
         self._clear()
         return bodies
@@ -332,7 +348,7 @@ class Link:
 
     @property
     def unacknowledged_bytes(self) -> int:
-        """The memory of the bodies kept for resending."""
+        """The memory of the bodies kept for resending, in bytes."""
         return self._body_bytes + _frame_bytes * len(self._bodies)
 
     def bodies(self) -> list[bytes]:
@@ -341,12 +357,12 @@ class Link:
 
     @property
     def pending(self) -> int:
-        """The number of frames received but not accepted yet."""
+        """The number of frames that were received but are not accepted yet."""
         return len(self._received)
 
     def missing(self, count: int = 8) -> list[int]:
-        """Return the first ``count`` missing numbers: they have not arrived, but a frame with a larger number has
-        arrived and waits to be accepted."""
+        """Return at most ``count`` missing numbers, the smallest first. A number is missing if its frame has not
+        arrived, but a frame with a larger number has arrived and is not accepted yet."""
         largest = max(self._received, default=0)
         found: list[int] = []
         number = self._accepted.upto + 1
@@ -357,12 +373,13 @@ class Link:
         return found
 
     def dump(self) -> tuple[int, int, int, dict[int, bytes], int, int]:
-        """Return the durable state: the two incarnations, the last number given, the unacknowledged bodies, the
-        accepted numbers."""
+        """Return the durable state: the incarnations of the two ends, the last number given, the unacknowledged bodies
+        by number, and the accepted numbers (the number up to which all are accepted, and a bit map of later
+        numbers)."""
         return self.incarnation, self.peer, self.sent, dict(self._bodies), self._accepted.upto, self._accepted.beyond
 
     def load(self, state: tuple[int, int, int, dict[int, bytes], int, int], now: float) -> None:
-        """Load the state from ``dump`` into a new link. Everything unacknowledged is due at once."""
+        """Load a state from ``dump`` into a new link. ``tick`` returns the unacknowledged frames from ``now`` on."""
         incarnation, self.peer, self.sent, bodies, upto, beyond = state
         if incarnation != self.incarnation:
             raise SnapshotError(f"link of incarnation {incarnation:016x}: expected {self.incarnation:016x}")
@@ -378,13 +395,13 @@ class Link:
         self._settle(first - 1, 0, now)
 
     def snapshot(self) -> bytes:
-        """Return the durable state as bytes."""
+        """Return the durable state (see ``dump``) as bytes."""
         incarnation, peer, sent, bodies, upto, beyond = self.dump()
         bits = beyond.to_bytes((beyond.bit_length() + 7) // 8, "little")
         return msgspec.msgpack.encode((incarnation, peer, sent, list(bodies.items()), upto, bits))
 
     def restore(self, snapshot: bytes, now: float) -> None:
-        """Load the state of a snapshot into a new link."""
+        """Load the state from a snapshot of a link into this new link."""
         try:
             incarnation, peer, sent, kept, upto, bits = msgspec.msgpack.decode(snapshot, type=_Saved)
         except msgspec.MsgspecError as error:
@@ -407,14 +424,15 @@ class SavedLink(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, snapshot: bytes) -> Self:
-        """Return the content of a snapshot of a link."""
+        """Decode a snapshot that ``Link.snapshot`` has made."""
         link = Link(_any_incarnation)
         link.incarnation = msgspec.msgpack.decode(snapshot, type=_Saved)[0]
         link.restore(snapshot, 0.0)
         return cls(link.incarnation, link.peer, link.sent, link._bodies, link._accepted)
 
     def under(self, incarnation: int, peer: int) -> bytes:
-        """Return a snapshot of this link under new incarnations of its two ends, a restored server and a peer."""
+        """Return a snapshot of this link with other incarnations: ``incarnation`` for this end, and ``peer`` for the
+        other end. A restored server needs this, because it has a new incarnation."""
         link = Link(incarnation)
         link.load((incarnation, peer, self.sent, self.bodies, self.accepted.upto, self.accepted.beyond), 0.0)
         return link.snapshot()
@@ -423,5 +441,6 @@ class SavedLink(msgspec.Struct, frozen=True):
 _any_incarnation: Final = 1
 _Saved = tuple[int, int, int, list[tuple[int, bytes]], int, bytes]
 _frame_bytes: Final = 300
-"""The memory of a kept body besides its own bytes: its head, a place in a dictionary, two numbers and a timer."""
+"""The memory that a kept body needs in addition to its own bytes: the header of the object, an entry in a dictionary,
+two numbers and a timer."""
 _bit_map_bytes_max: Final = limits.link_window_frames_max // 8 + 1

@@ -1,4 +1,4 @@
-"""The basic types: what an application sends, what travels, and what a protocol step requests.
+"""The basic types: the messages of an application, the packets between processes, and the effects of a protocol step.
 
 Inside one order, a process is a small integer, its *member number*. A set of processes is a bit mask, so that union,
 difference and membership are one operation each, for any number of members. Packages of higher layers use the names of
@@ -8,8 +8,8 @@ A protocol step turns one input into a list of **effects**, to be carried out in
 
 =============  ========================================================================================
 ``Persist``    the rest of this list, and the state after the step, must be durable before the packets
-               of the step leave. A crash loses exactly what no ``Persist`` covered.
-``Sent``       the application's send takes place now (a synchronous order decides when that is).
+               of the step leave. A crash loses what no ``Persist`` made durable, and nothing else.
+``Sent``       the application's send takes place now (a synchronous order decides when).
 ``Send``       hand this packet to the network.
 ``Accept``     a packet that was held is now part of the protocol's durable state: the link below may
                acknowledge it. (A packet with the verdict ``DELIVER`` is accepted without this effect.)
@@ -30,21 +30,22 @@ ABORT = "abort"
 
 
 class Label(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The role of a message for the operations that send and receive it, for an order based on conflicts.
-    Not the label for people (:mod:`antecede.labels`)."""
+    """The role of a message between two operation instances, for an order that is based on conflicts of operations.
+    (:mod:`antecede.labels` is about other labels: texts for people.)"""
 
     type: str
     """``request``, ``response``, ``commit`` or ``abort``."""
     operation: str
     """The operation of the instance that receives the message."""
     instance: str = ""
-    """The instance that receives the message; empty if this instance receives only this message."""
+    """The instance that receives the message; empty if this message is the only one that the instance receives."""
     by_operation: str = ""
     """The operation of the instance that sends the message."""
     by_instance: str = ""
-    """The instance that sends the message; empty if this instance sends only this message."""
+    """The instance that sends the message; empty if this message is the only one that the instance sends."""
     several: bool = False
-    """On a response: the call went to several objects, so other responses to the instance may precede this one."""
+    """For a response: whether other messages to the same instance may precede it, because the call went to several
+    objects or failed."""
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -67,7 +68,7 @@ class Packet(msgspec.Struct, frozen=True, gc=False):
     source: int
     target: int
     message: Message | None
-    """The message itself, on copies."""
+    """The application's message, if ``kind`` is ``copy``; otherwise None."""
     subject: str
     """The id of the message that this packet concerns, or empty."""
     stamp: Any
@@ -82,43 +83,43 @@ class Verdict(Enum):
     """An order's decision about a packet."""
 
     DELIVER = "deliver"
-    """Accepted; a copy reaches the application in this step."""
+    """The packet is accepted. If it is a copy, its message is delivered to the application in this step."""
     HOLD = "hold"
     """Not deliverable yet: the order keeps the packet and delivers its message later."""
     DUPLICATE = "duplicate"
-    """Seen before; nothing changed."""
+    """The packet changes nothing, because it was received before or came too late."""
 
 
 DELIVER: Final = Verdict.DELIVER
 HOLD: Final = Verdict.HOLD
-"""The usual verdicts as constants, because finding a member of an enumeration takes as long as ten other
+"""The two usual verdicts as constants. They save time: to look up ``Verdict.HOLD`` takes as long as ten other
 instructions."""
 
 
 class Persist(msgspec.Struct, frozen=True, gc=False):
-    """Make the step durable before its packets leave."""
+    """An effect: make the step durable before its packets leave."""
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False):
-    """The send event of this message takes place now."""
+    """An effect: the application's send of this message takes place now."""
 
     message: Message
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):
-    """Hand this packet to the network."""
+    """An effect: hand this packet to the network."""
 
     packet: Packet
 
 
 class Accept(msgspec.Struct, frozen=True, gc=False):
-    """This packet, which was held, is part of the durable state from now on."""
+    """An effect: this packet was held, and is part of the durable state from now on. So it may be acknowledged."""
 
     packet: Packet
 
 
 class Deliver(msgspec.Struct, frozen=True, gc=False):
-    """Hand this message to the application."""
+    """An effect: hand this message to the application."""
 
     message: Message
 

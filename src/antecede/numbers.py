@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 
 
 class Numbers:
-    """A set of numbers from 1, which are added nearly in sequence. It contains all numbers up to ``upto``; the bit map
-    ``beyond`` shows which larger numbers it contains."""
+    """A set of positive numbers that are added nearly in sequence. It contains all numbers from 1 to ``upto``. The bit
+    map ``beyond`` shows which larger numbers it contains; the lowest bit stands for ``upto + 1``."""
 
     __slots__ = ("beyond", "upto")
 
@@ -34,8 +34,8 @@ class Numbers:
             self._advance()
 
     def merge(self, upto: int, beyond: int) -> Sequence[int]:
-        """Add all numbers of another set, given by its ``upto`` and ``beyond``. Return the numbers that are new in this
-        set, and perhaps some that it had before."""
+        """Add all numbers of another set, given by its ``upto`` and ``beyond``. Return the numbers that were new here;
+        the result may also contain numbers that were in this set before."""
         if not beyond and not self.beyond:
             fresh, self.upto = range(self.upto + 1, upto + 1), max(self.upto, upto)
             return fresh
@@ -54,7 +54,7 @@ class Numbers:
         return found
 
     def _advance(self) -> None:
-        """Extend ``upto`` over the run of numbers directly after it."""
+        """Increase ``upto`` as long as the next number is in the set."""
         run = (~self.beyond & (self.beyond + 1)).bit_length() - 1
         self.beyond >>= run
         self.upto += run

@@ -5,7 +5,7 @@
         ann.sent("x", to="bob")
         …
 
-When the test function has returned, its recording is judged: by causal order, or by the orders of the marker,
+When the test function has returned, the plug-in judges the recording by causal order. A marker names other orders:
 ``@pytest.mark.antecede("fifo", "total")``. A broken order makes the test fail. If the test fails for another reason,
 its report also shows the verdict on the recording.
 
@@ -26,7 +26,7 @@ _name = "antecede_recording"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Describe the marker, so that ``--strict-markers`` accepts it."""
+    """Register the marker ``antecede``, so that pytest accepts it with ``--strict-markers``."""
     config.addinivalue_line(
         "markers", "antecede(*orders, complete=True, undelivered=True): the orders that antecede_recording must keep"
     )
@@ -34,8 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def antecede_recording(tmp_path: Path) -> "Generator[Recording, None, None]":
-    """A recording of messages: ``antecede_recording.process("ann").sent("x", to="bob")``. After the test it is judged,
-    by causal order or by the orders of the marker."""
+    """A recording of messages: ``antecede_recording.process("ann").sent("x", to="bob")``. After the test, the plug-in
+    judges the recording by causal order, or by the orders that the marker ``antecede`` names."""
     from antecede.record import Recording
 
     with Recording(tmp_path / "antecede-recording") as recording:
@@ -44,7 +44,7 @@ def antecede_recording(tmp_path: Path) -> "Generator[Recording, None, None]":
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, None]:
-    """Judge the recording of a test, if it has one, after its function has returned."""
+    """After a test function has returned, judge the recording of the test, if the test has one."""
     outcome = yield
     recording: Any = pyfuncitem.funcargs.get(_name)
     error = outcome.excinfo[1] if outcome.excinfo else None

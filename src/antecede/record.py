@@ -7,9 +7,9 @@
 ``antecede verify traces`` then judges whether FIFO and causal order were kept. A :class:`Recorder` belongs to one
 process of the trace: a sequential thread of events. :class:`Recording` is a folder with one recorder for each process.
 
-* **Threads and tasks** may share a recorder: a row gets its index and is written under one lock, without waiting for
-  anything but the operating system. A forked child cannot use its parent's recorder, since both processes would write
-  the same indices.
+* **Threads and tasks** may share a recorder: a row gets its index and is written under one lock. The thread that holds
+  the lock waits only for the operating system. A forked child cannot use its parent's recorder, since both processes
+  would write the same indices.
 * **After a kill** the trace is readable: each row is one ``write`` to the end of the file, and nothing is buffered in
   the program. (A power cut may lose rows, since nothing is synced.) The next recorder of the same file removes an
   incomplete last line and continues the index without a gap.
@@ -50,7 +50,7 @@ _modes: Final = ("a", "w", "x")
 _encode = msgspec.json.Encoder().encode
 _open: "weakref.WeakSet[Recorder]" = weakref.WeakSet()
 _given: Final = ("process", "index", "kind", "message", "to")
-"""Columns that the functions below write themselves."""
+"""The columns that the recorder writes itself. A caller must not pass them as named values."""
 
 
 class Recorder(AbstractContextManager["Recorder"]):
@@ -60,7 +60,8 @@ class Recorder(AbstractContextManager["Recorder"]):
         """Open ``path``, which ends in ``.jsonl`` or ``.parquet``. By default the process has the name of the file
         without this ending.
 
-        ``mode`` is as for ``open``. If the file exists, ``a`` continues it, ``w`` empties it, and ``x`` refuses it.
+        ``mode`` is as for ``open``. If the file exists, ``a`` continues it, ``w`` empties it, and ``x`` raises an
+        error.
         """
         self.path = Path(path)
         if self.path.suffix not in (".jsonl", ".parquet"):
@@ -79,7 +80,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._file = self._opened(mode)
         try:
             self._kept = self._packed(mode)
-            """The number of rows that the Parquet file has from an earlier recording."""
+            """The number of rows that were already in the Parquet file when it was opened."""
             self._index = 0
             self._resume()
         except BaseException:
@@ -95,11 +96,11 @@ class Recorder(AbstractContextManager["Recorder"]):
         return self._index
 
     def sent(self, message: Id | None = None, to: str | Iterable[str] | None = None, **more: Any) -> str:
-        """Record that this process sends a message; call it before the message leaves.
+        """Record that this process sends a message. Call this method before the message leaves.
 
-        ``message`` is an id that no other message has; by default it is made of the process and the row's index. ``to``
-        names the receiving processes; by default they are unknown. Other named values become columns of the row.
-        Returns the id, which must travel with the message.
+        ``message`` is an id that no other message has. The default id consists of the name of the process and the index
+        of the row. ``to`` names the receiving processes; by default they are unknown. Other named values become columns
+        of the row. The method returns the id, which must travel with the message.
         """
         return self._record(SEND, message, to, more)
 
@@ -108,8 +109,8 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._record(DELIVER, _named(message), None, more)
 
     def arrived(self, message: Id, **more: Any) -> None:
-        """Record that a message has reached this process but not yet its application; ``measure`` then shows how many
-        messages are held."""
+        """Record that a message has reached this process, but not yet its application. The command ``measure`` uses
+        such rows to show how many messages were held before their delivery."""
         self._record(ARRIVE, _named(message), None, more)
 
     def local(self, **more: Any) -> None:
@@ -117,7 +118,8 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._record(LOCAL, None, None, more)
 
     def close(self) -> None:
-        """Accept no more rows; a Parquet file is written now. Closing again has no effect."""
+        """Close the recorder, so that it accepts no more rows. If the file is a Parquet file, write it now. A second
+        call has no effect."""
         with self._lock:
             if self._ended:
                 return
@@ -288,7 +290,8 @@ def _receivers(to: Any) -> list[str]:
 
 
 def _add(row: dict[str, Any], more: dict[str, Any]) -> None:
-    """Add the named values to a row. Refuse a row that a reader would set aside or change."""
+    """Add the named values to a row. Raise an error if a reader of the trace would reject the row or change a value in
+    it."""
     for name in more:
         if name in _given:
             raise UsageError(f"{name}=…: the recorder writes this column itself; leave it out")
@@ -315,7 +318,8 @@ def _line(row: dict[str, Any]) -> bytes:
 
 
 def _last_line(file: int, end: int) -> tuple[int, bytes]:
-    """Return the total length of a file's complete lines, and the last of these lines; 0 and empty if there is none."""
+    """Return the total length of the complete lines in a file, and the last complete line. If the file has no complete
+    line, return 0 and an empty line. ``end`` is the size of the file."""
     tail = b""
     start = end
     while start and tail.count(b"\n") < 2 and len(tail) <= 2 * limits.trace_line_bytes_max:
@@ -329,7 +333,8 @@ def _last_line(file: int, end: int) -> tuple[int, bytes]:
 
 
 def _file_name(process: str) -> str:
-    """Return a name for the file of a process, whose own name may have any characters and any length."""
+    """Return the file name for a process, without the ending. The name of the process may have any characters and any
+    length."""
     name = quote(process, safe=" @+=,")
     if len(name) > 200:
         name = f"{name[:150]}-{blake2s(process.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"

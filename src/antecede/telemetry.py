@@ -5,9 +5,9 @@ client's current span. So a chain of messages can be followed from span to span,
 carries the span in which it was sent as a W3C trace context, a short text that nothing else reads. Messages from a
 handler are sent in the reaction's span, and spans that the handler opens are children of that span.
 
-This module uses only the package ``opentelemetry-api`` (extra ``telemetry``), which does nothing without an SDK. If it
-is missing, or if no SDK is set up when a server starts or a bus is entered, letters carry no trace context and there is
-no cost. Names of attributes follow OpenTelemetry's conventions for messaging.
+This module uses only the package ``opentelemetry-api`` (extra ``telemetry``), which does nothing without an SDK. If
+the package is missing, or if no SDK is set up when a server starts or a client enters its bus, letters carry no trace
+context and there is no cost. Names of attributes follow OpenTelemetry's conventions for messaging.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ def spans(server: str = "") -> "Spans | None":
 
 
 class Spans:
-    """One span per try of a reaction; see :class:`antecede.engine.watching.Watch`."""
+    """Opens and ends one span per try of a reaction, as an observer (:class:`antecede.engine.watching.Watch`)."""
 
     def __init__(self, server: str) -> None:
         from opentelemetry import trace

@@ -1,8 +1,8 @@
 """Find the place in an application's own code that an exception came from.
 
-A reason such as ``KeyError: 'key'`` does not help the author of the handler. They need the innermost frame of their own
-code. A frame of this package, which called that code, does not help them, nor does a frame of a library that the code
-called.
+A reason such as ``KeyError: 'key'`` does not show the author of a handler where the error is. The author needs the
+innermost frame of the application's own code. This is neither a frame of this package, which called the application,
+nor a frame of a library, which the application called.
 """
 
 import os
@@ -21,8 +21,9 @@ _standard, _installed = (
 
 
 def place_of(error: BaseException) -> str:
-    """Return the place that an exception came from, as ``shop.py:31 in price_of``. It is empty if all frames are of
-    this package, of Python's standard library, or of code without a file."""
+    """Return the place in the application that an exception came from, for example ``shop.py:31 in price_of``. If no
+    frame is of the application, return the first frame of an installed library. Return an empty string if all frames
+    are of this package, of Python's standard library, or of code without a file."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{Path(error.filename).name}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
@@ -37,7 +38,7 @@ def place_of(error: BaseException) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Return the exception with its place: ``KeyError: 'key' (shop.py:31 in price_of)``."""
+    """Return the type, text and place of an exception, for example ``KeyError: 'key' (shop.py:31 in price_of)``."""
     place = place_of(error)
     return f"{type(error).__name__}: {text_of(error)}" + (f" ({place})" if place else "")
 
@@ -49,8 +50,8 @@ def traceback_of(error: BaseException) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the exception's own text in a form that can be written. The text comes from the application: characters
-    that UTF-8 cannot encode are escaped, and if ``str`` raises another exception, a fixed text is returned."""
+    """Return the text of an exception. The exception may come from the application, so its text may contain characters
+    that UTF-8 cannot encode; these are escaped. If ``str(error)`` itself raises an exception, return a fixed text."""
     try:
         # The text of a syntax error already names its place, sometimes on several lines.
         text = str(error.msg) if isinstance(error, SyntaxError) else str(error)
@@ -62,5 +63,5 @@ def text_of(error: BaseException) -> str:
 
 
 def writable(text: str) -> str:
-    """Return a text with escapes for halves of surrogate pairs, which UTF-8 cannot encode."""
+    """Return the text with each surrogate character replaced by an escape, because UTF-8 cannot encode surrogates."""
     return text.encode(errors="backslashreplace").decode()

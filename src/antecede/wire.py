@@ -1,36 +1,38 @@
-"""Bytes between processes: the messages between two servers, or between a client and a server.
+"""The format of the bytes that two servers, or a client and a server, send to each other.
 
 Each write is one **frame**: four bytes of length, one byte of version, then a list of *parts*. The parts of one call of
-``send`` share a frame. Parts are typed structs, and a reader decodes nothing else, so bytes from the wire cannot become
-an object of another class, a deeply nested value or an unbounded list.
+``send`` share a frame, unless they are too long for one. Parts are typed structs, and a reader decodes nothing else. So
+received bytes cannot become an object of another class, a deeply nested value or an unbounded list.
 
-**Versions.** The first part on a connection has the newest and the oldest supported version. It is a hello, or, from an
-end with credentials, an :class:`Introduce`. (An operator without credentials begins with a :class:`Request`, which has
-no versions.) It is sent in a frame of the oldest version, so that every end that shares a version with the sender can
-read it. Both ends then use the smaller of the two newest versions. The newest version supports all earlier ones; an end
-without a common version gets the reason and is disconnected. A later version may add fields at the end of a part.
-Readers of an earlier version skip these fields, and a field that is missing has its default.
+**Versions.** The first part on a connection is a hello or, from an end with credentials, an :class:`Introduce`. This
+part contains the newest and the oldest version that its sender supports. Its frame has the oldest version, so that
+every end that shares a version with the sender can read it. Then both ends use the smaller of their two newest
+versions, because an end with a newer version supports the earlier ones, too. If there is no common version, the end
+that has connected gets the reason and is disconnected. (An operator without credentials begins with a
+:class:`Request`, which contains no versions.) A later version may add fields at the end of a part. Readers of an
+earlier version skip these fields, and a missing field has its default value.
 
 ====  ==================================================================================================
 1     the first
 2     letters and publishes carry the trace context that they were sent in
 3     a train of letters may contain a list of destinations once for many letters; ends with credentials prove their
       identity before the hello
-4, 5  replicated objects: several calls of one request; calls that were already decided by the server
-      where they begin
+4, 5  replicated objects: a request may contain several calls; the server where a call begins may decide the call
+      before it sends the request
 6     a server that has missed changes of the topology learns them from another server; publishes name the letters that
       the client had begun to handle
 ====  ==================================================================================================
 
 **Temporary clients.** A client whose name begins with :data:`TEMPORARY` is forgotten, with its mailbox, when it sends a
-final :class:`Bye`, or after some time without a connection. The name alone decides this, not a field of the hello:
-names are already in the log and in every snapshot. So a server still knows after a restart which clients to forget, and
-no format had to change. An older server treats a temporary client like any other.
+final :class:`Bye`, or after some time without a connection. Only the name decides this. The log and every snapshot
+contain the names, so a server still knows after a restart which clients to forget, and no format had to change for
+this. An older server treats a temporary client like any other client.
 
-**Bounds.** These raise :class:`WireError` and close the connection: a frame longer than its bound, a wrong length, more
-parts or list entries than allowed, and bytes that are not parts. In MessagePack the number of entries comes before the
-first of them, so a list that is too long is refused before any entry is decoded. Before the hello a frame is short and
-has one part. Stamps and letters travel as bytes; their receivers check them. This module does not know sockets.
+**Bounds.** Each of these raises :class:`WireError` and closes the connection: a frame that is too long, a wrong length,
+more parts or list entries than allowed, and bytes that are not parts. MessagePack writes the length of a list before
+its entries, so a list that is too long is refused before any entry is decoded. Before the hello, a frame must be short
+and have one part. Stamps and letters are sent as bytes; this module does not decode them, and their receivers check
+them. This module does not use sockets.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -47,12 +49,14 @@ VERSION: Final = 6
 """The newest supported version."""
 VERSION_OLDEST: Final = 1
 LISTS: Final = 3
-"""The first version in which a train may have lists of destinations."""
+"""The first version in which a train of letters may contain a list of destinations once for many letters."""
 DECIDED_CALLS: Final = 5
-"""The first version whose servers compute several calls of one request (:mod:`antecede.objects.roots`). They also apply
-a call at once if the server where it began has already decided it (:mod:`antecede.objects.execution`)."""
+"""The first version in which one request to a replicated object may contain several calls
+(:mod:`antecede.objects.roots`), and the server where a call begins may decide the call before it sends the request;
+then the other servers apply the call immediately (:mod:`antecede.objects.execution`)."""
 LESSONS: Final = 6
-"""The first version whose servers learn changes of the topology (:mod:`antecede.server.peering.learning`)."""
+"""The first version in which a server learns missed changes of the topology from another server
+(:mod:`antecede.server.peering.learning`)."""
 
 TEMPORARY: Final = "temporary-client."
 """The beginning of the names of temporary clients."""
@@ -63,11 +67,11 @@ _parts_few: Final = 4
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="part"):
-    """Base class of everything that is sent."""
+    """Base class of the structs that a frame contains."""
 
 
 class LinkHello(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The state of one end of a link between two servers in one domain."""
+    """The state of one end of a link between two servers in one domain. A :class:`ServerHello` contains it."""
 
     domain: str
     source: int
@@ -84,12 +88,12 @@ class LinkHello(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
-    """A server's first part to another server; with credentials, its first part after the proofs of identity."""
+    """The first part that a server sends to another server. With credentials, proofs of identity come before it."""
 
     version: int
     oldest: int
     epoch: str
-    """The hash of the topology. Servers that send no digests must have the same topology to connect."""
+    """The hash of the topology. If one of two servers sends no digests, they connect only if their hashes are equal."""
     server: str
     to: str
     token: str
@@ -97,19 +101,19 @@ class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
     system: str = ""
     """The identity of the whole system; empty before the first change of its topology."""
     change: int = 0
-    """The number of the topology change that put the present topology in force."""
+    """The number of the topology change that introduced the present topology of the sender."""
     attempt: str = ""
-    """The attempt at a change of the topology that the sender takes part in; empty: none."""
+    """The id of the topology change attempt that the sender takes part in; empty: there is none."""
     asked: str = ""
     """In a hello that answers another hello: the ``attempt`` of that other hello."""
     known: bool = True
-    """In an answer: whether the receiver of the answer shares a domain with its sender."""
+    """In an answer: whether the two servers share a domain, according to the sender of the answer."""
     teaches: bool = False
     """In an answer: whether a :class:`Lesson` follows."""
 
 
 class PeerFrames(Part, frozen=True, array_like=True, gc=False, tag=2):
-    """Frames of one link between two servers, in one part."""
+    """Numbered packets of one link between two servers. They are called the frames of the link."""
 
     domain: str
     source: int
@@ -119,7 +123,7 @@ class PeerFrames(Part, frozen=True, array_like=True, gc=False, tag=2):
 
 
 class PeerAck(Part, frozen=True, array_like=True, gc=False, tag=3):
-    """The numbers that one end of a link has accepted."""
+    """An acknowledgement: the numbers of the packets that one end of a link has accepted."""
 
     domain: str
     source: int
@@ -129,7 +133,7 @@ class PeerAck(Part, frozen=True, array_like=True, gc=False, tag=3):
 
 
 class ClientHello(Part, frozen=True, array_like=True, gc=False, tag=4):
-    """A client's first part; with credentials, its first part after the proofs of identity. Unless the client is
+    """The first part that a client sends. With credentials, proofs of identity come before it. Unless the client is
     temporary, its name is durable: the name always stands for the same mailbox."""
 
     version: int
@@ -139,7 +143,7 @@ class ClientHello(Part, frozen=True, array_like=True, gc=False, tag=4):
 
 
 class Welcome(Part, frozen=True, array_like=True, gc=False, tag=5):
-    """A server's answer to a client."""
+    """A server's answer to the hello of a client."""
 
     version: int
     server: str
@@ -149,7 +153,7 @@ class Welcome(Part, frozen=True, array_like=True, gc=False, tag=5):
 
 
 class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
-    """One or several publishes of a client, of one type and to the same destinations; their numbers rise by one."""
+    """One publish of a client, or several with consecutive numbers, the same type and the same destinations."""
 
     number: int
     """The number of the first publish."""
@@ -163,20 +167,21 @@ class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
     """The span in which the publish was sent, as a W3C trace context, and the label of its notification
     (:mod:`antecede.labels`); since version 2."""
     begun: Annotated[list[tuple[int, str]], Meta(max_length=limits.publish_batch_max)] = []
-    """(position, letter): before the publish at this position of the batch, the client had begun to handle this letter,
-    and all letters before it in its mailbox. Since version 6."""
+    """Pairs of a position in ``bodies`` and the id of a letter. Before the publish at this position, the client had
+    begun to handle this letter and all earlier letters in the client's mailbox. Since version 6."""
 
 
 class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
-    """Every publish up to this number is accepted: stored with the durability of the server, by default on its disk."""
+    """A server has accepted all publishes of a client up to this number. They are stored with the durability that is
+    configured for the server, by default on its disk."""
 
     upto: int
 
 
 class Refused(Part, frozen=True, array_like=True, gc=False, tag=8):
-    """``count`` publishes from ``number`` on were refused, and all after them are skipped. The next publish gets
-    ``number`` again. With ``retry``, the skipped publishes fail as well. Otherwise the client sends them again, with
-    new numbers."""
+    """A server has refused ``count`` publishes of a client, from ``number`` on, and skips those that the client has
+    sent after them. The client's next publish gets ``number`` again. If ``retry`` is set, the skipped publishes fail as
+    well. Otherwise the client sends the skipped publishes again, with new numbers."""
 
     number: int
     count: int
@@ -202,7 +207,7 @@ class Done(Part, frozen=True, array_like=True, gc=False, tag=10):
 
 
 class Listen(Part, frozen=True, array_like=True, gc=False, tag=16):
-    """From now on letters may be pushed to this connection."""
+    """A client is ready for letters: from now on the server may send them on this connection."""
 
 
 class Ping(Part, frozen=True, array_like=True, gc=False, tag=11):
@@ -218,10 +223,11 @@ class Bye(Part, frozen=True, array_like=True, gc=False, tag=13):
 
     reason: str
     final: bool = False
-    """Whether the end is permanent: connecting again would be useless. A temporary client that sends this is
-    forgotten."""
+    """Whether the connection has ended for good, so that the receiver need not connect again. If a temporary client
+    sends True, the server forgets the client."""
     code: str = ""
-    """The rule that the other end has broken, as one word for programs, or empty. Older versions do not send it."""
+    """The reason as one word for programs, mostly a rule that the receiver has broken; may be empty. Older versions do
+    not send it."""
     at: str = ""
     """With the code ``moved``: the address of the server to connect to from now on, ``tcp://HOST:PORT``."""
 
@@ -235,7 +241,7 @@ class Request(Part, frozen=True, array_like=True, gc=False, tag=14):
 
 
 class Answer(Part, frozen=True, array_like=True, gc=False, tag=15):
-    """The server's answer: a JSON document, or an error."""
+    """The server's answer to a :class:`Request`: a JSON document, or an error."""
 
     ok: bool
     document: bytes
@@ -244,19 +250,20 @@ class Answer(Part, frozen=True, array_like=True, gc=False, tag=15):
 
 
 class Introduce(Part, frozen=True, array_like=True, gc=False, tag=17):
-    """The first part of an end with credentials; since version 3. See :mod:`antecede.access.proof`."""
+    """The first part that a process with credentials sends on a connection; since version 3. See
+    :mod:`antecede.access.proof`."""
 
     version: int
     oldest: int
     role: str
     name: str
     to: str
-    """The server that must answer; empty: any."""
+    """The name of the server that must answer; empty: any server may answer."""
     nonce: Annotated[bytes, Meta(max_length=limits.proof_bytes_max)]
 
 
 class Challenge(Part, frozen=True, array_like=True, gc=False, tag=18):
-    """A server's answer to an introduction."""
+    """A server's answer to an :class:`Introduce`. The signature proves the identity of the server."""
 
     version: int
     server: str
@@ -265,13 +272,13 @@ class Challenge(Part, frozen=True, array_like=True, gc=False, tag=18):
 
 
 class Proof(Part, frozen=True, array_like=True, gc=False, tag=19):
-    """The answer to a challenge; a hello or a request follows."""
+    """The answer to a :class:`Challenge`. The signature proves the sender's identity. A hello or a request follows."""
 
     signature: Annotated[bytes, Meta(max_length=limits.proof_bytes_max)]
 
 
 class Lesson(Part, frozen=True, array_like=True, gc=False, tag=20):
-    """The topology in force, for a server that is behind; since version 6. See
+    """The topology in force, for a server that has missed changes of the topology; since version 6. See
     :mod:`antecede.server.peering.learning`."""
 
     content: Annotated[bytes, Meta(max_length=limits.lesson_bytes_max)]
@@ -311,8 +318,8 @@ def frame(parts: Iterable[Part], version: int = VERSION) -> bytes:
 
 
 def frames(parts: Sequence[Part], version: int = VERSION) -> list[bytes]:
-    """Return parts as frames of moderate length: a new frame begins when the next part would make the last one too
-    long."""
+    """Return parts as frames of moderate length. A new frame begins when the current frame has the largest number of
+    parts, or would become too long with the next part."""
     if 0 < len(parts) <= _parts_few:
         # The content of a frame is a list of parts, which is encoded in one call.
         body = _encode(parts)
@@ -346,9 +353,9 @@ def _framed(pieces: list[bytes], version: int) -> bytes:
 class Unframer:
     """A reader that turns a stream of bytes back into parts. The stream may arrive in any pieces.
 
-    At first the other end is unidentified: frames are short, have one part, and are read one at a time, since each
-    frame may change what the next may contain. After ``trust`` longer frames are read, and one call reads all complete
-    frames.
+    At first the other end is not identified. Then a frame must be short and have one part, and each call reads only
+    one frame, because this frame may change what is allowed in the next frame. After ``trust``, frames may be longer,
+    and one call reads all complete frames.
     """
 
     __slots__ = ("_bytes_max", "_trusted", "pending")
@@ -356,7 +363,7 @@ class Unframer:
     def __init__(self) -> None:
         self._bytes_max = limits.hello_bytes_max
         self.pending = bytearray()
-        """The bytes of frames that are incomplete, or that ``more`` will return."""
+        """The received bytes that are not decoded yet: an incomplete frame, or frames that ``more`` will decode."""
         self._trusted = False
 
     def trust(self, bytes_max: int = limits.frame_bytes_max) -> None:
@@ -365,8 +372,8 @@ class Unframer:
         self._trusted = True
 
     def feed(self, data: bytes) -> list[AnyPart]:
-        """Take bytes, and return the parts of the frames that are complete. Before ``trust`` this is one frame at most,
-        and ``more`` returns the next one."""
+        """Add received bytes, and return the parts of all complete frames. Before ``trust``, return only the part of
+        the first complete frame; ``more`` returns the part of the next frame."""
         pending = self.pending
         if self._trusted and not pending and len(data) > _header_bytes:
             # One whole frame, as in nearly all reads of a quiet connection.
@@ -377,8 +384,8 @@ class Unframer:
         return self.more()
 
     def more(self) -> list[AnyPart]:
-        """Return the parts of the frames that are complete (before ``trust``: of the first), and remove these
-        frames."""
+        """Return the parts of all complete frames, and remove these frames from ``pending``. Before ``trust``, do this
+        only for the first complete frame."""
         pending = self.pending
         if not pending:
             return []
@@ -418,7 +425,8 @@ def _parts(body: bytes | memoryview, decode: Callable[[bytes | memoryview], list
 
 
 def is_temporary(client: str) -> bool:
-    """Return whether a client with that name (or address) is forgotten when it has left."""
+    """Return whether a client is temporary, so that servers forget it when it has left. ``client``: its name or
+    address."""
     return client.startswith(TEMPORARY)
 
 

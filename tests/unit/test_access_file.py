@@ -80,7 +80,7 @@ def test_the_digest_depends_on_the_content_alone() -> None:
         ("[clients.a]\ncertificate_alone = 1", "clients.a.certificate_alone: 1: expected true or false"),
         (
             "[clients.a]\ncertificate_alone = true",
-            "a.certificate_alone: true: expected one or more certificates, and no keys",
+            "a.certificate_alone: true is allowed only with one or more certificates and without keys",
         ),
         ("[limits]\nrate = 0", "access.toml:2: limits.rate: 0: expected a number larger than 0"),
         ("[limits]\nconnections = 1.5", "limits.connections: 1.5: expected a whole number, 1 or more"),

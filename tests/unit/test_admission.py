@@ -122,5 +122,5 @@ def test_connections_stay_below_the_limit_of_descriptors(monkeypatch: pytest.Mon
     allowed[:] = [needed, needed]
     assert descriptors.connections_possible(4) == 32
     allowed[:] = [needed - 1, needed - 1]
-    with pytest.raises(UsageError, match=f"may open {needed - 1} files: expected at least {needed}"):
+    with pytest.raises(UsageError, match=f"may open only {needed - 1} files, but needs {needed}"):
         descriptors.connections_possible(4)

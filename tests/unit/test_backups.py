@@ -310,7 +310,7 @@ def test_only_the_rest_of_an_interrupted_attempt_is_removed(tmp_path: Path) -> N
     path, partial = tmp_path / "backup", tmp_path / "backup.partial"
     partial.mkdir()
     (partial / "keep").write_text("somebody else's")
-    with pytest.raises(UsageError, match=r"backup\.partial: exists, but not from an interrupted backup or restore"):
+    with pytest.raises(UsageError, match=r"backup\.partial: exists, but was not made by an interrupted backup"):
         NewBackup(str(path)).__enter__()
     assert (partial / "keep").read_text() == "somebody else's"
     shutil.rmtree(partial)

@@ -278,7 +278,7 @@ def test_a_removed_server_hands_its_clients_over(tmp_path: Path) -> None:
     assert machines["s1"].channel.check(("c5@s5",)) == ("c5@s5",)
     # Its directory is not needed any more, and does not stand in the way of the next change.
     assert _apply(tmp_path, new.replace("matrix", "pruned")).state == "done"
-    with pytest.raises(TopologyError, match="move this directory away, to add the server again"):
+    with pytest.raises(TopologyError, match="move the directory away, to add the server again"):
         _apply(tmp_path, BACK)
 
 

@@ -145,7 +145,7 @@ def test_numbers_without_end_are_refused(option: str, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize("name", ["", "/", "."])
 def test_a_trace_needs_a_name(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["simulate", "--messages", "1", "--trace", name]) == 2
-    assert "the name of a trace ends in" in capsys.readouterr().err
+    assert "the name of a trace must end in" in capsys.readouterr().err
 
 
 def test_a_diagram_of_too_much_is_refused_before_the_run(capsys: pytest.CaptureFixture[str]) -> None:

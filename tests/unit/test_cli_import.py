@@ -94,7 +94,7 @@ def test_remarks_name_the_first_unreadable_lines(capsys: pytest.CaptureFixture[s
         ("a.log --format zipkin --pattern govector", "--pattern is for logs"),
         ("a.log --format nonsense", "--format must be auto or one of"),
         ("a.log spans.json", "import one format at a time"),
-        ("a.log --to out.txt", "the name of a trace ends in .jsonl"),
+        ("a.log --to out.txt", "the name of a trace must end in .jsonl"),
         ("a.log --to no/such/out.jsonl", "cannot be written"),
         ("ours.jsonl", "is already a trace"),
         ("empty.d", "no file ending in .log"),

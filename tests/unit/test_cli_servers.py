@@ -79,7 +79,7 @@ def test_clients_of_a_removed_server_are_at_another_one(
     assert asked == {(2, "keeper@s3")}
     capsys.readouterr()
     assert run([*command.split(), topology, "keeper@s4", *more]) == 2
-    assert "expected NAME@SERVER with one of s1, s2, s3" in capsys.readouterr().err
+    assert "expected NAME@SERVER, where SERVER is one of s1, s2, s3" in capsys.readouterr().err
 
 
 def test_a_port_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,7 +53,7 @@ def test_after_a_rotation_the_owner_signs_with_both_keys(topology: Path, capsys:
     assert new.publics == [new.signer.public, old.public]
     assert new.sign(b"content") == new.signer.sign(b"content") + old.sign(b"content")
     refused = failed(capsys, "credentials", "rotate", str(topology), "s1")
-    assert "server s1 has 2 valid keys already: revoke the old one first" in refused
+    assert "server s1 has 2 valid keys already: first revoke the old key with antecede credentials revoke" in refused
 
 
 def test_a_running_client_takes_a_new_folder(topology: Path) -> None:

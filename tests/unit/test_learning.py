@@ -82,8 +82,8 @@ def test_several_changes_are_one_lesson() -> None:
         ({"system": "another"}, "does not continue|belongs to another system"),
         ({"history": []}, "does not continue from change 0"),
         ({"topology": "[servers]"}, r"the topology of another server: expected a table \[servers\]"),
-        ({"topology": FLAT}, "the history of change 1 does not end with this change"),
-        ({"change": 7}, "the history of change 7 does not end with this change"),
+        ({"topology": FLAT}, "sent with change 1 does not end with change 1"),
+        ({"change": 7}, "sent with change 7 does not end with change 7"),
         ({"since": {"C": 1}}, "domain C has begun again without server s4"),
     ],
 )

@@ -168,14 +168,14 @@ def wrong_acks() -> list[tuple[Ack, str]]:
     return [
         (Ack(B, A, 3), "this end has sent only 2"),
         (Ack(B, A, 0, bytes([0b1000])), "frame 4: this end has sent only 2"),
-        (Ack(B, A, -1), "up to -1: negative"),
-        (Ack(B, A, 0, b"\1"), "its bit map contains the next number"),
+        (Ack(B, A, -1), "up to -1: the number is negative"),
+        (Ack(B, A, 0, b"\1"), "bit 0 of the bit map is set"),
         (Ack(C, A, 1), "the peer lost its data"),
         (Ack(B, C, 1), "remembers an earlier data directory"),
         (Ack(B, 0, 1), "for incarnation 0"),
         (Ack(0, A, 1), "from incarnation 0"),
         (Ack(1 << 64, A, 1), "from incarnation"),
-        (Ack(B, A, 0, bytes(limits.link_window_frames_max)), "longer than any window"),
+        (Ack(B, A, 0, bytes(limits.link_window_frames_max)), "bytes: expected at most"),
     ]
 
 
@@ -196,7 +196,7 @@ def test_an_acknowledgement_that_no_correct_peer_sends(ack: Ack, reason: str) ->
     [
         (Frame(A, B, 0, "x"), "frame 0"),
         (Frame(A, B, -5, "x"), "frame -5"),
-        (Frame(A, B, limits.counter_jump_max + 2, "x"), "no correct peer is so far ahead"),
+        (Frame(A, B, limits.counter_jump_max + 2, "x"), "a correct peer does not send this number"),
         (Frame(C, B, 2, "x"), "the peer lost its data"),
         (Frame(A, C, 2, "x"), "remembers an earlier data directory"),
         (Frame(-1, B, 2, "x"), "from incarnation -1"),

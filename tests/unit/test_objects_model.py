@@ -412,7 +412,7 @@ HEAD = "from antecede.objects import Object, operation\nimport random\nclass Thi
         (
             HEAD + "    from hypothesis.strategies import just\n    arguments = {'do': just(5)}\n"
             "    @operation\n    def do(self, n): ...",
-            "Thing.arguments['do']: expected a strategy of tuples, not one of 5",
+            "Thing.arguments['do']: expected a strategy of tuples, but it generates 5",
         ),
         (
             HEAD + "    @operation\n    def do(self, what: 'Opaque'): ...\n"

@@ -125,6 +125,6 @@ def test_a_snapshot_without_a_version_follows_version_1() -> None:
 
 def test_rules_of_a_later_version_are_refused() -> None:
     with pytest.raises(
-        StoreError, match=f"version {RULES + 1} of the rules of objects: this program knows them up to {RULES}"
+        StoreError, match=f"version {RULES + 1} of the rules of objects: this program knows only versions up to {RULES}"
     ):
         Net().servers["s1"].replay(encode_record([Ruled(RULES + 1)]), 0.0)

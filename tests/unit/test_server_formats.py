@@ -197,7 +197,7 @@ def test_a_train_with_lists_is_read_and_bounded(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(WireError, match="unreadable train"):
             uncouple(train[:end])
     beyond = msgspec.msgpack.encode((3, [], [["1", "s", 0, "T", b""]]))
-    with pytest.raises(WireError, match="no list 0 of destinations, only 0 lists"):
+    with pytest.raises(WireError, match="refers to list 0 of destinations, counted from 0, but the train has 0 lists"):
         uncouple(beyond)
     monkeypatch.setattr(limits, "train_copies_max", 10)
     assert uncouple(train) == letters

@@ -255,7 +255,7 @@ def test_the_report_names_the_first_late_delivery_and_its_rule(run: Callable[...
     }
     code, out, _ = run("verify late.jsonl --order significant")
     assert "significant  violated: 1 late delivery" in out
-    assert "after it delivered m2, before which it has to come" in out
+    assert "after it delivered m2, but m1 has to come before m2" in out
     assert "compatible with all: call" in out
 
 

@@ -48,3 +48,12 @@ def test_virtual_time_ends_with_the_integers_of_a_trace() -> None:
     setup = Setup(parse("fifo"), 2, 40_000, gap="constant:1000000", delay="constant:1000000")
     simulate(setup, rows.append)
     assert max(row.time or 0 for row in rows) == 2**63 - 1
+
+
+@pytest.mark.parametrize("seconds", [0.00317, 0.1, 0.995, 1.0, 7.3])
+def test_quantiles_of_latencies_are_exact_to_half_a_percent(seconds: float) -> None:
+    """Below one second the logarithm is negative: cut towards zero, every quantile would be 1 % too large."""
+    figures = Figures()
+    world = FaultyWorld(parse("none"), 3, lambda: seconds, Random(1), figures=figures)
+    world.run(Spontaneous(20, lambda: seconds, broadcast(3, Random(2))))
+    assert figures.latency_quantile(0.99) == pytest.approx(seconds, rel=0.0051)

@@ -33,7 +33,7 @@ def report(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -
 
 def test_a_folder_of_data_directories_names_them(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", str(place.parent)]) == 2
-    assert f"not a data directory, but it contains some: {place}" in capsys.readouterr().err
+    assert f"not a data directory; choose one inside it: {place}" in capsys.readouterr().err
 
 
 def test_a_whole_log(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

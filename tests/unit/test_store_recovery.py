@@ -164,7 +164,7 @@ def test_a_record_that_looks_like_a_group_misleads_nobody(place: str) -> None:
 def test_a_lost_identity_is_not_made_up(place: str) -> None:
     filled(place, b"one")
     (Path(place) / "identity").unlink()
-    with pytest.raises(CorruptLogError, match=r"identity.*missing, but segment-0+1\.log was used"):
+    with pytest.raises(CorruptLogError, match=r"identity.*missing, but segment-0+1\.log contains data"):
         open_log(place)
 
 
@@ -276,7 +276,7 @@ def test_a_snapshot_that_cannot_be_written_leaves_the_log_as_it_was(disk: Simula
     assert [name for name in disk.seen if name.endswith(".new")] == []
     log.wait(log.append(b"two"))
     log.snapshot(b"fine", 2)
-    with pytest.raises(UsageError, match="there is already one up to 2"):
+    with pytest.raises(UsageError, match="there is already one up to record 2"):
         log.snapshot(b"late", 1)
     with pytest.raises(UsageError, match="the last is 2"):
         log.snapshot(b"early", 3)

@@ -1,9 +1,9 @@
 """The audit log: who connected, who was refused, and who changed something with which command.
 
-The log has one JSON document per line, in a file that is bounded: see :mod:`antecede.live.audit`. Refusals come from
-strangers, who may try as often as they can. So only a limited number of refusals per second is written; the next line
-says how many refusals were left out. Other lines are written only for proven identities, and the limits of these
-identities bound their number.
+The log has one JSON document per line. Its file has a limited size (:mod:`antecede.live.audit`). A stranger can cause
+any number of refusals. So only a limited number of refusals per second is written, and the next line says how many
+refusals were left out. All other lines are about proven identities or about the server itself. The limits of an
+identity also limit the number of lines about this identity.
 """
 
 import json
@@ -29,8 +29,8 @@ class Audit:
         self._left_out = 0
 
     def note(self, event: str, who: Who | None, remote: str, **fields: Any) -> None:
-        """Write one event. ``who``: None if the other end has proved nothing; then the name that it claims is one of
-        ``fields``."""
+        """Write one event. ``who``: the identity of the other end of the connection. None: the other end has not proved
+        an identity; ``fields`` then contain the name that it claims."""
         now = self._clock()
         if event == REFUSED:
             if not self._refusals.holds(now):

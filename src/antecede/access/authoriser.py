@@ -1,22 +1,25 @@
 """The one place that decides what an identity may do at a server, for every entry point.
 
-Peers, clients, operators and the metrics page all ask this class, and every further entry point must ask it, too. It
-answers with a refusal, which has a code, or with None: allowed. In the one-token mode there is no access file, and all
-who have the token may do everything.
+The code that serves peers, clients, operators and the metrics page asks :class:`Authoriser` before each action. Every
+future entry point must do the same. The answer is a :class:`Refusal`, which has a code, or None: the action is allowed.
+In the one-token mode there is no access file, and every process that has the token may do everything.
+
+Each question has an action and a name. This table says what the name means for each action:
 
 ==============  ===================================================================================================
 action          name
 ==============  ===================================================================================================
-``link``        a server of the topology: only this server may connect under the name
-``connect``     a client's name: its own, one of ``names``, or a temporary name that contains its own
+``link``        the name of a server of the topology; only this server may connect with this name
+``connect``     the name of a client: the identity's name, a name that matches ``names``, or a temporary name
 ``send``        a destination: an agent, or ``name@server``
-``receive``     the sender of a letter; the answer to one's own question is always allowed
-``subscribe``   a destination of a notification ``Subscribe`` or ``Unsubscribe``
+``receive``     the sender of a letter; a client may always receive the answers to its own questions
+``subscribe``   a destination to which a client sends a notification ``Subscribe`` or ``Unsubscribe``
 ``call``        ``object.operation``; a permission for ``object`` includes all its operations
 ``operate``     an operator's command, or a page of the metrics server
 ==============  ===================================================================================================
 
-Permissions are checked at the client's own server. Agents are trusted, and so are clients in the server's own process.
+A client's permissions are checked by the server that it is connected to. Agents, and clients in the server's own
+process, may do everything.
 """
 
 import hashlib
@@ -53,33 +56,36 @@ class Who(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """The identity in words."""
+        """The role and the name of the identity, for messages: ``client alice``."""
         return f"{self.role} {self.name}" if self.name else self.role
 
 
 TOKEN: Final = Who("token", "")
-"""Everybody who has the token of the one-token mode."""
+"""The identity of every process that has the token, in the one-token mode."""
 LOCAL: Final = Who("local", "")
-"""A client in the server's own process."""
+"""The identity of a client that runs in the server's own process."""
 ANONYMOUS: Final = Who("anonymous", "")
-"""A caller of the metrics page without a token."""
+"""The identity of a caller of the metrics page who sends no token."""
 
 
 class Authoriser:
-    """Decides what each identity may do at one server; the access file can be replaced while the server runs."""
+    """Decides what each identity may do at one server. The access file can be replaced while the server runs."""
 
     def __init__(self, access: Access | None = None, token: str = "", clock: Callable[[], float] = lambda: 0.0) -> None:
-        """``access``: the access file; None: the one-token mode. ``clock``: returns seconds since 1970."""
+        """``access``: the content of the access file; None: there is none, and ``token`` is checked instead (the
+        one-token mode). ``clock``: returns seconds since 1970."""
         self.access = access
         self.clock = clock
         self.error = ""
-        """The reason why the last reload kept the previous file, or empty."""
+        """The reason why the last reload of the access file failed, so that the previous content is still in use;
+        empty: the last reload succeeded."""
         self._token = token.encode()
         self._rates: dict[Who, Rate] = {}
 
     @property
     def mode(self) -> str:
-        """How identities are checked: ``access-file``, ``token`` or ``open``."""
+        """The way in which identities are checked: with an access file (``access-file``), with one token for all
+        (``token``), or not at all (``open``)."""
         return "access-file" if self.access is not None else "token" if self._token else "open"
 
     def replace(self, access: Access) -> None:
@@ -93,13 +99,15 @@ class Authoriser:
         return {} if self.access is None else self.access.servers
 
     def identity(self, role: str, name: str) -> Identity | None:
-        """Return the entry of an identity in the access file; None: there is no entry, or no access file."""
+        """Return the entry of an identity in the access file; None: the file has no such entry, or there is no access
+        file."""
         return None if self.access is None else self.access.identities(role).get(name)
 
     # Who it is.
 
     def token_refusal(self, token: str) -> Refusal | None:
-        """Return why a hello with this token, and without a proof, is refused; None: it is accepted."""
+        """Return the reason to refuse a process that shows this token, but does not prove an identity; None: the
+        process is accepted."""
         if self.access is not None:
             return Refusal(
                 "proof-required", "this server accepts only connections with credentials: expected --credentials DIR"
@@ -109,8 +117,8 @@ class Authoriser:
         return None
 
     def page_caller(self, secret: str) -> Who | None:
-        """Return the identity of a caller of a page who shows this secret (empty: no secret); None: the secret is
-        unknown."""
+        """Return the identity of a caller of the metrics page. ``secret``: the secret that the caller sent; empty:
+        none. Return None if the secret is unknown. In the one-token mode the secret is not checked here."""
         if self.access is None:
             return TOKEN
         if not secret:
@@ -122,8 +130,8 @@ class Authoriser:
         return None
 
     def lapse(self, who: Who) -> Refusal | None:
-        """Return why an identity that was proved earlier does not count any more (its key was revoked, or expired);
-        None: it still counts."""
+        """Return the reason why an identity that was proved earlier is no longer valid, for example because its key was
+        revoked or has expired; None: the identity is still valid."""
         if who in (TOKEN, LOCAL, ANONYMOUS):
             return None
         identity = self.identity(who.role, who.name)
@@ -141,13 +149,15 @@ class Authoriser:
     # What it may do.
 
     def refusal(self, who: Who, action: str, name: str) -> Refusal | None:
-        """Return why the identity is not allowed to do this; None: it is allowed."""
+        """Return the reason why the identity is not allowed to do this action; None: it is allowed. The table at the
+        top of this module explains ``action`` and ``name``."""
         if self.allows(who, action, name):
             return None
         return Refusal(NOT_ALLOWED, f"{who.label} may not {_phrases[action]} {name[:_shown_chars]}")
 
     def allows(self, who: Who, action: str, name: str) -> bool:
-        """Return whether the identity is allowed to do this."""
+        """Return whether the identity is allowed to do this action. The table at the top of this module explains
+        ``action`` and ``name``."""
         if who in (TOKEN, LOCAL):
             return True
         if who == ANONYMOUS:
@@ -168,13 +178,14 @@ class Authoriser:
     # How much.
 
     def connections_max(self, who: Who) -> int | None:
-        """Return the number of connections that an identity may have at the same time; None: any. Servers can always
-        connect."""
+        """Return the largest number of connections that an identity may have at the same time; None: no limit. Servers
+        have no limit."""
         identity = None if who.role == SERVER else self.identity(who.role, who.name)
         return None if identity is None or self.access is None else self.access.limits_of(identity).connections
 
     def rate(self, who: Who) -> Rate | None:
-        """Return the limits of rate of an identity, shared by all its connections; None: it has none."""
+        """Return the rate limits of an identity; None: it has no rate limit. All connections of the identity share one
+        ``Rate`` object."""
         if who in self._rates:
             return self._rates[who]
         identity = self.identity(who.role, who.name)
@@ -187,7 +198,8 @@ class Authoriser:
         return found
 
     def status(self) -> dict[str, object]:
-        """Return the facts about the access file in use, for ``antecede status``."""
+        """Return facts about the access file in use, such as its digest and the keys that expire, for ``antecede
+        status``."""
         access = self.access
         now = self.clock()
         return {
@@ -211,13 +223,13 @@ class Authoriser:
 
 
 def temporary_name(identity: str, unique: str) -> str:
-    """Return the name of a temporary client of an identity. It contains the identity's name (if this is long, its
-    hash), so that no other identity can take it. ``unique``: 16 hexadecimal digits."""
+    """Return a name for a temporary client of an identity. The result contains the identity's name, or a hash of the
+    name if the name is long. So no other identity can connect with the result. ``unique``: 16 hexadecimal digits."""
     return f"{TEMPORARY}{_part(identity)}.{unique}"
 
 
 def _is_replaced(identity: Identity, key: Key, now: float) -> bool:
-    """Return whether the identity has a newer key that is valid, so that this one can be revoked."""
+    """Return whether ``key`` can be revoked: the identity's newest key is another key, and has not expired."""
     newest = identity.keys[-1]
     return newest is not key and (newest.expires is None or newest.expires > now)
 
@@ -228,7 +240,8 @@ def _is_temporary_of(identity: str, client: str) -> bool:
 
 
 def _part(identity: str) -> str:
-    """Return the part of a temporary name that stands for an identity. The whole name has at most 64 characters."""
+    """Return the part of a temporary name that identifies the identity: its name, or a hash of a long name. The part is
+    so short that the whole temporary name has at most 64 characters."""
     return identity if len(identity) <= _part_chars else hashlib.sha256(identity.encode()).hexdigest()[:_part_chars]
 
 

@@ -25,9 +25,9 @@
     connections = 200
     attempts = 50
 
-Nothing in it is guessed: an unknown setting or command, a public key that two identities share, or a bad pattern is an
-error that names file, line, table and setting. The file is not part of the topology's epoch: it may differ between
-servers, and change while they run.
+Mistakes in the file are never ignored. Examples are an unknown setting or command, a public key that two identities
+share, or a bad pattern. Each mistake is an error that names the file, the line, the table and the setting. The epoch of
+the topology does not depend on this file. So it may differ between servers, and it may change while servers run.
 """
 
 import re
@@ -55,9 +55,9 @@ from antecede.topology.file import brief, is_name, natural
 from antecede.topology.lines import line_of
 
 TABLES = {SERVER: "servers", CLIENT: "clients", OPERATOR: "operators"}
-"""The table of each role."""
+"""Role → the name of the table in the access file that contains the identities with this role."""
 PERMISSIONS = ("names", "send", "receive", "subscribe", "call", "operate")
-"""The keys of an identity whose values are patterns."""
+"""The settings of an identity that are lists of patterns."""
 
 _pattern = re.compile(r"[A-Za-z0-9_.*-]+(@[A-Za-z0-9_.*-]+)?")
 _certificate = re.compile(r"[\x21-\x7e]+")
@@ -71,12 +71,14 @@ _keys = {
 
 
 def parse_access(text: str, file: str = "access.toml") -> Access:
-    """Read an access file's text; any error in it is one :class:`AccessError` that names ``file``."""
+    """Return the content of an access file. ``text``: the text of the file. ``file``: its name, for messages. Raise
+    :class:`AccessError` if the text has an error."""
     return _Reader(text.removeprefix("\ufeff"), file).read()
 
 
 def public_key_fault(text: Any) -> str:
-    """Return what is wrong with the text of a public key; empty: nothing is."""
+    """Check the text of a public key. Return an empty string if the text is valid, and otherwise a message that says
+    what was expected."""
     expected = "expected ed25519: and 32 bytes in base64"
     if not isinstance(text, str) or not text.startswith("ed25519:") or len(text) > _public_chars:
         return expected
@@ -88,7 +90,7 @@ def public_key_fault(text: Any) -> str:
 
 
 class _Reader:
-    """The reader of one access file. Each of its errors names the place in the file."""
+    """Reads one access file. Each error message names the place of the error in the file."""
 
     def __init__(self, text: str, file: str) -> None:
         self._text = text
@@ -101,7 +103,7 @@ class _Reader:
 
     def read(self) -> Access:
         if len(self._text.encode(errors="replace")) > limits.access_bytes_max:
-            raise self._error(f"access file of more than {limits.access_bytes_max} bytes")
+            raise self._error(f"the file has more than {limits.access_bytes_max} bytes")
         try:
             document = tomllib.loads(self._text)
         except ValueError as error:
@@ -109,7 +111,7 @@ class _Reader:
             where = f"{self._file}:{found[1]}" if found else self._file
             raise AccessError(f"{where}: bad TOML: {error}") from None
         except RecursionError:
-            raise self._error("bad TOML: nested too deeply") from None
+            raise self._error("bad TOML: the tables or lists are nested too deeply") from None
         self._known(document, (*TABLES.values(), "anonymous", "limits", "addresses"))
         anonymous = self._table(document, "anonymous")
         self._known(anonymous, ("operate",), "anonymous")
@@ -160,7 +162,9 @@ class _Reader:
         if not isinstance(alone, bool):
             raise self._error(f"{brief(alone)}: expected true or false", *at, "certificate_alone")
         if alone and (table.get("keys") or not table.get("certificates")):
-            raise self._error("true: expected one or more certificates, and no keys", *at, "certificate_alone")
+            raise self._error(
+                "true is allowed only with one or more certificates and without keys", *at, "certificate_alone"
+            )
         return alone
 
     def _key(self, entry: Any, *at: str) -> Key:
@@ -197,7 +201,7 @@ class _Reader:
     def _list(self, table: dict[str, Any], expected: str, *at: str) -> list[Any]:
         given = table.get(at[-1], [])
         if not isinstance(given, list):
-            raise self._error(f"{brief(given)}: expected a list, each entry {expected}", *at)
+            raise self._error(f"{brief(given)}: expected a list; each entry must be {expected}", *at)
         if len(given) > limits.patterns_max:
             raise self._error(f"{len(given)} entries: expected at most {limits.patterns_max}", *at)
         return given
@@ -251,7 +255,7 @@ class _Reader:
                 other = owners.setdefault(mark, identity)
                 if other is not identity:
                     at = (TABLES[identity.role], identity.name)
-                    raise self._error(f"{brief(mark)} belongs to {other.label} already", *at)
+                    raise self._error(f"{brief(mark)} already belongs to {other.label}", *at)
 
 
 _public_bytes = 32

@@ -15,50 +15,54 @@ COMMANDS: Final = (
     *("status", "dead-list", "dead-show", "dead-replay", "dead-bury", "mailbox-drop"),
     *("client-list", "client-remove", "client-unsubscribe", "forget", "acknowledge", "backup", "topology"),
 )
-"""The commands that an operator may be allowed to give."""
+"""The operator commands that an access file can allow."""
 PAGES: Final = ("metrics", "health", "live", "ready")
-"""The pages of the metrics server."""
+"""The pages of the metrics server that an access file can allow."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The reason why a process is not allowed to connect, or an identity is not allowed to do something."""
+    """The reason why a process is not allowed to connect, or why an identity is not allowed to do an action."""
 
     code: str
-    """The reason in one word, for programs."""
+    """The reason as a short fixed word such as ``not-allowed``, for programs."""
     reason: str
 
 
 class Key(msgspec.Struct, frozen=True):
-    """A public key."""
+    """A public key of an identity."""
 
     public: str
-    """``ed25519:`` and the 32 bytes of the key in base64."""
+    """The public key as text: ``ed25519:``, followed by the 32 bytes of the key in base64."""
     expires: float | None = None
-    """The time from which the key is not valid any more, in seconds since 1970; None: it does not expire."""
+    """The time at which the key expires, in seconds since 1970; None: it does not expire."""
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The limits of one identity over all its connections to one server; None: no limit."""
+    """The limits of one identity at one server. All connections of the identity together must keep them. None: no
+    limit."""
 
     rate: float | None = None
-    """Publishes per second; for operators requests per second."""
+    """The largest number of publishes per second. For operators: the largest number of requests per second."""
     bytes: float | None = None
-    """Bytes of notifications per second."""
+    """The largest number of bytes of notifications per second."""
     connections: int | None = None
-    """The number of connections at the same time."""
+    """The largest number of connections at the same time."""
 
 
 class AddressLimits(msgspec.Struct, frozen=True):
-    """The limits of one network address. They apply even before a connection has proved an identity; None: no limit."""
+    """The limits for the connections from one network address. They apply even before a connection has proved an
+    identity. None: no limit."""
 
     connections: int | None = None
-    """The number of incoming connections at the same time. Servers that have proved their identity are not counted."""
+    """The largest number of incoming connections at the same time. Connections of servers that have proved their
+    identity are not counted."""
     attempts: float | None = None
-    """New connections per second."""
+    """The largest number of new connections per second."""
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """One server, client or operator, and what it may do. A missing permission allows nothing."""
+    """One server, client or operator, and the actions that it may do. An empty permission, such as an empty ``send``,
+    allows nothing."""
 
     role: str
     name: str
@@ -67,11 +71,14 @@ class Identity(msgspec.Struct, frozen=True):
     """Names in the certificates of this identity (subject alternative names): URIs such as ``spiffe://shop/client/x``,
     or DNS names."""
     certificate_alone: bool = False
-    """Whether a certificate with one of the names in ``certificates`` is enough, without a key."""
+    """Whether a certificate with one of the names in ``certificates`` is enough to prove the identity, without a
+    key."""
     tokens: tuple[str, ...] = ()
-    """``sha256:`` and the hash of a secret, for the pages of the metrics server; only for operators."""
+    """Hashes of secrets, each in the form ``sha256:…``. Callers of the metrics server's pages show such a secret to
+    prove this identity. Only operators have tokens."""
     names: tuple[str, ...] = ()
-    """Patterns of client names, besides its own name, under which the identity may connect."""
+    """Patterns of client names. The identity may connect as a client with each name that matches, and with its own
+    name."""
     send: tuple[str, ...] = ()
     receive: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
@@ -81,7 +88,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """The identity in words: ``client alice``."""
+        """The role and the name of the identity, for messages: ``client alice``."""
         return f"{self.role} {self.name}"
 
 
@@ -92,30 +99,31 @@ class Access(msgspec.Struct, frozen=True, dict=True):
     clients: dict[str, Identity] = {}
     operators: dict[str, Identity] = {}
     anonymous: tuple[str, ...] = ()
-    """Permissions (``operate``) of callers of the metrics page without an identity."""
+    """Patterns of the metrics server's pages that callers without an identity may see (the setting ``operate``)."""
     limits: Limits = Limits()
-    """The limits of clients and operators that have none in their own table."""
+    """The default limits of clients and operators. They apply where the table of an identity has no such limit."""
     addresses: AddressLimits = AddressLimits()
     name: str = "access.toml"
-    """The file's name, for messages; not part of its content."""
+    """The name of the access file, for messages. The name has no influence on ``digest``."""
 
     def identities(self, role: str) -> dict[str, Identity]:
-        """Return the identities of a role, by name; none if there is no such role."""
+        """Return the identities that have this role, by name; empty: the role is unknown, or has no identities."""
         return {SERVER: self.servers, CLIENT: self.clients, OPERATOR: self.operators}.get(role, {})
 
     def everyone(self) -> list[Identity]:
-        """Return all identities: servers, clients, operators."""
+        """Return all identities: first the servers, then the clients, then the operators."""
         return [*self.servers.values(), *self.clients.values(), *self.operators.values()]
 
     @cached_property
     def digest(self) -> str:
-        """Sixteen hexadecimal digits that differ when the content does."""
+        """A hash of the content of the access file: 16 hexadecimal digits. Different content has a different hash."""
         content = msgspec.structs.replace(self, name="")
         ordered = msgspec.json.Encoder(order="deterministic").encode(content)
         return hashlib.sha256(ordered).hexdigest()[:16]
 
     def limits_of(self, identity: Identity) -> Limits:
-        """Return the limits of an identity: its own, and the general ones where it has none."""
+        """Return the limits that apply to an identity. Where the identity has no limit in its own table, the default
+        limit in ``self.limits`` applies."""
         own, general = identity.limits, self.limits
         return Limits(
             general.rate if own.rate is None else own.rate,
@@ -124,7 +132,8 @@ class Access(msgspec.Struct, frozen=True, dict=True):
         )
 
     def expiring(self) -> list[tuple[float, Identity, Key]]:
-        """Return the keys that have an expiry time, with this time, the earliest first."""
+        """Return the keys that can expire, the earliest first. Each entry has the expiry time, the owner of the key,
+        and the key."""
         found = [
             (key.expires, identity, key)
             for identity in self.everyone()
@@ -135,8 +144,9 @@ class Access(msgspec.Struct, frozen=True, dict=True):
 
 
 def matches(patterns: tuple[str, ...], name: str) -> bool:
-    """Return whether one of the patterns matches the name. ``*`` alone matches every name; within a pattern it matches
-    any characters except ``@``. So ``bank.*`` matches agents of the topology, and ``*@s1`` the clients of s1."""
+    """Return whether one of the patterns matches the name. The pattern ``*`` matches every name. In a longer pattern,
+    ``*`` matches any characters except ``@``. So ``bank.*`` matches agents but not clients, and ``*@s1`` matches the
+    clients of server s1."""
     if not patterns:
         return False
     return "*" in patterns or _compiled(patterns).fullmatch(name) is not None

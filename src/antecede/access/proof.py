@@ -7,23 +7,22 @@
                                           ◄──     Challenge(server, nonce, signature)
     Proof(signature), then the hello      ──►
 
-Each end signs the same content: both nonces, the role and the name of the dialing end, the name of the server, the
-versions, and the binding of the TLS channel (empty without TLS). The content starts with the end that signs (dialing or
-answering). So a signature is not valid on another connection, in the other direction, for another name, or through a
-relay that ends TLS. Before the server has proved to be the right one, the dialing end sends nothing about itself except
-its role and its name.
+Each end signs both nonces, the role and the name of the dialing end, the name of the server, the versions, and the
+binding of the TLS channel (empty without TLS). The signed content also says which end signs: dialing or answering. So a
+signature is not valid on another connection, in the other direction, for another name, or through a relay that
+decrypts TLS. Until the server has proved its identity, the dialing end sends nothing about itself except its role and
+its name.
 
-An identity is proved by a signature with one of its valid keys. If it lists certificates, and the connection shows a
-certificate, then this certificate must also have one of the listed names. An identity with ``certificate_alone`` is
-proved by its certificate, which TLS has checked. An identity with neither keys nor ``certificate_alone`` can never be
-proved: this is how keys are revoked.
+An identity is proved by a signature with one of its valid keys. If the access file lists certificates for the identity,
+and the other end shows a certificate, then this certificate must also have one of the listed names. An identity with
+``certificate_alone`` is proved by its certificate, which TLS has checked. An identity with neither keys nor
+``certificate_alone`` can never be proved. So an identity is revoked when its keys are removed from the access file.
 
-During the rotation of a key its owner has two keys, and signs with both. So every process that knows one of the two
-keys accepts the identity. It does not matter in which sequence the processes get files with the new key, or files
-without the old key.
+While a key is replaced (rotation), its owner has the old and the new key, and signs with both. So every process that
+knows one of the two keys accepts the identity. The processes can get their new access files in any sequence.
 
-Refusals do not say whether the name or the key is wrong. So a stranger cannot find out which names exist. The server
-logs the same reason, with the claimed name and the address of the other end.
+A refusal does not say whether the name or the key is wrong. So a stranger cannot find out which names exist. The server
+logs the refusal with the same reason, the claimed name, and the address of the other end.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,29 +34,32 @@ from antecede.access.model import ROLES, SERVER, Identity, Refusal
 
 
 class Signer(Protocol):
-    """The private keys of an identity: one, or two during a rotation."""
+    """Signs with the private keys of an identity. There are two keys during a rotation, and otherwise one."""
 
     def sign(self, content: bytes) -> bytes:
-        """Return the signatures of this content with all keys, one after the other; empty if a certificate alone proves
-        the identity."""
+        """Return one signature of this content for each key, joined without a separator; empty if a certificate alone
+        proves the identity."""
         ...
 
 
 Verify = Callable[[str, bytes, bytes], bool]
-"""``verify(public, signature, content)``: whether the owner of this public key signed this content."""
+"""A function ``verify(public, signature, content)``. It returns whether the owner of the public key signed this
+content."""
 
 
 class Channel(Protocol):
     """The properties of a connection that a proof uses."""
 
     binding: bytes
-    """A value that only the two ends of this TLS connection know, or empty."""
+    """A value that only the two ends of this TLS connection know; empty without TLS."""
     certified: tuple[str, ...]
-    """The names in the other end's certificate, which TLS has checked; empty: it showed none."""
+    """The names in the certificate of the other end, which TLS has checked; empty: the other end showed no
+    certificate."""
 
 
 class Keyring:
-    """One process's own identity, and the means to prove it and to check others."""
+    """The identity of this process. The keyring proves this identity to other processes, and checks the identities of
+    other processes."""
 
     def __init__(
         self,
@@ -70,9 +72,10 @@ class Keyring:
         servers: Callable[[], Mapping[str, Identity]],
         renew: Callable[[str], bool] = lambda code: False,
     ) -> None:
-        """``nonce``: returns 32 random bytes. ``clock``: returns seconds since 1970. ``servers``: returns the servers
-        to trust. ``renew``: called with the code of a refusal; reads the credentials of a client again, and returns
-        whether the client should dial again."""
+        """``signer``: signs as this process. ``verify``: checks the signatures of other processes. ``nonce``: returns
+        32 random bytes. ``clock``: returns seconds since 1970. ``servers``: returns the servers that this process
+        trusts. ``renew``: reads a client's credentials again after a refusal with the given code, and returns whether
+        the client should connect again."""
         self.role = role
         self.name = name
         self.sign = signer.sign
@@ -83,8 +86,8 @@ class Keyring:
         self.renew = renew
 
     def proven_by(self, identity: Identity | None, signatures: bytes, content: bytes, channel: Channel) -> str:
-        """Return the key or the certificate that proves an identity; empty: nothing does. If two keys prove it, return
-        the newer one, because it will be valid for longer."""
+        """Return the key or the certificate that proves an identity; empty: the identity is not proved. If two keys
+        prove the identity, return the newer key, because it will be valid for longer."""
         if identity is None:
             return ""
         certificate = next((name for name in identity.certificates if name in channel.certified), "")
@@ -102,21 +105,23 @@ class Keyring:
 
 
 class Dialing:
-    """The dialing end of a proof."""
+    """The end that opened a connection (the dialing end). It checks the proof of the server, and then returns its own
+    proof."""
 
     def __init__(self, keyring: Keyring, channel: Channel, to: str = "") -> None:
-        """``to``: the name of the server that must answer; empty: any server that we trust."""
+        """``to``: the name of the server that must answer; empty: each trusted server may answer."""
         self._keyring = keyring
         self._channel = channel
         self._to = to
         self.who: Who | None = None
-        """The server, once it has proved its identity."""
+        """The identity of the server; None until the server has proved it."""
         self.introduction = wire.Introduce(
             wire.VERSION, wire.VERSION_OLDEST, keyring.role, keyring.name, to, keyring.nonce()
         )
 
     def answer(self, part: wire.AnyPart) -> wire.Proof | Refusal:
-        """Take the first part from the server: return our proof, or why this is not the right server."""
+        """Check the server's first message. Return our own proof, or the reason why the server is not the expected
+        one."""
         keyring = self._keyring
         if not isinstance(part, wire.Challenge):
             return Refusal("no-proof", f"{type(part).__name__} where a server's proof was expected")
@@ -132,7 +137,8 @@ class Dialing:
 
 
 class Answering:
-    """The answering end of a proof: this is a server, and any stranger may be at the other end."""
+    """The end that accepted a connection (the answering end). This is always a server. It returns its own proof, and
+    then checks the proof of the other end, which may be a stranger."""
 
     def __init__(
         self, keyring: Keyring, authoriser: Authoriser, channel: Channel, introduction: wire.Introduce
@@ -144,7 +150,8 @@ class Answering:
         self._nonce = keyring.nonce()
 
     def challenge(self) -> wire.Challenge | Refusal:
-        """Return our own proof and our nonce, or why the introduction is refused."""
+        """Return the message with our own proof and our nonce, or the reason why the other end's introduction is
+        refused."""
         asked = self.introduction
         if asked.to not in ("", self._keyring.name):
             return Refusal("wrong-server", f"this is server {self._keyring.name}, not {asked.to[:64]}")
@@ -155,7 +162,7 @@ class Answering:
         )
 
     def check(self, proof: wire.Proof) -> Who | Refusal:
-        """Return the identity that the other end has proved, or the refusal."""
+        """Return the identity that the other end has proved, or the reason why its proof is refused."""
         asked = self.introduction
         identity = self._authoriser.identity(asked.role, asked.name)
         by = self._keyring.proven_by(identity, proof.signature, self._content(_dialing), self._channel)
@@ -172,8 +179,8 @@ class Answering:
 
 
 def signed(end: str, introduction: wire.Introduce, server: str, nonce: bytes, binding: bytes) -> bytes:
-    """Return the content that one end signs. Each field has its length in front, so different fields never give the
-    same content."""
+    """Return the content that one end signs. ``end``: which end signs, dialing or answering. The length of each field
+    stands before the field. So two different lists of fields never give the same content."""
     versions = f"{introduction.version} {introduction.oldest}"
     fields = (
         _context,

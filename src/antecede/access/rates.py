@@ -1,10 +1,11 @@
-"""Limits of rate. A bucket fills at a constant rate. It holds at most the amount that it gets in one second, but can
-always hold 1."""
+"""Limits for the number of events per second. Each limit is a bucket of units, from which callers take units. A bucket
+is filled at a constant rate. It can contain the units of one second, and at least 1 unit."""
 
 
 class Bucket:
-    """Permits at most ``rate`` units per second on average. It holds at most ``rate`` units (at least 1). While
-    anything is left, any amount may be taken; if it is more than what is left, the next callers must wait."""
+    """A bucket that lets its callers take ``rate`` units per second on average. It can contain ``rate`` units, and at
+    least 1 unit. While it contains more than 0, a caller may take any amount, even more than the bucket contains. After
+    that, callers must wait until the bucket contains more than 0 again."""
 
     __slots__ = ("_filled_at", "_level", "rate")
 
@@ -14,20 +15,21 @@ class Bucket:
         self._filled_at: float | None = None
 
     def holds(self, now: float) -> bool:
-        """Return whether anything is left. The next amount taken may be larger than what is left."""
+        """Fill the bucket up to the time ``now``. Return whether it contains more than 0 units, so that the next caller
+        may take any amount."""
         if self._filled_at is not None and now > self._filled_at:
             self._level = min(max(1.0, self.rate), self._level + (now - self._filled_at) * self.rate)
         self._filled_at = now
         return self._level > 0
 
     def take(self, amount: float) -> None:
-        """Take this amount out. If it is more than the bucket holds, the next callers must wait until the missing
-        amount has been filled in."""
+        """Take this amount out of the bucket. If the amount is larger than the content, the bucket's level becomes
+        negative, and the next callers must wait until it is above 0 again."""
         self._level -= amount
 
 
 class Rate:
-    """The limits of one identity: a number of publishes or requests per second, and a number of bytes per second."""
+    """The rate limits of one identity: how many publishes or requests, and how many bytes, it may send per second."""
 
     __slots__ = ("_bytes", "_count")
 
@@ -36,8 +38,8 @@ class Rate:
         self._bytes = None if size is None else Bucket(size)
 
     def take(self, count: int, size: int, now: float) -> str:
-        """Count this amount, and return an empty text. If a limit is already exceeded, count nothing and return the
-        limit in words."""
+        """Count ``count`` publishes or requests with ``size`` bytes in total, and return an empty string. If the
+        identity has already reached a limit, count nothing, and return a text that describes this limit."""
         if self._count is not None and not self._count.holds(now):
             return f"more than {self._count.rate:g} per second"
         if self._bytes is not None and not self._bytes.holds(now):
@@ -50,7 +52,7 @@ class Rate:
 
 
 class Attempts:
-    """Limits how often each network address may try something; remembers a bounded number of addresses."""
+    """Limits how often each network address may connect. Only a limited number of addresses is remembered."""
 
     def __init__(self, rate: float, addresses_max: int) -> None:
         self._rate = rate
@@ -58,7 +60,8 @@ class Attempts:
         self._buckets: dict[str, Bucket] = {}
 
     def take(self, address: str, now: float) -> bool:
-        """Count one attempt; return False if the address has exceeded its rate."""
+        """Count one attempt of this address and return True. Return False, and count nothing, if the address has
+        reached its limit."""
         bucket = self._buckets.pop(address, None) or Bucket(self._rate)
         self._buckets[address] = bucket
         if len(self._buckets) > self._addresses_max:

@@ -1,9 +1,9 @@
-"""Check a backup: the length and the checksum of every file, every group and snapshot, and whether the cut is
-consistent.
+"""Check a backup: the length and the checksum of every file, the groups of records in the logs, the snapshots, and
+whether the states of all servers together are a consistent cut.
 
-For the last check, every server is recovered from its part, as a restore would do, and the links between them are
-compared (:func:`antecede.server.change.renewal.faults_of`). If all servers recover here, their links fit together, and
-the topology file is the one in force, the backup can be restored.
+For the last check, every server is recovered from its files in the backup, as ``restore`` would do. Then the links
+between the servers are compared (:func:`antecede.server.change.renewal.faults_of`). A backup can be restored if all
+servers can be recovered, their links fit together, and the topology file is the topology that was in force.
 """
 
 import os
@@ -26,12 +26,12 @@ from antecede.store.recovery import Recovered, judge
 from antecede.topology import TopologyFile, parse_topology
 
 Tell = Callable[[str], None]
-"""Reports what is done now."""
+"""A function that reports the current step, for example ``checking s1``."""
 
 
 class TrimmedFiles(Files):
-    """The files of a backup. Its segments end after the last record, but readers of a log expect their original
-    length."""
+    """Reads the files of a backup. In a backup, a segment of the log ends after its last record. But readers of a log
+    expect longer segments, so ``size`` returns a very large length for each segment."""
 
     def __init__(self) -> None:
         self._segments: set[int] = set()
@@ -51,13 +51,13 @@ class TrimmedFiles(Files):
 
 
 class Checked(msgspec.Struct):
-    """The defects of a backup."""
+    """The result of a check: the defects of a backup."""
 
     damage: dict[str, list[str]]
-    """For each server (empty: the topology), its missing and damaged files, or the reason why it cannot be
-    recovered."""
+    """For each server: its missing and damaged files, or the reason why the server cannot be recovered. The entry with
+    the empty name is about the topology file."""
     faults: list[str]
-    """The contradictions between servers, if every server can be recovered."""
+    """The contradictions between the states of servers. They are searched only if every server can be recovered."""
 
     @property
     def sound(self) -> bool:
@@ -66,7 +66,8 @@ class Checked(msgspec.Struct):
 
 
 def check_backup(backup: Backup, plan: Plan, tell: Tell = lambda _: None) -> Checked:
-    """Check the files of a backup, recover every server from it, and check that the states are a consistent cut."""
+    """Check the files of a backup, recover every server from its files, and check that the states of all servers are a
+    consistent cut."""
     checked = Checked({"": list(damaged(backup))}, [])
     snapshots: dict[str, bytes] = {}
     for server in backup.manifest.servers:
@@ -88,9 +89,9 @@ def check_backup(backup: Backup, plan: Plan, tell: Tell = lambda _: None) -> Che
 
 
 def other_topology(snapshots: Mapping[str, bytes], file: TopologyFile) -> list[str]:
-    """Return why a system with these states cannot have this topology file; empty: it can. The file may have other
-    addresses than the topology in force. A server that has missed a change has an older topology, so the one with the
-    newest change counts."""
+    """Return the reason why a system with these snapshots cannot use this topology file; empty: it can. The file may
+    have other addresses than the topology in force. The topology in force is the newest topology in the snapshots,
+    because a server that has missed a change still has an older one."""
     newest = max(map(decode_state, snapshots.values()), key=lambda state: state.organisation.change).organisation
     if not newest.topology:
         # The oldest logs do not contain their topology.
@@ -103,7 +104,8 @@ def other_topology(snapshots: Mapping[str, bytes], file: TopologyFile) -> list[s
 
 
 def recovered_of(backup: Backup, server: str) -> tuple[Recovered, int]:
-    """Return what a server would find in its part of the backup, and its incarnation."""
+    """Return the snapshot and the log that a server would find in its folder of the backup, and the server's
+    incarnation."""
     folder, saved, files = backup.folder(server), backup.manifest.servers[server], TrimmedFiles()
     path = f"{folder}/{IDENTITY}"
     with named(folder):
@@ -114,15 +116,15 @@ def recovered_of(backup: Backup, server: str) -> tuple[Recovered, int]:
             files.close(file)
         found = judge(files, folder, identity).recovered
     if found.last != saved.position:
-        raise StoreError(f"{folder}: the log ends with record {found.last}, not with {saved.position}")
+        raise StoreError(f"{folder}: the log ends with record {found.last}, but the manifest says {saved.position}")
     return found, identity.incarnation
 
 
 def recovered_state(
     found: Recovered, server: str, plan: Plan, incarnation: int, epoch: str
 ) -> tuple[bytes, list[Item]]:
-    """Return the state after the last recovered record, as a snapshot. Also return the items of the next record. The
-    log must get this record, because the state already contains its items."""
+    """Recover a server. Return a snapshot of its state, and the items of one more record. This record must be appended
+    to the log that was recovered, because the returned state already contains its items."""
     machine = AgentServer(server, plan, incarnation)
     snapshot = None if found.snapshot is None else found.snapshot.data()
     first = recover(machine, snapshot, (record for _, record in found.records()), epoch, 0.0)
@@ -130,7 +132,8 @@ def recovered_state(
 
 
 def damaged(backup: Backup, server: str = "") -> Iterator[str]:
-    """Yield the files of a server (empty: the topology) that are missing or do not match the manifest."""
+    """Yield one line of text for each file that is missing or does not match the manifest. ``server``: the server that
+    has the files; empty: check the topology file."""
     manifest = backup.manifest
     folder, files = (
         (backup.folder(server), manifest.servers[server].files) if server else (backup.path, [manifest.topology])
@@ -149,5 +152,5 @@ def damaged(backup: Backup, server: str = "") -> Iterator[str]:
 
 
 _any_segment_bytes = 1 << 40
-"""A length that is larger than that of every segment. The manifest has the true length of each file, and its
-checksum."""
+"""The length that is reported for each segment. It is larger than any real segment. The true length of each file, and
+its checksum, are in the manifest and are checked separately."""

@@ -1,7 +1,8 @@
-"""Copy the files of one server's cut into a backup, page by page, wherever the pages come from.
+"""Copy the files of one server into a backup, page by page. The caller reads the pages from a running server or from a
+data directory.
 
-The log is read as far as the cut, not further: the segments are walked group by group as their bytes arrive, each
-group's checksum is checked, and the copy ends after the group with the last record of the cut.
+The log is copied only up to the cut. While the bytes of a segment arrive, its groups of records are read and their
+checksums are checked. The copy ends after the group that contains the last record of the cut.
 """
 
 import os
@@ -19,7 +20,8 @@ from antecede.store.walk import read_group
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """A server's answer to the request for a cut."""
+    """The part of one server in a consistent cut: the number of the server's last record (``position``), and the names
+    and lengths of its files. A running server sends this when a backup is made."""
 
     server: str
     incarnation: str
@@ -28,7 +30,8 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 class ServerCopy:
-    """The copy of one server. ``pages`` yields what to read next, and ``take`` stores it."""
+    """Copies the files of one server into a backup. ``pages`` yields the places to read next, and ``take`` stores the
+    bytes that the caller has read there."""
 
     def __init__(self, folder: str, cut: Cut) -> None:
         self._folder = folder
@@ -41,15 +44,16 @@ class ServerCopy:
         self._walked = 0
         self._reached = False
         self.bytes = 0
-        """How many bytes were copied so far."""
+        """The number of bytes that were copied so far."""
 
     @property
     def total(self) -> int:
-        """The length of all files, an upper bound of what is copied."""
+        """The sum of the lengths of all files, in bytes. At most this number of bytes is copied."""
         return sum(self._cut.files.values())
 
     def pages(self) -> Iterator[tuple[str, int]]:
-        """Yield the file and the offset to read next; call ``take`` with its bytes before the next iteration."""
+        """Yield the name of a file and the offset at which to read next. The caller must read there, and pass the bytes
+        to ``take`` before it asks for the next page."""
         files = self._cut.files
         segments = [segment_name(number) for number in numbered(list(files), "segment")]
         others = [name for name in files if name not in segments and name != OWN_IDENTITY]
@@ -57,20 +61,22 @@ class ServerCopy:
             if name in segments and self._reached:
                 continue
             if name not in files:
-                raise StoreError(f"server {self._cut.server}: the cut has no file {name}")
+                raise StoreError(f"server {self._cut.server}: the file {name} is missing in the cut")
             yield from self._pages_of(name, files[name], name in segments)
         if not self._reached:
-            raise StoreError(f"server {self._cut.server}: the log ends before record {self._cut.position} of the cut")
+            raise StoreError(
+                f"server {self._cut.server}: the log ends before record {self._cut.position}, the last one of the cut"
+            )
 
     def take(self, data: bytes) -> None:
-        """Store the bytes that were asked for."""
+        """Store the bytes that the caller has read at the place that ``pages`` yielded last."""
         with named(self._folder):
             self._files.write(self._file, [data], self._size)
         self._size += len(data)
         self.bytes += len(data)
 
     def result(self) -> SavedServer:
-        """Return the description of the complete copy."""
+        """Return the description of the complete copy, for the manifest of the backup."""
         return SavedServer(self._cut.incarnation, self._cut.position, self._saved)
 
     def _pages_of(self, name: str, size: int, is_segment: bool) -> Iterator[tuple[str, int]]:
@@ -99,8 +105,8 @@ class ServerCopy:
                 self._seal = decode_identity(file.read(), path).seal
 
     def _walk(self) -> None:
-        """Read the groups that are complete in the copied file so far. If one contains the last record of the backup,
-        truncate the file after this group."""
+        """Read the groups of records that have been copied completely into the current segment. If a group contains the
+        last record of the cut, truncate the copied segment after this group."""
         while True:
             found = read_group(self._files, self._file, self._walked, self._seal)
             if isinstance(found, str):

@@ -2,17 +2,19 @@
 
 ::
 
-    BACKUP/backup.json             the manifest: what the cut is, and every file with its length and SHA-256
+    BACKUP/backup.json             the manifest: a description of the cut, and the length and SHA-256 of every file
     BACKUP/topology.toml           the topology of the system
-    BACKUP/s1/identity.backup      the identity of s1's data directory; no server starts on a folder of this form
-    BACKUP/s1/snapshot-….state     its newest snapshot at the cut
-    BACKUP/s1/segment-….log …      its log, up to the cut
-    BACKUP/s1/trace/…              the converted part of its trace, if it records
+    BACKUP/s1/identity.backup      the identity of s1's data directory; because of its name, no server starts here
+    BACKUP/s1/snapshot-….state     the newest snapshot of s1 at the cut
+    BACKUP/s1/segment-….log …      the log of s1, up to the cut
+    BACKUP/s1/trace/…              the converted part of s1's trace, if s1 records a trace
 
-A backup is made under the name ``BACKUP.partial``. The manifest is written as its last file. When everything in it is
-durable, it is renamed to its final name. So an interrupted backup never looks complete. While it is made, the folder is
-locked and has a marker: only a folder with the marker is cleared, and only if no other command holds the lock. The
-marker is the last file that is removed.
+While a backup is made, its folder has the name ``BACKUP.partial``. The manifest is the last file that is written. When
+all files in the folder are durable, the folder is renamed to its final name. So an interrupted backup never looks
+complete.
+
+While a folder is made, it is locked and contains a marker file. The next command removes the files of an interrupted
+backup only if the folder contains the marker, and no other command holds the lock. The marker itself is removed last.
 """
 
 import fcntl
@@ -35,12 +37,12 @@ TOPOLOGY = "topology.toml"
 IDENTITY = "identity.backup"
 PARTIAL = ".partial"
 MARKER = ".unfinished"
-"""A file in a folder that ``backup`` or ``restore`` is making."""
+"""The name of the marker file: a folder contains it while ``backup`` or ``restore`` makes the folder."""
 FORMAT = 1
 
 
 class SavedFile(msgspec.Struct, frozen=True):
-    """One file of a server in a backup."""
+    """The name, the length and the checksum of one file in a backup."""
 
     name: str
     bytes: int
@@ -48,7 +50,7 @@ class SavedFile(msgspec.Struct, frozen=True):
 
 
 class SavedServer(msgspec.Struct, frozen=True):
-    """One server in a backup."""
+    """The manifest's description of one server in a backup."""
 
     incarnation: str
     position: int
@@ -57,39 +59,39 @@ class SavedServer(msgspec.Struct, frozen=True):
 
     @property
     def bytes(self) -> int:
-        """The length of all its files."""
+        """The sum of the lengths of the server's files, in bytes."""
         return sum(file.bytes for file in self.files)
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """The content of a backup."""
+    """The content of the file ``backup.json``, which describes a backup."""
 
     format: int
     version: str
-    """The version of Antecede that made it."""
+    """The version of Antecede that made the backup."""
     made: str
     """The time of the cut, in UTC."""
     epoch: str
     servers: dict[str, SavedServer]
     topology: SavedFile
     checksum: str = ""
-    """SHA-256 of the manifest with an empty checksum."""
+    """The SHA-256 of the manifest. It is computed while this field is empty."""
 
     def sealed(self) -> "Manifest":
-        """Return the manifest with its checksum."""
+        """Return a copy of the manifest in which the field ``checksum`` is filled in."""
         plain = msgspec.structs.replace(self, checksum="")
         digest = hashlib.sha256(msgspec.json.encode(plain)).hexdigest()
         return msgspec.structs.replace(self, checksum=digest)
 
 
 class Backup(msgspec.Struct, frozen=True):
-    """A complete backup."""
+    """A complete backup: the path of its folder, and its manifest."""
 
     path: str
     manifest: Manifest
 
     def folder(self, server: str) -> str:
-        """Return the folder of a server."""
+        """Return the path of a server's folder in the backup."""
         return os.path.join(self.path, server)
 
     def topology_text(self) -> str:
@@ -100,28 +102,30 @@ class Backup(msgspec.Struct, frozen=True):
 
 
 def is_backup(path: str) -> bool:
-    """Return whether this is the folder of a backup, complete or not."""
+    """Return whether ``path`` is the folder of a backup, which may be complete or interrupted."""
     return os.path.isfile(os.path.join(path, MANIFEST)) or (os.path.isdir(path) and path.rstrip("/").endswith(PARTIAL))
 
 
 def open_backup(path: str) -> Backup:
-    """Read the manifest of a backup; raise StoreError if it is not a complete one."""
+    """Read the manifest of a backup. Raise StoreError if ``path`` is not the folder of a complete backup."""
     file = os.path.join(path, MANIFEST)
     try:
         data = Path(file).read_bytes()
     except FileNotFoundError:
         if not os.path.isdir(path):
-            raise StoreError(f"{path}: no such folder: expected one that antecede backup made") from None
+            raise StoreError(f"{path}: no such folder: expected a folder that antecede backup made") from None
         reason = "an interrupted backup" if path.rstrip("/").endswith(PARTIAL) else "not a backup"
         raise StoreError(f"{path}: {reason}: it has no {MANIFEST}") from None
     except OSError as error:
         raise StoreError(f"{file}: {error.strerror}") from None
     if len(data) > limits.frame_bytes_max:
-        raise StoreError(f"{file}: {len(data)} bytes are too many for the manifest of a backup")
+        raise StoreError(f"{file}: the manifest has {len(data)} bytes: expected at most {limits.frame_bytes_max}")
     try:
         form = msgspec.json.decode(data, type=_Form).format
         if form != FORMAT:
-            raise StoreError(f"{file}: a backup of format {form}; this version reads format {FORMAT}")
+            raise StoreError(
+                f"{file}: the backup has format {form}, but this version of antecede reads only format {FORMAT}"
+            )
         manifest = msgspec.json.decode(data, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise StoreError(f"{file}: not the manifest of a backup: {error}") from None
@@ -138,8 +142,8 @@ class _Form(msgspec.Struct):
 
 
 class NewFolder:
-    """A folder that is being made, under a temporary name; used with ``with``. Unless ``finish`` is called, nothing is
-    left of it."""
+    """Makes a new folder in a ``with`` block. Until ``finish`` is called, the folder has a temporary name. If the block
+    ends before ``finish`` was called, the folder is removed."""
 
     def __init__(self, path: str) -> None:
         self.path = path.rstrip("/")
@@ -165,7 +169,8 @@ class NewFolder:
         return self
 
     def _locked(self) -> int:
-        """Lock the folder, so that no other command makes it at the same time. A kill releases the lock."""
+        """Lock the folder, so that no other command makes the same folder at the same time. Return the descriptor of
+        the lock. The lock is released when this process ends, even if it is killed."""
         lock = os.open(self.partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -181,14 +186,17 @@ class NewFolder:
         raise UsageError(f"{self.path}: another command is making this folder")
 
     def _clear(self) -> None:
-        """Remove the files that an interrupted attempt has left. Raise UsageError if the folder has other content."""
+        """Remove the files of an interrupted attempt. Raise UsageError if the folder contains other files."""
         found = os.listdir(self.partial)
         if found and MARKER not in found:
-            raise UsageError(f"{self.partial}: exists, but not from an interrupted backup or restore: move it away")
+            raise UsageError(
+                f"{self.partial}: exists, but was not made by an interrupted backup or restore: move it away"
+            )
         self._empty()
 
     def _empty(self) -> None:
-        """Remove everything in the folder, the marker last: after a kill in between, the next attempt continues."""
+        """Remove everything in the folder. The marker is removed last. So if this process is killed before the end, the
+        next attempt can remove the remaining files."""
         for name in sorted(os.listdir(self.partial), key=lambda one: one == MARKER):
             path = os.path.join(self.partial, name)
             if os.path.isdir(path) and not os.path.islink(path):
@@ -204,7 +212,8 @@ class NewFolder:
         os.close(self._lock)
 
     def finish(self) -> None:
-        """Make all names in the folder durable, then give it its name; an empty folder of that name is replaced."""
+        """Make the names of all files in the folder durable, and rename the folder to its final name. If an empty
+        folder already has this name, replace it."""
         self.sync()
         with named(self.path):
             if os.path.isdir(self.path):
@@ -216,14 +225,14 @@ class NewFolder:
                 Files().sync_directory(folder)
 
     def sync(self) -> None:
-        """Make all names in the folder durable. The contents of the files must already be durable."""
+        """Make the names of all files in the folder durable. The contents of the files must already be durable."""
         with named(self.partial):
             for folder, _, _ in os.walk(self.partial):
                 Files().sync_directory(folder)
 
 
 class NewBackup(NewFolder):
-    """A backup that is being made; ``complete`` finishes it."""
+    """Makes the folder of a new backup in a ``with`` block; ``complete`` finishes the backup."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -231,14 +240,14 @@ class NewBackup(NewFolder):
             raise UsageError(f"{path}: exists already: expected the name of a new folder")
 
     def folder(self, server: str) -> str:
-        """Make the folder of a server."""
+        """Make the folder of a server in the backup, and return its path."""
         path = os.path.join(self.partial, server)
         with named(path):
             os.makedirs(path, mode=0o700)
         return path
 
     def complete(self, manifest: Manifest, topology: str) -> Backup:
-        """Write topology and manifest, and give the backup its name."""
+        """Write the topology file and then the manifest, and rename the folder to the final name of the backup."""
         text = topology.encode()
         saved = SavedFile(TOPOLOGY, len(text), hashlib.sha256(text).hexdigest())
         manifest = msgspec.structs.replace(manifest, topology=saved).sealed()
@@ -251,7 +260,7 @@ class NewBackup(NewFolder):
 
 
 def digest_of(path: str) -> SavedFile:
-    """Return the length and the checksum of a file, with the last part of its path as its name."""
+    """Return the name, the length and the checksum of a file. The name is the last part of the path."""
     sha, size = hashlib.sha256(), 0
     with open(path, "rb") as file:
         while piece := file.read(1 << 20):

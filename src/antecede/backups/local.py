@@ -1,6 +1,7 @@
 """Copy the data directory of a stopped server into a backup.
 
-While the directories of all servers are locked, none of them changes. So together they contain the state of one moment.
+The caller first locks the data directories of all servers, so that no directory changes. So all copies together contain
+the state of one moment.
 """
 
 import os
@@ -19,7 +20,7 @@ from antecede.store.recovery import Judged, judge
 
 
 def judged_in(directory: str) -> Judged:
-    """Check a data directory, without any change."""
+    """Check a data directory, and return the result. The directory is not changed."""
     files = Files()
     identity = read_identity(files, directory)
     assert identity is not None, "a data directory has an identity"
@@ -28,7 +29,7 @@ def judged_in(directory: str) -> Judged:
 
 @contextmanager
 def locked(directory: str) -> Iterator[None]:
-    """Lock the data directory of a stopped server."""
+    """Lock the data directory of a stopped server during a ``with`` block."""
     files = Files()
     if not os.path.isfile(os.path.join(directory, IDENTITY)):
         raise StoreError(f"{directory}: not a data directory: it has no identity")
@@ -44,8 +45,8 @@ def locked(directory: str) -> Iterator[None]:
 
 
 def copied(directory: str, server: str, folder: str, tell: Callable[[int, int], None]) -> SavedServer:
-    """Copy one directory; return the description of the copy. ``tell``: reports how many bytes are copied so far, and
-    how many will be copied at most."""
+    """Copy the data directory of one server into a folder of a backup; return the description of the copy. ``tell``:
+    called with the number of bytes that are copied so far, and the largest number of bytes that will be copied."""
     with named(directory):
         judged = judged_in(directory)
         found = judged.recovered

@@ -1,9 +1,9 @@
 """Make a new system from a backup: one data directory for each server.
 
-Every file is compared with its checksum, all servers are recovered, and the links between them are compared, before
-anything is written. Then each server gets a directory with a new incarnation, a snapshot of its state at the cut, and,
-if its trace can be continued, the records that the trace still needs. The directories are made under a temporary name;
-the last step renames them.
+Before anything is written, every file is compared with its checksum, all servers are recovered, and the links between
+the servers are compared. Then each server gets a directory with a new incarnation and a snapshot of its state at the
+cut. If the server's trace can be continued, the directory also gets the records that the trace still needs. All
+directories are made in one folder with a temporary name. The last step renames this folder.
 """
 
 import os
@@ -34,14 +34,15 @@ class RestoredServer(msgspec.Struct, frozen=True):
 
     incarnation: str
     records: int
-    """The number of the last record of its log; later records get the next numbers."""
+    """The number of the last record in the server's log. Later records get the next numbers."""
 
 
 def restore(
     backup: Backup, target: str, plan: Plan, file: TopologyFile, tell: Tell = lambda _: None
 ) -> dict[str, RestoredServer]:
-    """Make a new system in a new or empty folder. ``plan`` and ``file``: those of the new system. The file must be the
-    topology that was in force, except for addresses."""
+    """Make a new system from a backup, in a new or empty folder. ``plan`` and ``file``: the plan and the topology file
+    of the new system. Apart from addresses, the file must be equal to the topology that was in force when the backup
+    was made. Return the servers by name."""
     target = target.rstrip("/")
     if os.path.lexists(target) and not os.path.isdir(target):
         raise UsageError(f"{target}: is a file: expected the name of a new folder")
@@ -86,7 +87,8 @@ def restore(
 
 
 def _refuse_damage(backup: Backup, server: str) -> None:
-    """Raise StoreError if a file is missing or damaged. Recovery does not read every file, so it might not notice."""
+    """Raise StoreError if a file of the server in the backup is missing or damaged. This check is necessary, because
+    recovery does not read every file."""
     for line in damaged(backup, server):
         raise StoreError(f"{line}: the backup is damaged")
 
@@ -97,9 +99,10 @@ def new_incarnations(files: Files, servers: list[str]) -> Mapping[str, int]:
 
 
 def history(found: Recovered, after: int, former: int, begin: bytes, has_trace: bool) -> tuple[int, Iterator[bytes]]:
-    """Return the number of the first record of a restored log, and its records. ``after``: the last record that is in
-    the converted trace; ``former``: the incarnation of the log in the backup; ``begin``: the record that the restored
-    server adds. If there is no trace to continue, ``begin`` is the only record."""
+    """Return the number of the first record of a restored log, and an iterator over the records of this log. ``after``:
+    the number of the last record that is in the converted trace. ``former``: the incarnation of the log in the backup.
+    ``begin``: the record that the restored server appends. If there is no trace to continue, ``begin`` is the only
+    record."""
     last = found.last
     if found.walk is None or found.first > after + 1 or not (has_trace or found.first == 1):
         return last + 1, iter([begin])
@@ -114,7 +117,8 @@ def history(found: Recovered, after: int, former: int, begin: bytes, has_trace: 
 
 
 def _whole(found: Recovered) -> Walk:
-    """Return a walk from the oldest segment; recovery itself reads only from the snapshot on."""
+    """Return a walk over the whole log, from its oldest segment on. In contrast, recovery reads only the records after
+    the snapshot."""
     walk = found.walk
     assert walk is not None
     numbers = segment_numbers(walk.files, walk.directory)
@@ -122,7 +126,8 @@ def _whole(found: Recovered) -> Walk:
 
 
 def marked(record: bytes, former: int) -> bytes:
-    """Return the first record of a log, with the incarnation under which the log was begun."""
+    """Write the incarnation with which a log was begun into the first record of the log, and return the record.
+    ``former``: this incarnation, unless the record already contains one."""
     items = decode_record(record)
     marked = [
         msgspec.structs.replace(item, incarnation=item.incarnation or former) if isinstance(item, Began) else item
@@ -132,7 +137,8 @@ def marked(record: bytes, former: int) -> bytes:
 
 
 def _copy_trace(source: str, folder: str, topology: str) -> None:
-    """Copy the converted part of a trace."""
+    """Copy the converted part of a server's trace, if there is one, from the backup into a data directory. The copy
+    gets the topology of the new system."""
     if not os.path.isdir(f"{source}/{FOLDER}"):
         return
     with named(folder):

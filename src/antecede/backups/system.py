@@ -1,10 +1,11 @@
-"""The id of a restored system, in a small file of each data directory.
+"""The id of a restored system. Each data directory of the system contains the id in a small file.
 
-The id is a part of the epoch in hellos. So a server of the old system and a server of the restored system refuse each
-other in the hello, like servers with different topologies, and their links do not change. (Their incarnations differ,
-too. But if only these differed, the links would stop, and an operator would have to reset the domain.)
+A server sends the id, as a part of its epoch, in the hello at the start of each connection. So a server of the old
+system and a server of the restored system refuse each other, like servers with different topologies. The state of their
+links does not change. (The two servers also have different incarnations. But if only the incarnations differed, the
+links would stop, and an operator would have to reset the domain.)
 
-A server without data (it is added to a restored system, or starts again with an empty directory) gets the id from
+A server without data was added to a restored system, or starts again with an empty directory. It gets the id from
 ``antecede topology apply`` (:mod:`antecede.server.change.changing`).
 """
 
@@ -21,7 +22,7 @@ _id_chars_max = 64
 
 
 def write_system(directory: str, system: str) -> None:
-    """Write the id of a restored system into a data directory that has none."""
+    """Write the id of a restored system into a data directory that does not contain an id yet."""
     path = os.path.join(directory, SYSTEM)
     with named(path):
         write_new(path, f"{system}\n".encode())
@@ -29,7 +30,7 @@ def write_system(directory: str, system: str) -> None:
 
 
 def system_in(directory: str) -> str:
-    """Return the id of the restored system that a data directory belongs to; empty: it was not restored."""
+    """Return the id of the restored system that a data directory belongs to; empty: the system was not restored."""
     path = Path(directory, SYSTEM)
     try:
         text = path.read_text(encoding="ascii")[: _id_chars_max + 1].strip()
@@ -38,12 +39,13 @@ def system_in(directory: str) -> str:
     except (OSError, ValueError) as error:
         raise StoreError(f"{path}: cannot be read: {error}") from None
     if not text.isalnum():
-        raise StoreError(f"{path}: expected the id of a system: only letters and digits")
+        raise StoreError(f"{path}: expected the id of a system, with only letters and digits")
     return text
 
 
 def system_epoch(epoch: str, directory: str | None) -> str:
-    """Return the epoch that a server sends in its hellos: that of its topology, and the id of its system if it was
-    restored."""
+    """Return the epoch that a server sends in its hellos. In a restored system, this is the epoch of the topology
+    together with the id of the system; otherwise it is ``epoch`` alone. ``directory``: the server's data directory, if
+    it has one."""
     system = "" if directory is None else system_in(directory)
     return f"{epoch}~{system}" if system else epoch

@@ -1,9 +1,9 @@
-"""The lower bounds: TCP on the bare event loop with msgspec, with or without a disk, and nothing else.
+"""Programs for comparison that do only the unavoidable work: TCP on the event loop, msgspec, and a disk if one is used.
 
-A frame is four bytes of length and a MessagePack list of (number, body). A receiver in the role *log* writes the bodies
-into a file that was allocated before. One thread takes all bodies that have arrived, writes them, and syncs once, as
-our log does. The receiver answers when the last body is on the disk. In the roles *echo* and *ping* with a disk, each
-end writes and syncs a message before it sends it.
+A frame has four bytes with its length, and a MessagePack list of pairs (number, body). A receiver in the role *log*
+writes the bodies into a file that was allocated before. One thread takes all bodies that have arrived, writes them, and
+syncs once, as our log does. The receiver answers when the last body is on the disk. If the roles *echo* and *ping* use
+a disk, each end writes and syncs a message before sending the message.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ _decode = msgspec.msgpack.Decoder(list[tuple[int, bytes]]).decode
 
 
 def framed(items: list[tuple[int, bytes]]) -> bytes:
-    """Return items as one frame."""
+    """Return one frame that contains these pairs (number, body)."""
     body = _encode(items)
     return len(body).to_bytes(4, "big") + body
 
 
 class End(asyncio.BufferedProtocol):
-    """One end of a connection; it calls ``got`` with the items of every frame. It reads into the same memory every
-    time, as our connections do."""
+    """One end of a connection. It calls ``got`` with the pairs (number, body) of every frame that it receives. Like
+    Antecede's own connections, it always reads into the same buffer."""
 
     def __init__(self, got: "Callable[[End, list[tuple[int, bytes]]], None]") -> None:
         self._got = got
@@ -70,7 +70,8 @@ class End(asyncio.BufferedProtocol):
 
 
 class _File:
-    """A file that is allocated first, and then written from start to end, again and again."""
+    """A file that is allocated with its full length before the measurement. Writing continues at the start of the file
+    when the end is reached."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT)
@@ -87,7 +88,8 @@ class _File:
 
 
 class Log:
-    """A file and the thread that writes it."""
+    """Writes messages to a file in a separate thread. After each write it calls ``written`` with the number of the last
+    written message."""
 
     def __init__(self, path: str, written: Callable[[int], None]) -> None:
         self._file = _File(path)
@@ -113,7 +115,8 @@ class Log:
 
 
 async def listen(got: Callable[[End, list[tuple[int, bytes]]], None]) -> None:
-    """Report the port, and accept connections until standard input ends."""
+    """Report the port to the benchmark, and accept connections until standard input ends. ``got``: called with the
+    items of every frame."""
     server = await asyncio.get_running_loop().create_server(lambda: End(got), "127.0.0.1", 0)
     settle()
     say(port=server.sockets[0].getsockname()[1])
@@ -121,14 +124,15 @@ async def listen(got: Callable[[End, list[tuple[int, bytes]]], None]) -> None:
 
 
 async def dial(port: int, got: Callable[[End, list[tuple[int, bytes]]], None]) -> End:
-    """Connect to the other end."""
+    """Connect to the other end at this port. ``got``: called with the items of every frame from the other end."""
     _, end = await asyncio.get_running_loop().create_connection(lambda: End(got), "127.0.0.1", port)
     settle()
     return end
 
 
 async def log(data: str) -> None:
-    """Receive messages and write them to the disk; answer when the message with number 0 is on it."""
+    """Receive messages and write them to the file ``data``. Messages are numbered backwards: send an answer when the
+    last message, number 0, is on the disk."""
     ends: list[End] = []
     log = Log(data, lambda number: ends[0].transport.write(framed([(0, b"")])) if number == 0 else None)
 
@@ -140,7 +144,8 @@ async def log(data: str) -> None:
 
 
 async def pipelined(port: int, messages: int, together: int, warm: int = 2_000) -> None:
-    """Send messages that the other end writes to its disk, and report the rate."""
+    """Send messages that the other end writes to its disk. Report the number of messages per second. ``together``:
+    messages per frame. ``warm``: the number of messages before the measurement."""
     done = asyncio.Event()
     end = await dial(port, lambda _, items: done.set())
     for count in (warm, messages):
@@ -158,7 +163,7 @@ async def pipelined(port: int, messages: int, together: int, warm: int = 2_000) 
 
 
 async def echo(data: str | None = None) -> None:
-    """Send every message back; write it to the disk first, if there is one."""
+    """Send every message back. With ``data``, first write the message to this file and sync it."""
     file = None if data is None else _File(data)
 
     def got(end: End, items: list[tuple[int, bytes]]) -> None:
@@ -170,8 +175,8 @@ async def echo(data: str | None = None) -> None:
 
 
 async def ping(port: int, messages: int, data: str | None = None, warm: int = 200) -> None:
-    """Send one message back and forth, and wait for each answer; with a disk at this end, write each message to it
-    first."""
+    """Send one message at a time, wait for its answer, and report the round-trip times. With ``data``, first write each
+    message to this file and sync it. ``warm``: the number of messages before the measurement."""
     file = None if data is None else _File(data)
     loop = asyncio.get_running_loop()
     answers: list[asyncio.Future[None]] = []

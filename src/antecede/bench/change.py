@@ -1,14 +1,16 @@
-"""Round-trip times of other agents while agents are added to a running system.
+"""Measure how the round-trip times of existing agents change while other agents are added to a running system.
 
-Real servers have steady load: clients ask agents on other servers at fixed times, however long the last answer took.
-Then separate processes run `antecede topology apply`, which adds one agent after the other. On a small machine the
-start of such a process takes CPU time from the servers, with or without a change. So the same command is run with
-`--dry-run` in between: it asks the same servers and changes nothing. If adding an agent pauses no other agent, round
-trips during changes take as long as during dry runs: the ratio is near 1. Its noise is estimated by drawing rounds at
-random, many times (bootstrap): the reported interval contains 95 % of the drawn ratios.
+Real servers run under a constant load: clients ask agents on other servers at fixed times, even if earlier answers are
+late. Meanwhile the command `antecede topology apply` adds one agent after the other. Each command is a separate
+process. On a small machine the start of this process takes CPU time from the servers, with or without a change. So
+before each change the same command runs with `--dry-run`: it asks the same servers, but changes nothing.
 
-The windows are: before the first command, dry runs, changes, after the last command. A round trip belongs to the window
-in which it began. In the first and the last window there is only the load.
+The result is the ratio of the round-trip times during changes to the round-trip times during dry runs. The ratio is
+near 1 if adding an agent does not pause the other agents. To estimate the noise of the ratio, rounds are drawn at
+random many times (bootstrap). The reported interval contains 95 % of the ratios of these draws.
+
+There are four windows: before the first command, dry runs, changes, and after the last command. A round trip belongs to
+the window in which it began. In the first and the last window there is only the load.
 """
 
 import asyncio
@@ -40,11 +42,12 @@ class Settings(msgspec.Struct, frozen=True):
 
     servers: int = 4
     rounds: int = 10
-    """The number of agents that are added, each after a dry run."""
+    """The number of rounds. Each round makes one dry run, and then adds one agent."""
     rate: int = 100
-    """Round trips per second, of all clients together."""
+    """The number of round trips per second that all clients together start."""
     quiet_seconds: float = 10.0
-    """The time with load and without commands, before the first command and again after the last one."""
+    """The length of the first and of the last window, in seconds. In these windows there is load, but no command
+    runs."""
     durability: str = "disk"
 
 
@@ -52,7 +55,8 @@ Step = Callable[[int, int], None]
 
 
 def bench_change(settings: Settings, directory: str | None, step: Step) -> dict[str, Any]:
-    """Measure round trips before, during and after changes; return the report."""
+    """Measure round trips before, during and after changes, and return the report. ``step``: called after each round
+    with the number of finished rounds and the number of all rounds."""
     with tempfile.TemporaryDirectory(prefix="antecede-change-", dir=directory) as folder:
         return asyncio.run(_Measurement(settings, Path(folder), step).run())
 
@@ -70,7 +74,7 @@ class _Measurement:
         self._processes = Processes(folder, self._base, trace=False)
         self._window = WINDOWS[0]
         self._times: dict[str, list[list[float]]] = {window: [[]] for window in WINDOWS}
-        """The seconds of round trips, by window and round."""
+        """For each window, the round-trip times of each round, in seconds."""
         self._commands: dict[str, list[float]] = {"dry_run": [], "change": []}
         self._asking: set[asyncio.Task[None]] = set()
 
@@ -102,7 +106,7 @@ class _Measurement:
         return self._report()
 
     async def _load(self, server: str, ready: asyncio.Barrier, stop: asyncio.Event) -> None:
-        """Run the client of one server, which asks the agent of the next server at fixed times."""
+        """Connect a client to this server. At fixed times, the client asks the agent of the next server in the list."""
         names = list(self._base.servers)
         to = f"echo-{names[(names.index(server) + 1) % len(names)]}"
         pause = len(names) / self._settings.rate
@@ -125,7 +129,8 @@ class _Measurement:
         times.append(perf_counter() - due)
 
     async def _command(self, window: str) -> None:
-        """Run the command that adds the next agent, or its dry run."""
+        """Run the command that adds the next agent. In the window ``dry_run``, run the same command with
+        ``--dry-run``."""
         names = list(self._base.servers)
         self._added += window == "change"
         count = self._added + (window == "dry_run")
@@ -174,7 +179,8 @@ def _share(ordered: list[float], name: str) -> float:
 
 
 def _compared(rounds: list[tuple[list[float], list[float]]], name: str) -> dict[str, float]:
-    """Return the ratio of the round-trip times during changes to those during dry runs, and its 95 % interval."""
+    """Compare the round-trip times during changes with the round-trip times during dry runs. Return their ratio, and
+    the 95 % interval of the ratio. ``name``: the compared figure, such as ``p50``."""
 
     def ratio(drawn: list[tuple[list[float], list[float]]]) -> float:
         dry, change = (sorted(one for times in several for one in times) for several in zip(*drawn, strict=True))
@@ -186,7 +192,7 @@ def _compared(rounds: list[tuple[list[float], list[float]]], name: str) -> dict[
 
 
 def table(report: dict[str, Any]) -> str:
-    """Return the report as a table of text."""
+    """Return the report as lines of text for people."""
     lines = [
         f"{report['servers']} servers, {report['rate']} round trips per second, {report['rounds']} agents added",
         f"{'':<28}{'round trips':>12}{'p50':>10}{'p99':>10}{'longest':>10}",

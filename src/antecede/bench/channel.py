@@ -1,4 +1,4 @@
-"""The sides of ``antecede bench channel``: what is run for each, and what is needed to run it."""
+"""The sides (measured systems) of ``antecede bench channel``: how each side is run, and what it needs."""
 
 import sys
 from collections.abc import Callable
@@ -18,35 +18,37 @@ from antecede.bench.ours import topology_text
 from antecede.walks.processes import free_ports
 
 CLIENTS = "durable-clients"
-"""The side with clients at both ends."""
+"""The name of the side in which one client sends to another client."""
 
 Sample = dict[str, float]
-"""The figures of one side in one round."""
+"""The measured figures of one side in one round, by name."""
 
 
 class Side(msgspec.Struct, frozen=True):
-    """One side that is measured."""
+    """One side of the benchmark: one system that sends messages in one way."""
 
     name: str
     says: str
     share: float
-    """The share of the requested messages: slow sides get fewer, so that all take about the same time."""
+    """The factor for the requested number of messages. Slow sides have a small factor, so that all sides take about the
+    same time."""
     run: Callable[[int, str], Sample]
     """The function that measures this side once. It gets the number of messages and a folder."""
     unit: str = "per_second"
-    """The name of the main figure."""
+    """The name of the main figure in the samples of this side."""
     modules: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
 
     def missing(self) -> list[str]:
-        """Return the names of missing packages and programs."""
+        """Return the names of the packages and programs that this side needs and that are not installed."""
         return [name for name in self.modules if find_spec(name) is None] + [
             name for name in self.programs if program(name) is None
         ]
 
 
 def measure(side: Side, messages: int, directory: str | None) -> Sample:
-    """Measure one side once, in a new folder on the chosen disk."""
+    """Measure one side once, in a new temporary folder. ``messages``: the requested number of messages. ``directory``:
+    where the folder is made; None: in the default place for temporary files."""
     with TemporaryDirectory(prefix="antecede-bench-", dir=directory) as place:
         return side.run(max(100, round(messages * side.share)), place)
 
@@ -55,18 +57,20 @@ def measure(side: Side, messages: int, directory: str | None) -> Sample:
 
 
 class Ours(msgspec.Struct, frozen=True):
-    """A side of Antecede: the role of the sender, and what is kept on disk."""
+    """Measures a side of Antecede. ``role``: the role of the sender. ``disk``: whether messages are kept on disk.
+    ``trace``: whether a trace is recorded. ``to``: the agent that receives the messages."""
 
     role: str
     disk: bool
     embedded: bool = True
-    """Whether the sender is a program on the bus of its own server, not a client."""
+    """Whether the sender is a program on the bus of its own server; False: it is a client of the receiver's server."""
     trace: bool = False
     to: str | None = None
 
     def __call__(self, messages: int, place: str, source: str | None = None, keys: Path | None = None) -> Sample:
-        """Measure once. ``source``: a directory; both processes then run the package in it, and their CPU times are
-        among the figures. ``keys``: the folder of an access file and credentials, if the client has permissions."""
+        """Measure once. ``source``: a directory from which both processes import the package; the figures then contain
+        the CPU times of both processes. ``keys``: a folder with an access file and credentials; the client then
+        connects with permissions."""
         topology = topology_text(free_ports(2))
         here: dict[str, Any] = {"data": f"{place}/s1"} if self.disk and self.embedded else {}
         there: dict[str, Any] = {"data": f"{place}/s2"} if self.disk else {}
@@ -81,15 +85,16 @@ class Ours(msgspec.Struct, frozen=True):
             if source is not None:
                 package = Path(ready["package"]).resolve()
                 if not package.is_relative_to(Path(source).resolve()):
-                    raise SideError(f"the package was imported from {package.parent}, not from the compared checkout")
+                    raise SideError(f"the package was imported from {package.parent}: expected a folder in {source}")
                 here["pid"] = receiver.pid
             with party("ours", self.role, source, topology=topology, messages=messages, **here) as sender:
                 return sender.hear(_run_seconds)
 
 
 def _clients(messages: int, place: str) -> Sample:
-    """Measure a client that sends to another client of the same server: two sockets, as with a broker. The receiver's
-    mailbox has no quota, but the server's bound for the mailboxes of all clients limits what one run may send."""
+    """Measure a client that sends to another client of the same server. Each message passes through two sockets, as
+    with a broker. The receiver's mailbox has no quota. But the server limits the mailboxes of all its clients together,
+    so the number of messages is limited here."""
     messages = min(messages, _clients_messages_max)
     topology = topology_text(free_ports(2)) + '\n[mailboxes]\n"taker@s2" = { letters = 0, bytes = 0 }\n'
     with ExitStack() as stack:
@@ -102,7 +107,7 @@ def _clients(messages: int, place: str) -> Sample:
 
 
 def _idle(messages: int, place: str) -> Sample:
-    """Measure the memory of a server as ``antecede serve`` runs it, with nothing to do."""
+    """Measure the memory of an idle server that ``antecede serve`` has started."""
     ports = free_ports(2)
     file = Path(place) / "topology.toml"
     file.write_text(topology_text(ports))
@@ -113,7 +118,7 @@ def _idle(messages: int, place: str) -> Sample:
 
 
 def soak(messages: int, directory: str | None) -> dict[str, list[float]]:
-    """Send durable messages in ten parts; return the memory of both servers after each part. The memory must not
+    """Send durable messages in ten parts, and return the memory of both servers after each part. The memory must not
     grow."""
     with TemporaryDirectory(prefix="antecede-bench-", dir=directory) as place:
         topology = topology_text(free_ports(2))
@@ -129,7 +134,8 @@ def soak(messages: int, directory: str | None) -> dict[str, list[float]]:
 
 
 def _floor(receiver: str, sender: str, there: bool = False, here: bool = False, **more: int) -> Callable[..., Sample]:
-    """Return a function that measures a receiver and a sender on the bare event loop, each with or without a disk."""
+    """Return a function that measures a receiver and a sender of :mod:`antecede.bench.bare`. ``there`` and ``here``:
+    whether the receiver and the sender write each message to a disk."""
 
     def run(messages: int, place: str) -> Sample:
         with party("bare", receiver, **({"data": f"{place}/there"} if there else {})) as taker:
@@ -147,8 +153,8 @@ def _floor(receiver: str, sender: str, there: bool = False, here: bool = False, 
 def _through(
     module: str, command: Callable[[int, str], list[str]], sender: str, receiver: str | None
 ) -> Callable[..., Sample]:
-    """Return a function that measures a sender and a receiver that are connected by a broker. Some measurements have no
-    receiver."""
+    """Return a function that measures messages from a sender to a receiver through a broker. ``command``: returns the
+    command that starts the broker. ``receiver``: the role of the receiver; None: there is no receiver."""
 
     def run(messages: int, place: str) -> Sample:
         port = free_ports(1)[0]
@@ -181,7 +187,8 @@ def _zeromq(waits: bool) -> Callable[..., Sample]:
 
 
 def _rate(messages: int, sent: Sample, received: Sample) -> Sample:
-    """Return the rate. Both processes read the same monotonic clock."""
+    """Return the number of messages per second. The time begins with the first send, and ends when both processes have
+    finished. Both processes read the same monotonic clock, so their times can be compared."""
     return {"per_second": messages / (max(sent["at"], received["at"]) - sent["started"])}
 
 

@@ -1,7 +1,8 @@
-"""The parties of a measurement as separate processes, and their communication with the benchmark.
+"""The processes of a measurement (its *parties*), and their communication with the benchmark.
 
-A party is ``python -m antecede.bench.MODULE ROLE SETTINGS`` (JSON). It writes lines of JSON to standard output: a
-receiver reports that it is ready, a sender reports its figures. It ends when its standard input ends.
+A party is started by ``python -m antecede.bench.MODULE ROLE SETTINGS``; SETTINGS is a JSON document. A party writes
+lines of JSON to standard output: a receiver reports that it is ready, a sender reports its figures. A party ends when
+its standard input ends.
 """
 
 import gc
@@ -22,18 +23,18 @@ from antecede.errors import AntecedeError
 
 
 class SideError(AntecedeError):
-    """A side could not be measured; the text gives the reason."""
+    """A side of a benchmark (one of the compared systems) could not be measured. The text gives the reason."""
 
 
 class Child:
-    """A process that is ended when the ``with`` block is left."""
+    """A child process of the benchmark. It is ended when the ``with`` block is left."""
 
     def __init__(
         self, command: list[str], *, silent: bool = False, source: str | None = None, seconds: float = 10.0
     ) -> None:
-        """``silent``: the process is a server that writes nothing to us, and ends only when it is terminated.
-        ``source``: the directory from which the process imports the package; None: the same as here. ``seconds``: how
-        long the process may take to end."""
+        """``silent``: the process is a server that writes nothing to the benchmark and ends only when it is terminated.
+        ``source``: the directory from which the process imports the package; None: the directory that this process
+        uses. ``seconds``: the time that the process has to end by itself."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed on leaving the block)
         out = subprocess.DEVNULL if silent else subprocess.PIPE
         self._process = subprocess.Popen(
@@ -77,8 +78,8 @@ class Child:
         self._errors.close()
 
     def hear(self, seconds: float) -> dict[str, Any]:
-        """Return the next JSON document from the party. Raise :class:`SideError` if none comes within ``seconds``, or
-        if the party has ended."""
+        """Return the next JSON document that the party writes. Raise :class:`SideError` if the party has ended, or
+        writes no document within ``seconds``."""
         out = self._process.stdout
         assert out is not None
         until = monotonic() + seconds
@@ -97,18 +98,19 @@ class Child:
         return said
 
     def ask(self) -> None:
-        """Send the party a line."""
+        """Send an empty line to the party: a request to report."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
 
     def errors(self) -> str:
-        """Return what the process has written to standard error so far. Reading does not change the position at which
-        the process continues to write."""
+        """Return everything that the process has written to standard error so far. Reading does not change the position
+        at which the process continues to write."""
         file = self._errors.fileno()
         return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
 
     def last_words(self) -> str:
-        """Return the last line that the process has written to standard error."""
+        """Return the last line that the process has written to standard error, or ``without output`` if it has written
+        nothing."""
         lines = self.errors().strip().splitlines()
         return lines[-1] if lines else "without output"
 
@@ -118,8 +120,8 @@ class Child:
 
 
 def party(module: str, role: str, source: str | None = None, /, **settings: Any) -> Child:
-    """Start a party. ``source``: a directory; this version's module is then run by its path, and imports the package in
-    that directory."""
+    """Start a party. If ``source`` is given, the party runs the module file of this version, but imports the package
+    from the directory ``source``."""
     if source is None:
         return Child([sys.executable, "-m", f"antecede.bench.{module}", role, json.dumps(settings)])
     script = str(Path(__file__).with_name(f"{module}.py"))
@@ -127,12 +129,13 @@ def party(module: str, role: str, source: str | None = None, /, **settings: Any)
 
 
 def program(name: str) -> str | None:
-    """Return the path of a server's program: beside this Python, or in PATH; None if it is in neither."""
+    """Return the path of a server's program. Search beside this Python first, then in PATH; return None if the program
+    is in neither."""
     return shutil.which(name, path=os.path.dirname(sys.executable)) or shutil.which(name)
 
 
 def await_listener(port: int, seconds: float = 10.0) -> None:
-    """Wait until a process listens at a port. Raise :class:`SideError` if none does within ``seconds``."""
+    """Wait until a process listens at this port. Raise :class:`SideError` if no process does within ``seconds``."""
     until = monotonic() + seconds
     while True:
         with socket() as probe:
@@ -144,16 +147,17 @@ def await_listener(port: int, seconds: float = 10.0) -> None:
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the memory in use by a process; needs Linux."""
+    """Return the memory that a process uses, in bytes. This needs Linux."""
     try:
         text = Path(f"/proc/{pid}/statm").read_text()
     except OSError:
-        raise SideError("the memory of a process can be read on Linux only") from None
+        raise SideError(f"the memory of process {pid} cannot be read: it has ended, or this is not Linux") from None
     return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_seconds(*pids: int) -> float:
-    """Return the CPU time, user and system, of processes so far; needs Linux, see clock_getcpuclockid(3)."""
+    """Return the CPU time, user and system, that these processes have used so far, as one sum. This needs Linux; see
+    clock_getcpuclockid(3)."""
     try:
         return sum(clock_gettime(~pid << 3 | 2) for pid in pids)
     except OSError as error:
@@ -161,7 +165,8 @@ def cpu_seconds(*pids: int) -> float:
 
 
 def proportional_bytes(pid: int) -> int:
-    """Return the memory of a process; a page that several processes share is divided among them. Needs Linux."""
+    """Return the proportional set size of a process, in bytes: a page that several processes share is divided equally
+    among them. This needs Linux."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError as error:
@@ -182,12 +187,12 @@ Role = Callable[..., Coroutine[Any, Any, None]]
 
 
 def say(**words: Any) -> None:
-    """Send a line to the benchmark."""
+    """Write these words as a line of JSON to the benchmark."""
     os.write(1, json.dumps(words).encode() + b"\n")
 
 
 def act(roles: dict[str, Role]) -> None:
-    """Run the role that the command line names, on the event loop that servers use."""
+    """Run the function of the role that the command line names, on the event loop that servers use."""
     from antecede.live.process import run
 
     async def main() -> int:
@@ -198,13 +203,13 @@ def act(roles: dict[str, Role]) -> None:
 
 
 def settle() -> None:
-    """Exclude existing objects from garbage collection, for all sides alike."""
+    """Exclude all existing objects from garbage collection. Every side does this, so that the comparison is fair."""
     gc.collect()
     gc.freeze()
 
 
 async def until_told(asked: Callable[[], None] = lambda: None) -> None:
-    """Wait until standard input ends; ``asked`` is called for each line of input."""
+    """Wait until standard input ends. Call ``asked`` for each line of input."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -222,9 +227,10 @@ async def until_told(asked: Callable[[], None] = lambda: None) -> None:
 
 
 def figures(seconds: list[float]) -> dict[str, float]:
-    """Return the figures of messages that were sent one after the other, given the time of each. There are two rates:
-    by the median time and by the mean time. A pause of the machine does not change the first one. The other figures are
-    the median and the 99th percentile of the times, in microseconds."""
+    """Return the figures of messages that were sent one after the other. ``seconds``: the time that each message took.
+    There are two rates, one from the median time and one from the mean time. A pause of the machine does not change the
+    rate from the median time. The other figures are the median and the 99th percentile of the times, in
+    microseconds."""
     ordered = sorted(seconds)
     return {
         "per_second": 1 / ordered[len(ordered) // 2],

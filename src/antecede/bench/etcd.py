@@ -1,8 +1,9 @@
-"""etcd as the peer of ``antecede bench objects``: three nodes on one machine, puts over the HTTP gateway.
+"""etcd, with which ``antecede bench objects`` compares replicated objects: three nodes on one machine, and a client
+that sends puts through the HTTP gateway.
 
-etcd orders all puts in one sequence, and answers a put when it is on the disks of two of the three nodes. The client
-writes HTTP itself, on connections that stay open, one per call under way: a library for HTTP would take more time than
-the call.
+etcd orders all puts in one sequence. It answers a put when the put is on the disks of two of the three nodes. The
+client opens one connection for each call that is under way, and keeps it open. The client writes HTTP itself, because a
+library for HTTP would take more time than the call.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ _value = b64encode(b"x" * 100).decode()
 
 
 def server_commands(program: str, place: str, clients: list[int], peers: list[int]) -> list[list[str]]:
-    """Return the commands that start the nodes."""
+    """Return the commands that start the three nodes. ``clients`` and ``peers``: the ports of the nodes."""
     cluster = ",".join(f"n{number}=http://127.0.0.1:{port}" for number, port in enumerate(peers))
     return [
         [
@@ -36,7 +37,7 @@ def server_commands(program: str, place: str, clients: list[int], peers: list[in
 
 
 class _Line:
-    """One connection to a node."""
+    """One HTTP connection to a node."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -57,7 +58,7 @@ class _Line:
 
 
 async def caller(port: int, calls: int, under_way: int, pids: list[int], warm: int = 50) -> None:
-    """Send puts to one node, with this number of puts under way."""
+    """Send ``calls`` puts to one node, ``under_way`` of them at a time, and report the figures."""
     until = monotonic() + 30
     while True:
         try:
@@ -68,7 +69,7 @@ async def caller(port: int, calls: int, under_way: int, pids: list[int], warm: i
         except (OSError, asyncio.IncompleteReadError, StopIteration):
             pass
         if monotonic() > until:
-            raise TimeoutError("etcd accepted no put within 30 s")
+            raise TimeoutError("etcd did not accept a put within 30 s")
         await asyncio.sleep(0.1)
     free = [_Line(port) for _ in range(under_way)]
     await asyncio.gather(*(line.open() for line in free))

@@ -1,17 +1,17 @@
 """``antecede bench hop``: the constants of the planner's cost model, measured on this machine.
 
-* **α**, the CPU time of one durable hop: two real servers send one letter back and forth, on disk at both ends. Each
-  letter has its own stamp, frame and record, as the model assumes. The start of the processes takes the same time for
-  few and for many letters, so the difference of two runs does not include it.
-* **β**, the CPU time of one byte of stamp: an order with matrix stamps sends, encodes, decodes and receives in small
-  and in large groups; the additional time of a larger stamp is divided by its additional bytes. A network of 1 Gbit/s
-  adds 8 ns per byte.
-* **σ**, the mean size of an order's stamps, by the size of its domain: uniform unicasts in the simulation, one short
-  run for each size. The stamps of some orders still grow at the end of such a run, so the planner's own table comes
-  from the longer runs of ``antecede sweep stamps``.
+* **α** is the CPU time of one durable hop. Two real servers send one letter back and forth, and both write it to disk.
+  Each letter has its own stamp, frame and record, as the model assumes. α is computed from the difference of a short
+  and a long run. The start of the processes takes the same time in both runs, so the difference does not include it.
+* **β** is the CPU time of one byte of a stamp. An order with matrix stamps sends, encodes, decodes and receives
+  messages in a small group and in a large group. The additional time in the large group is divided by the additional
+  bytes of its stamps. A network of 1 Gbit/s adds 8 ns per byte.
+* **σ** is the mean size of an order's stamps, for each size of a domain. It comes from short simulations with uniform
+  unicasts, one for each size. The stamps of some orders still grow at the end of such a run. Therefore the planner's
+  own table comes from the longer runs of ``antecede sweep stamps``.
 
-The results are medians over the rounds. α is noisy if there are few letters, because it is a difference of two runs. A
-busy machine makes both α and β larger.
+α and β are medians over the rounds. α is noisy if there are few letters, because it is a difference of two runs. A busy
+machine makes both α and β larger.
 """
 
 import resource
@@ -29,10 +29,10 @@ from antecede.orders import parse
 from antecede.simulator.run import Setup, simulate
 
 LINE_NS_PER_BYTE = 8.0
-"""The nanoseconds for one byte on a network of 1 Gbit/s."""
+"""The time that one byte takes on a network of 1 Gbit/s, in nanoseconds."""
 
 _few, _many = 16, 96
-"""The numbers of members of the two groups whose stamps are compared."""
+"""The numbers of members in the small and in the large group, for the measurement of β."""
 
 
 def bench_hop(
@@ -44,7 +44,7 @@ def bench_hop(
     tell: Callable[[str], None],
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Measure α, β and the table of stamps; return the report. ``step`` is called after each measurement."""
+    """Measure α, β and the table of stamp sizes; return the report. ``step`` is called after each measurement."""
     total, done = 2 * rounds + len(orders) * len(sizes), count(1)
 
     def stepped(value: float) -> float:
@@ -72,7 +72,8 @@ def bench_hop(
 
 
 def _hop_ns(letters: int, directory: str | None) -> float:
-    """Return the CPU time of both servers for one letter, from two runs of different length."""
+    """Return the CPU time of both servers for one hop of a letter, in nanoseconds. It is computed from the difference
+    of a short and a long run."""
     side = next(side for side in sides if side.name == "exchange")
     taken = []
     for many in (letters, 4 * letters):
@@ -94,7 +95,8 @@ def _byte_ns() -> float:
 
 
 def _stamp_cost(members: int, messages: int = 400) -> tuple[float, float]:
-    """Return the nanoseconds in which one matrix stamp is sent, encoded, decoded and received, and its bytes."""
+    """Return two means over some messages: the time to send, encode, decode and receive one matrix stamp, in
+    nanoseconds, and the size of the stamp in bytes."""
     spec = parse("matrix")
     sender, receiver = spec.create(0, members), spec.create(1, members)
     total = 0
@@ -111,6 +113,6 @@ def _stamp_cost(members: int, messages: int = 400) -> tuple[float, float]:
 
 
 def stamp_bytes(order: str, size: int) -> float:
-    """Return the mean size of an order's stamps in a domain of this size, with uniform unicasts."""
+    """Return the mean size of an order's stamps in a simulated domain with ``size`` members and uniform unicasts."""
     setup = Setup(parse(order), size, max(3_000, 100 * size), warmup=max(1_000, 40 * size))
     return float(simulate(setup)["stamp"]["bytes_mean"])

@@ -1,4 +1,5 @@
-"""The interpreter that a benchmark runs on: a Python built without optimizations is slower by a third."""
+"""The description of the Python interpreter in the report of a benchmark. The build is important: a Python that was
+built without optimizations is slower by a third."""
 
 import platform
 import sys
@@ -7,7 +8,8 @@ from typing import Any
 
 
 def interpreter() -> dict[str, Any]:
-    """Return version, implementation and build of this Python, and all of that as one line of text."""
+    """Return the version, the implementation and the build of this Python, and a line of text that contains all
+    three."""
     arguments = str(sysconfig.get_config_var("CONFIG_ARGS") or "")
     optimized = "--enable-optimizations" in arguments
     lto = "--with-lto" in arguments

@@ -1,4 +1,5 @@
-"""NATS through nats-py, in two modes: request and reply (core NATS); pipelined publishes, each synced (JetStream)."""
+"""NATS as a side of the benchmark, through nats-py. There are two modes: request and reply (core NATS), and pipelined
+publishes that are synced one by one (JetStream)."""
 
 import asyncio
 from pathlib import Path
@@ -10,7 +11,8 @@ from antecede.bench.children import act, figures, program, say, settle, until_to
 
 
 def server_command(port: int, data: str, sync: bool) -> list[str]:
-    """Return the command of a server; ``sync``: with JetStream, and every message on disk before it is acknowledged."""
+    """Write the configuration of a NATS server, and return the command that starts it. ``sync``: use JetStream, and
+    acknowledge a message only when it is on disk."""
     file = Path(data) / "nats.conf"
     stream = f'jetstream {{ store_dir: "{data}/js", sync_interval: always }}\n' if sync else ""
     file.write_text(f"listen: 127.0.0.1:{port}\n{stream}")
@@ -26,7 +28,7 @@ async def _connect(port: int) -> Any:
 
 
 async def receiver(port: int, messages: int) -> None:
-    """Make a stream, read this number of messages from it, and report the time of the last one."""
+    """Make a stream, read this number of messages from it, and report the time at which the last message came."""
     from nats.js.api import AckPolicy, ConsumerConfig
 
     connection = await _connect(port)
@@ -50,8 +52,8 @@ async def receiver(port: int, messages: int) -> None:
 
 
 async def pipelined(port: int, messages: int, together: int = 1_000) -> None:
-    """Publish to the stream in batches of ``together`` messages; wait until one batch is acknowledged before the
-    next."""
+    """Publish messages to the stream in batches of ``together`` messages. Send a batch only when the previous one is
+    acknowledged."""
     connection = await _connect(port)
     stream = connection.jetstream(publish_async_max_pending=2 * together)
     started = perf_counter()

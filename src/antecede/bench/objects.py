@@ -1,12 +1,12 @@
 """``antecede bench objects``: calls of replicated objects, compared with etcd and with a lower bound (the *floor*).
 
 **Rules.** There are three servers on one machine, and a separate process for each party. All sides take turns in each
-round; medians over the rounds are compared, and only ratios within one run are meaningful. etcd is measured if its
-program is installed.
+round. The report compares medians over the rounds, and only ratios within one run are meaningful. etcd is measured if
+its program is installed.
 
-**Figures.** Calls per second, the median latency, and the CPU time of the three servers per call; for our side also the
-frames between servers, the steps with a record, the fdatasyncs and the bytes of the logs, per call and over all three
-servers.
+**Figures.** For each side: the calls per second, the median latency, and the CPU time of the three servers per call.
+For our side also: the frames between servers, the steps with a record, the fdatasyncs and the bytes of the logs. Each
+of these is the sum over all three servers, per call.
 """
 
 import os
@@ -27,12 +27,12 @@ from antecede.walks.processes import free_ports
 
 KINDS = ("compatible", "unconfirmed", "shared", "conflicting", "nested")
 Caller = Callable[[str, int, int], dict[str, float]]
-"""A function that makes calls and returns their figures. It gets the kind of the calls, their number, and how many are
-under way at a time."""
+"""A function that makes calls and returns their figures. Its arguments are the kind of the calls, their number, and the
+number of calls under way at a time."""
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The choice of measurements, and their length."""
+    """The settings of the benchmark: which measurements are made, and how long they are."""
 
     kinds: tuple[str, ...] = KINDS
     under_way: tuple[int, ...] = (1, 8, 32, 256)
@@ -41,18 +41,19 @@ class Settings(msgspec.Struct, frozen=True):
     calls: int = 1_000
     rounds: int = 1
     etcd: str | None = None
-    """The path of etcd's program; None: it is searched beside this Python, and in PATH."""
+    """The path of etcd's program. If it is None, the program is searched beside this Python and in PATH."""
 
     def cells(self, state: int) -> list[tuple[str, int]]:
-        """Return the pairs (kind of calls, number of calls under way) to measure with a state of this size. For the
-        smallest size, these are all pairs; for the others, only those with 1 or 32 calls under way."""
+        """Return the measurements for a state of this size, as pairs (kind of calls, number of calls under way). For
+        the smallest state these are all combinations. For larger states they are the combinations with 1 or 32 calls
+        under way."""
         if state == min(self.states):
             return [(kind, count) for kind in self.kinds for count in self.under_way]
         return [(kind, count) for kind in self.kinds for count in self.under_way if count in (1, 32)]
 
 
 def bench_objects(settings: Settings, directory: str | None, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Measure all sides in turns; return the report."""
+    """Measure all sides, which take turns in each round; return the report."""
     skipped: dict[str, str] = {}
     found = settings.etcd or program("etcd")
     if settings.etcd is not None and not os.access(settings.etcd, os.X_OK):
@@ -171,7 +172,8 @@ def _floor(place: str | None) -> Iterator[Caller]:
 
 
 def _called(module: str, servers: list[Child], calls: int, under_way: int, **more: Any) -> dict[str, float]:
-    """Make calls in a separate process, and measure the CPU time of these servers."""
+    """Let a separate process make calls to these servers. Return the figures of the calls, which include the CPU time
+    of the servers."""
     settings = {"calls": calls, "under_way": under_way, "pids": [one.pid for one in servers], "warm": _warm}
     with party(module, "caller", **settings, **more) as caller:
         return caller.hear(_run_seconds)
@@ -184,7 +186,8 @@ def _row(key: tuple[str, bool, int, str, int], found: list[dict[str, float]]) ->
 
 
 def _compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add to our rows the ratios to etcd, to the floor, and to the smallest state."""
+    """Add ratios to each row of our side, and return all rows. Latency and rate are divided by those of etcd and of the
+    floor; the CPU time is divided by that of our row with the smallest state."""
     others = {(row["side"], row["durable"], row["under_way"]): row for row in rows if row["side"] != "ours"}
     smallest = min((row["state"] for row in rows), default=0)
     small = {_place(row): row for row in rows if row["side"] == "ours" and row["state"] == smallest}

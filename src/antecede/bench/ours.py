@@ -1,7 +1,8 @@
-"""Our own parties: a server with agents; a program on the bus of a server; a client.
+"""The parties of Antecede's own sides: a server with agents, a program on the bus of a server, and a client.
 
-``bench channel --against`` also runs this file by its path on the package of another checkout. So it uses only public
-names, and imports only what the oldest compared version has; everything else that it needs is in this file.
+``bench channel --against`` also runs this file by its path, with the package of another checkout. So this file uses
+only public names, and imports only modules that the oldest compared version has. Everything else that this file needs
+is defined here.
 """
 
 import asyncio
@@ -23,24 +24,25 @@ from antecede.topology import TopologyFile, parse_topology
 
 
 class Item(Notification):
-    """A message; the last one requests an answer."""
+    """A message of the benchmark. If ``last`` is set, the receiver answers with :class:`Done`."""
 
     body: bytes
     last: bool = False
 
 
 class Done(Notification):
-    """The answer to the last message."""
+    """The receiver's answer to the last message."""
 
 
 class Serve(Notification):
-    """The request to begin an exchange with this number of round trips."""
+    """The request to :class:`Player` to begin an exchange. ``count``: the number of round trips to measure; the player
+    does not read it."""
 
     count: int
 
 
 class Sink(Agent):
-    """An agent that accepts every message, and keeps nothing."""
+    """An agent that accepts every message and has no state."""
 
     def on_item(self, item: Item, ctx: Context) -> None:
         if item.last:
@@ -48,7 +50,7 @@ class Sink(Agent):
 
 
 class Ledger(Agent):
-    """An agent that accepts and counts messages: its state is saved with every reaction."""
+    """An agent that counts messages. It has a state, which is saved with every reaction."""
 
     items: int = 0
     bytes: int = 0
@@ -68,7 +70,7 @@ class Wall(Agent):
 
 
 class Player(Agent):
-    """An agent that sends one letter back and forth with the other agent."""
+    """An agent that exchanges one letter with the agent ``wall``, back and forth, until all round trips are done."""
 
     def on_serve(self, serve: Serve, ctx: Context) -> None:
         _strokes.append(perf_counter())
@@ -85,11 +87,11 @@ class Player(Agent):
 
 
 class Meter:
-    """The CPU time, user and system, of this process and of the receiver's process for the counted messages."""
+    """A meter for the CPU time, user and system, that this process and the receiver's process use after ``start``."""
 
     def __init__(self) -> None:
         self.receiver: int | None = None
-        """The process id of the receiver; None: nothing is measured."""
+        """The process id of the receiver. If it is None, nothing is measured."""
         self._started = (0.0, 0.0)
 
     def start(self) -> None:
@@ -97,7 +99,8 @@ class Meter:
             self._started = self._now(self.receiver)
 
     def figures(self, messages: int) -> dict[str, float]:
-        """Return the CPU time since the start, in microseconds per message."""
+        """Return the CPU time since ``start``, in microseconds per message: of each of the two processes, and of both
+        together."""
         if self.receiver is None:
             return {}
         spent = [now - then for now, then in zip(self._now(self.receiver), self._started, strict=True)]
@@ -113,8 +116,8 @@ class Meter:
 
 
 settle_memory = import_module(f"{ServerRuntime.__module__.rpartition('.')[0]}.process").settle_memory
-"""The function that excludes existing objects from garbage collection, since they live as long as the server. Each
-version has this function in a module ``process``, in the same package as its live server."""
+"""The server's function that excludes existing objects from garbage collection, because they live as long as the
+server. In every version, it is in the module ``process`` of the package that contains the live server."""
 _meter = Meter()
 _soak_parts = 10
 _strokes: list[float] = []
@@ -129,7 +132,7 @@ _agents: dict[str, dict[str, type[Agent]]] = {
 
 
 def topology_text(ports: list[int]) -> str:
-    """Return the topology: two servers and one domain."""
+    """Return the text of the topology: two servers, one domain, and the agents."""
     homes = [(agent, server, kind) for server, agents in _agents.items() for agent, kind in agents.items()]
     return "\n".join(
         [
@@ -159,7 +162,8 @@ async def _start(topology: str, server: str, data: str | None, trace: bool, keys
 
 
 async def server(topology: str, data: str | None = None, trace: bool = False, keys: str | None = None) -> None:
-    """Run the receiver: server s2 with its agents. ``keys``: the folder of its access file and credentials."""
+    """Run the receiver: server s2 with its agents. ``keys``: the folder with the access file and the credentials of the
+    server."""
     runtime = await _start(topology, "s2", data, trace, keys)
     say(ready=True, package=antecede.__file__)
     await until_told()
@@ -175,7 +179,8 @@ async def pipelined(
     warm: int = 2_000,
     pid: int | None = None,
 ) -> None:
-    """Run the sender: a program on the bus of server s1."""
+    """Run server s1 and, on its bus, a program that sends messages to the agent ``to`` without waiting for each one.
+    Report the rate."""
     runtime = await _start(topology, "s1", data, trace)
     async with runtime.bus("program") as bus:
         done = asyncio.Event()
@@ -223,7 +228,7 @@ def _connect(topology: str, credentials: str | None) -> AbstractAsyncContextMana
 async def accepted(
     topology: str, messages: int, warm: int = 200, pid: int | None = None, credentials: str | None = None
 ) -> None:
-    """Run a client that waits until each publish is accepted."""
+    """Run a client that sends messages one after the other, and waits until each one is accepted."""
     async with _connect(topology, credentials) as bus:
         settle_memory()
         say(**await _one_by_one(lambda: bus.send("sink", Item(body=payload)), messages, warm, pid))
@@ -252,7 +257,8 @@ async def taker(topology: str, messages: int) -> None:
 
 
 async def giver(topology: str, messages: int, together: int = 500) -> None:
-    """Run a client that sends to another client of the same server, ``together`` notifications in each call."""
+    """Run a client that sends messages to another client of the same server. Each call sends ``together``
+    notifications."""
     async with connect(str(parse_topology(topology).servers["s2"]), name="giver") as bus:
         settle_memory()
         started = perf_counter()
@@ -264,7 +270,7 @@ async def giver(topology: str, messages: int, together: int = 500) -> None:
 
 
 async def ask(topology: str, messages: int, data: str | None = None, warm: int = 500, pid: int | None = None) -> None:
-    """Run a program on the bus of server s1 that asks, and waits for each answer."""
+    """Run server s1 and, on its bus, a program that asks an agent of server s2 and waits for each answer."""
     runtime = await _start(topology, "s1", data, False)
     async with runtime.bus("program") as bus:
         say(**await _one_by_one(lambda: bus.ask("wall", Item(body=payload), expect=Item), messages, warm, pid))
@@ -274,7 +280,7 @@ async def ask(topology: str, messages: int, data: str | None = None, warm: int =
 async def ask_as_client(
     topology: str, messages: int, warm: int = 500, pid: int | None = None, credentials: str | None = None
 ) -> None:
-    """Run a client that asks an agent of its own server."""
+    """Run a client of server s2 that asks an agent of this server and waits for each answer."""
     async with _connect(topology, credentials) as bus:
         settle_memory()
         say(**await _one_by_one(lambda: bus.ask("wall", Item(body=payload), expect=Item), messages, warm, pid))
@@ -283,7 +289,8 @@ async def ask_as_client(
 async def _one_by_one(
     act: Callable[[], Awaitable[object]], messages: int, warm: int, pid: int | None
 ) -> dict[str, float]:
-    """Wait for one message after the other; return the figures of all messages after the first ``warm``."""
+    """Call ``act`` for one message after the other, and wait for each call. Return the figures of the messages after
+    the first ``warm`` messages."""
     _meter.receiver = pid
     times = []
     for number in range(warm + messages):
@@ -299,7 +306,7 @@ async def _one_by_one(
 async def exchange(
     topology: str, messages: int, data: str | None = None, warm: int = 200, pid: int | None = None
 ) -> None:
-    """Run server s1 with an agent that exchanges a letter with the other server's agent."""
+    """Run server s1 with an agent that exchanges one letter, back and forth, with an agent of server s2."""
     _strokes_wanted[0], _strokes_warm[0] = warm + messages, warm + 1
     _meter.receiver = pid
     runtime = await _start(topology, "s1", data, False)

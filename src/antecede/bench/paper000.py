@@ -1,17 +1,18 @@
 """``antecede bench paper000``: the experiments of Laumay et al. §6 with real servers on one machine.
 
-An agent on every server sends back what it receives. The main agent measures the turn-around time of a message to an
-agent on its own server (*local*), to one on another server (*remote*), and of a multicast to all (*broadcast*), in one
-flat domain and in a bus of domains. The main agent is on a server that is not a router, and the remote agent on the
-last server, so that a remote message in a bus passes three domains.
+An agent on every server answers each message that it receives. The main agent measures the turn-around time of three
+kinds of messages: to an agent on its own server (*local*), to an agent on another server (*remote*), and a multicast to
+all agents (*broadcast*). This is done in one flat domain and in a bus of domains. The main agent is on a server that is
+not a router, and the remote agent is on the last server. So a remote message in a bus passes three domains.
 
 The servers are started by ``antecede up``, as a user starts them. The report also has the time and the CPU time until
-all servers were connected, and their memory when they are idle: the sum of their proportional set sizes, in which a
-page that several processes share counts once.
+all servers were connected, and the memory of the idle servers. This memory is the sum of their proportional set sizes,
+in which a page that several processes share counts once.
 
-The paper prints its times as pictures, and our copy of it has no numbers. What can be compared is the *law*: the paper
-says that the times of the flat organisation grow with the square of the number of servers, and those of the bus
-linearly. ``fits`` in the report shows how well each law fits each organisation, by least squares.
+The paper shows its times as pictures, and our copy of the paper has no numbers. So only the *law* of growth can be
+compared: the paper says that the times of the flat organisation grow with the square of the number of servers, and that
+the times of the bus grow linearly. ``fits`` in the report shows how well each law fits each organisation, by least
+squares.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ SHAPES = ("flat", "bus")
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The settings of a run."""
+    """The settings of one run of the benchmark."""
 
     servers: tuple[int, ...]
     shapes: tuple[str, ...] = SHAPES
@@ -56,8 +57,8 @@ def bench_paper000(
     tell: Callable[[str], None],
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Measure all organisations, one after the other; return the report. ``step`` is called before each
-    organisation."""
+    """Measure each organisation (a shape with a number of servers), one after the other; return the report. ``step`` is
+    called before each organisation is measured."""
     runs = [(shape, servers) for servers in settings.servers for shape in settings.shapes]
     rows = []
     for at, (shape, servers) in enumerate(runs):
@@ -76,7 +77,8 @@ def bench_paper000(
 
 
 def organisation(shape: str, servers: int, order: str, ports: Sequence[int]) -> TopologyFile:
-    """Return the topology of an experiment, with its agents."""
+    """Return the topology of an experiment: the servers, the domains, the main agent, and an echo agent on every
+    server."""
     made = make(shape, servers, None, order)
     names = list(made.servers)
     agents = [AgentHome("main", names[1], f"{_agents}:Main")]
@@ -121,7 +123,8 @@ def _measured(shape: str, servers: int, settings: Settings, directory: str | Non
 
 
 async def _rounds(address: str, to: list[str], count: int) -> list[float]:
-    """Let the main agent measure some rounds, and return their times without the first few."""
+    """Let the main agent measure some rounds to warm up, and then ``count`` rounds. Return the times of these ``count``
+    rounds in seconds."""
     warm = max(1, min(5, count // 4))
     measured: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
     async with connect(address) as bus:
@@ -134,7 +137,7 @@ async def _rounds(address: str, to: list[str], count: int) -> list[float]:
 
 
 class _Up(Child):
-    """All servers, started by ``antecede up``."""
+    """The process ``antecede up``, and all servers that it has started."""
 
     def __init__(self, topology: str, data: str, durability: str) -> None:
         command = [sys.executable, "-m", "antecede", "up", topology, "--data", data, "--durability", durability]
@@ -154,17 +157,17 @@ class _Up(Child):
         return [int(one) for one in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
 
     def cpu_seconds(self) -> float:
-        """Return the CPU time of all servers so far."""
+        """Return the CPU time that all servers together have used so far."""
         return cpu_seconds(*self._pids())
 
     def pss_bytes(self) -> int:
-        """Return the memory of all servers."""
+        """Return the memory of all servers: the sum of their proportional set sizes."""
         return sum(map(proportional_bytes, self._pids()))
 
 
 def fit(points: Sequence[tuple[float, float]]) -> dict[str, float] | None:
-    """Return the least-squares line y = a + b·x, and the share of the variance that it explains; None if there are
-    fewer than three points."""
+    """Return the least-squares line y = a + b·x through these points, and the share of the variance that this line
+    explains. Return None if there are fewer than three points."""
     if len(points) < 3:
         return None
     xs, ys = zip(*points, strict=True)
@@ -174,7 +177,8 @@ def fit(points: Sequence[tuple[float, float]]) -> dict[str, float] | None:
 
 
 def fits(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, dict[str, float] | None]]]:
-    """Return, by organisation and kind, how well the median follows a + b·n and a + b·n²."""
+    """Return how well the median times follow a + b·n and a + b·n², where n is the number of servers. The result is
+    grouped by organisation and by kind of message."""
     found: dict[str, dict[str, dict[str, dict[str, float] | None]]] = {}
     for shape in dict.fromkeys(row["shape"] for row in rows):
         mine = [row for row in rows if row["shape"] == shape]

@@ -1,8 +1,10 @@
-"""The agents of ``antecede bench paper000`` (Laumay et al. §6.1). An agent on every server sends back what it receives.
-The main agent sends to one or all of these agents, and measures the time until the answers are back.
+"""The agents of ``antecede bench paper000`` (Laumay et al. §6.1).
 
-A round begins in the reaction that sends its messages, and ends when the last answer of the round is handled. Times are
-kept in memory: a run that is interrupted is not continued.
+An agent on every server answers each ping with a pong. The main agent sends pings to one or to all of these agents, and
+measures the time until all answers are back.
+
+A round begins in the reaction that sends its messages, and ends when the last answer of the round is handled. The times
+are kept only in memory, so a run that is interrupted cannot be continued.
 """
 
 from time import perf_counter
@@ -12,14 +14,15 @@ from antecede.engine.context import Context
 
 
 class Begin(Notification):
-    """The request to measure this number of rounds to these agents, and to report to the sender."""
+    """The request to measure ``rounds`` rounds to the agents ``to``, and to report the times to the request's
+    sender."""
 
     to: list[str]
     rounds: int
 
 
 class Ping(Notification):
-    """The message of a round."""
+    """The message that the main agent sends in a round."""
 
     number: int
 
@@ -31,20 +34,20 @@ class Pong(Notification):
 
 
 class Measured(Notification):
-    """The seconds of each round."""
+    """The report of the main agent: the duration of each round, in seconds."""
 
     seconds: list[float]
 
 
 class Echo(Agent):
-    """An agent that sends back what it receives."""
+    """An agent that answers each ping with a pong."""
 
     def on_ping(self, ping: Ping, ctx: Context) -> None:
         ctx.reply(Pong(number=ping.number))
 
 
 class _Run:
-    """The measurement in progress."""
+    """The state of the measurement that is in progress."""
 
     def __init__(self, begin: Begin, asker: str) -> None:
         self.to = begin.to
@@ -65,7 +68,8 @@ class _Run:
 
 
 class Main(Agent):
-    """An agent that measures rounds. A round is a ping to the given agents, and ends when all of them have answered."""
+    """The agent that measures rounds. In each round it sends a ping to the given agents; the round ends when all of
+    them have answered."""
 
     def on_begin(self, begin: Begin, ctx: Context) -> None:
         _runs[:] = [_Run(begin, ctx.sender)]

@@ -1,4 +1,5 @@
-"""Redis Streams through redis-py: XADD, pipelined or one at a time. The consumer uses XREAD and sends no XACK."""
+"""Redis Streams as a side of the benchmark, through redis-py. The sender uses XADD, pipelined or one at a time. The
+consumer uses XREAD and sends no XACK."""
 
 from time import perf_counter
 from typing import Any
@@ -8,7 +9,7 @@ from antecede.bench.children import act, figures, program, say, settle, until_to
 
 
 def server_command(port: int, data: str) -> list[str]:
-    """Return the command of a server that answers a write only when it is on disk."""
+    """Return the command of a Redis server that answers a write only when the write is on disk."""
     settings = {
         "port": str(port),
         "bind": "127.0.0.1",
@@ -30,7 +31,7 @@ def _client(port: int) -> Any:
 
 
 async def receiver(port: int, messages: int) -> None:
-    """Read this number of messages from a stream, and report the time of the last one."""
+    """Read this number of messages from a stream, and report the time at which the last message was read."""
     client = _client(port)
     say(ready=True)
     last: bytes | str = "0"
@@ -46,7 +47,7 @@ async def receiver(port: int, messages: int) -> None:
 
 
 async def pipelined(port: int, messages: int, together: int = 500) -> None:
-    """Add to a stream, with ``together`` XADDs in a pipeline."""
+    """Add messages to a stream, in pipelines of ``together`` XADD commands."""
     client = _client(port)
     started = perf_counter()
     for start in range(0, messages, together):
@@ -58,7 +59,7 @@ async def pipelined(port: int, messages: int, together: int = 500) -> None:
 
 
 async def accepted(port: int, messages: int, warm: int = 200) -> None:
-    """Add to a stream, one message after the other; wait for each answer."""
+    """Add messages to a stream, one after the other; wait for each answer."""
     client = _client(port)
     times = []
     for _ in range(warm + messages):

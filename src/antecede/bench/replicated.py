@@ -1,10 +1,14 @@
-"""Our parties of ``antecede bench objects``: a server with a replica of a table, and a program that calls it.
+"""The parties of Antecede in ``antecede bench objects``: a server with a replica of each table, and a program that
+makes calls.
 
-The program is a client of server s1; the table has a replica on each of the three servers. The kinds of calls are
-*compatible* (``add``, which conflicts with nothing), *unconfirmed* (the same, but the answer waits only until the
-caller's server has the call on its disk), *shared* (``share``, compatible with itself, but in conflict with ``audit``,
-which is never called), *conflicting* (``put``, in conflict with itself) and *nested* (``move``, which calls the other
-table; every replica makes this call).
+The program is a client of server s1. It calls a table that has a replica on each of the three servers. There are five
+kinds of calls:
+
+* *compatible*: ``add``, which is in conflict with no operation;
+* *unconfirmed*: the same, but the caller gets its answer as soon as its own server has the call on disk;
+* *shared*: ``share``, which is compatible with itself, but in conflict with ``audit``, which is never called;
+* *conflicting*: ``put``, which is in conflict with itself;
+* *nested*: ``move``, in which every replica calls the other table.
 """
 
 import asyncio
@@ -25,7 +29,7 @@ _adding = {"compatible": "add", "unconfirmed": "add_unconfirmed", "shared": "sha
 
 
 class Table(ReplicatedObject):
-    """A table with many short entries. Each operation changes one of them."""
+    """A table with many short entries, and with counts. A measured operation changes one entry or one count."""
 
     entries: dict[str, str]
     counts: dict[str, int]
@@ -36,7 +40,7 @@ class Table(ReplicatedObject):
 
     @operation(conflicts_with=["put", "move"])
     def fill(self, first: int, last: int) -> int:
-        """Add entries, so that the state is large."""
+        """Add the entries with the numbers from ``first`` to ``last - 1``, to make the state large."""
         for number in range(first, last):
             self.entries[f"filled {number:08}"] = _entry
         return len(self.entries)
@@ -68,14 +72,14 @@ class Table(ReplicatedObject):
 
 
 def topology_text(ports: list[int]) -> str:
-    """Return the topology: three servers, one domain, and two tables on all servers."""
+    """Return the text of the topology: three servers, one domain, and two tables with a replica on each server."""
     addresses = {name: Address("127.0.0.1", port) for name, port in zip(SERVERS, ports, strict=True)}
     tables = tuple(ObjectHome(name, SERVERS, f"{__name__}:Table") for name in ("table", "other"))
     return TopologyFile(addresses, (DomainEntry("A", SERVERS, "objects"),), objects=tables).text()
 
 
 async def server(topology: str, name: str, data: str | None = None) -> None:
-    """Run a server until standard input ends; a line of input asks for its counts."""
+    """Run a server until standard input ends. For each line of input, report the counts of the server."""
     file = parse_topology(topology)
     tables = {"table": Table, "other": Table}
     runtime = ServerRuntime(file, name, data, durability="memory" if data is None else "disk", agents=tables)
@@ -87,7 +91,7 @@ async def server(topology: str, name: str, data: str | None = None) -> None:
 
 
 def counts(runtime: ServerRuntime) -> dict[str, int]:
-    """Return a server's frames, records, syncs and bytes of log so far."""
+    """Return how many frames, records, syncs and bytes of log a server has produced so far."""
     links = [link for one in runtime.machine.channel.consumers.values() for link in one.links.values()]
     return {
         "frames": sum(link.sent for link in links),
@@ -98,7 +102,7 @@ def counts(runtime: ServerRuntime) -> dict[str, int]:
 
 
 async def filled(topology: str, bytes_: int) -> None:
-    """Fill the table until its state has about this number of bytes."""
+    """Add entries to the table until its state has about this number of bytes."""
     address = str(parse_topology(topology).servers["s1"])
     async with connect(address, name="filler") as bus:
         table = bus.object("table", timeout=120.0)
@@ -111,8 +115,8 @@ async def filled(topology: str, bytes_: int) -> None:
 
 
 async def caller(topology: str, kind: str, calls: int, under_way: int, pids: list[int], warm: int = 50) -> None:
-    """Call operations of the replicated object ``table`` from a client of server s1, with this number of calls under
-    way."""
+    """Call operations of the replicated object ``table`` from a client of server s1, ``under_way`` calls at a time, and
+    report the figures."""
     address = str(parse_topology(topology).servers["s1"])
     async with connect(address, name=f"caller-{kind}-{under_way}-{os.getpid()}") as bus:
         table = bus.object("table", timeout=60.0)
@@ -131,7 +135,8 @@ async def caller(topology: str, kind: str, calls: int, under_way: int, pids: lis
 
 
 async def timed(one: Any, calls: int, under_way: int, pids: list[int], warm: int) -> dict[str, float]:
-    """Make calls, ``under_way`` at a time. Return their rate and latency, and the CPU time of processes per call."""
+    """Make calls with the function ``one``, ``under_way`` at a time. Return the rate and the latency of the calls, and
+    the CPU time per call of the processes ``pids``."""
     times: list[float] = []
     left = [0]
 

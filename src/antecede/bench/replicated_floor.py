@@ -1,9 +1,9 @@
-"""The floor of ``antecede bench objects``: the frames and syncs of a compatible call, and nothing else.
+"""The floor (lower bound) of ``antecede bench objects``: the frames and syncs of a compatible call, and nothing else.
 
-A client sends a request to one process, which writes it to its log and sends it to two others. They write it to their
-logs and answer. When both have answered, the first process answers the client, writes to its log that the request has
-ended, and then informs the others, which write that as well. All items that wait for a disk are written and synced
-together. Without folders nothing is written.
+A client sends a request to the first process. The first process writes the request to its log and sends it to two other
+processes. These write it to their logs and answer. When both have answered, the first process answers the client and
+writes the end of the request to its log. Then it informs the two other processes, which also write the end to their
+logs. All items that wait for a disk are written and synced together. Without folders nothing is written.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _Then = Callable[[], None]
 
 
 class _Durable:
-    """A store that calls back when an item is on the disk; immediately if there is no disk."""
+    """A store that calls a function when an item is on the disk. Without a disk it calls the function immediately."""
 
     def __init__(self, data: str | None) -> None:
         self._log = None if data is None else Log(data, self._written)
@@ -43,7 +43,7 @@ class _Durable:
 
 
 async def replica(data: str | None = None) -> None:
-    """Write and answer every request; write the end of every request."""
+    """Run one of the two other processes: write every request and answer it; write the end of every request."""
     durable = _Durable(data)
 
     def got(end: End, items: list[tuple[int, bytes]]) -> None:
@@ -54,7 +54,8 @@ async def replica(data: str | None = None) -> None:
 
 
 async def first(others: list[int], data: str | None = None) -> None:
-    """Take the requests of clients, and answer each one when all other processes have answered."""
+    """Run the first process: accept requests of clients, and answer each request when all other processes have
+    answered."""
     durable = _Durable(data)
     replicas: list[End] = []
     asked: dict[int, tuple[End, int, list[int]]] = {}
@@ -89,7 +90,7 @@ async def first(others: list[int], data: str | None = None) -> None:
 
 
 async def caller(port: int, calls: int, under_way: int, pids: list[int], warm: int = 50) -> None:
-    """Send requests, with this number under way."""
+    """Send ``calls`` requests to the first process, ``under_way`` of them at a time, and report the figures."""
     loop = asyncio.get_running_loop()
     waiting: dict[int, asyncio.Future[None]] = {}
     count = [0]
@@ -114,7 +115,7 @@ def _answer(end: End, number: int) -> None:
 
 
 def _nothing() -> None:
-    """Do nothing: no answer is due."""
+    """Do nothing, because the end of a request needs no answer."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Rounds, medians, ratios: the output of ``antecede bench channel``."""
+"""The report of ``antecede bench channel``: medians over the rounds, and ratios between the sides."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -16,11 +16,12 @@ from antecede.errors import UsageError
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The comparison of a side with another one, and the value that it should reach."""
+    """A limit for the figure of ``side``. If ``against`` is not empty, the limit is for a ratio: the figure of ``side``
+    divided by the figure of ``against``. If ``least`` is 0, there is no limit, and the ratio is only shown."""
 
     side: str
     against: str
-    """The other side. If this is empty, the figure of the side itself must reach the value."""
+    """The other side of the ratio. If this is empty, the limit is for the figure of the side itself."""
     least: float | None = None
     most: float | None = None
 
@@ -53,8 +54,8 @@ targets = [
 
 
 def chosen(only: str | None) -> list[Side]:
-    """Return the sides in a comma-separated list; without a list, all sides. If the list has ``durable`` and
-    ``redis-pipelined``, the side with clients at both ends is added."""
+    """Return the sides that a comma-separated list names; without a list, return all sides. If the list has ``durable``
+    and ``redis-pipelined``, add the side ``durable-clients``, which has clients at both ends."""
     if only is None:
         return sides
     names = [name.strip() for name in only.split(",")]
@@ -75,8 +76,8 @@ def bench_channel(
     tell: Callable[[str], None],
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Measure all sides in turns, round after round; return the report. ``step`` is called for each side in each round,
-    before the side is measured or skipped."""
+    """Measure all sides, one after the other in each round; return the report. ``step`` is called for each side in each
+    round, before the side is measured or skipped."""
     samples: dict[str, list[Sample]] = {}
     skipped: dict[str, str] = {}
     for side in wanted:

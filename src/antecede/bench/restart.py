@@ -1,8 +1,8 @@
 """The cost of a restart: how long a server replays its log, and how much memory it needs for messages that wait.
 
-Two logs are made by calling the server's state machine directly, without sockets. One has many records of one letter
-each, all of which are handled. The other has multicasts to clients that are absent. A separate process then restarts
-from each log, as a server does.
+Two logs are made by calling the server's state machine directly, without sockets. The log *single* has many records
+with one letter each; all letters except the last one are handled. The log *crowd* has multicasts to clients that are
+absent. For each log, a separate process then restarts from it, as a server does.
 """
 
 import json
@@ -37,7 +37,7 @@ clients = { letters = 4000000, bytes = 4000000000 }
 
 
 def restart(records: int, messages: int, subscribers: int, body_bytes: int, tell: Tell) -> dict[str, Any]:
-    """Make both logs (see above), and measure a restart from each. Return the report."""
+    """Make the logs *single* and *crowd*, and measure a restart from each. Return the report."""
     with tempfile.TemporaryDirectory(prefix="antecede-restart-") as folder:
         _write_single(f"{folder}/single", records, tell)
         single = _restarted(f"{folder}/single")
@@ -69,7 +69,8 @@ def _machine(incarnation: int) -> tuple[AgentServer, str]:
 
 
 def _write_single(directory: str, records: int, tell: Tell) -> None:
-    """Write a log in which each record has a publish of one letter, and the reaction to the previous letter."""
+    """Write the log *single*. Each record has a publish of one letter and, except in the first record, the reaction to
+    the previous letter."""
     with open_log(directory, durability="os") as log:
         machine, epoch = _machine(log.incarnation)
         log.append(recover(machine, None, [], epoch, 0.0, wall_ms=1_000))
@@ -106,7 +107,7 @@ def _restarted(directory: str, snapshot: bool = False) -> dict[str, Any]:
 
 
 def _peak_bytes() -> int:
-    """Return the most memory that this process has used so far."""
+    """Return the largest amount of memory that this process has used at any time so far, in bytes."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
@@ -116,7 +117,8 @@ def _peak_bytes() -> int:
 
 
 def main(directory: str, snapshot: str) -> None:
-    """Restart in this process, write a snapshot unless ``snapshot`` is empty, and print what it cost."""
+    """Restart from a log in this process, and print the time and the memory that the restart took. Write a snapshot as
+    well, unless ``snapshot`` is empty."""
     peak = _peak_bytes()
     cpu, begun = process_time(), perf_counter()
     with open_log(directory) as log:

@@ -1,17 +1,17 @@
-"""``antecede bench channel --against CHECKOUT``: this version and another one, in turns, by CPU time per message.
+"""``antecede bench channel --against CHECKOUT``: compares this version with another one, by CPU time per message.
 
-Wall-clock figures of a shared machine differ by tens of percent from minute to minute; CPU time per message differs by
+On a shared machine, wall-clock figures differ by tens of percent from minute to minute; CPU time per message differs by
 a few percent. Both versions run in every round: each side is measured with one version, and directly afterwards with
-the other. The version that goes first alternates. For each side a round gives one ratio: this version's CPU time
-divided by the other's. The report has the geometric mean of the ratios and its 95 % confidence interval, by Student's t
-on their logarithms.
+the other. The version that goes first alternates. For each side, a round gives one ratio: this version's CPU time
+divided by the CPU time of the other version. The report has the geometric mean of the ratios and its 95 % confidence
+interval, by Student's t on the logarithms of the ratios.
 
-Both versions run with this interpreter, and both execute this version's :mod:`antecede.bench.ours`: the agents and the
-program are the same, only the package below them differs.
+Both versions run with this interpreter, and both execute this version's :mod:`antecede.bench.ours`. So the agents and
+the program are the same, and only the package that they import differs.
 
-In the same way, ``antecede bench channel --permissions`` compares a client with permissions and one without. With
-permissions the server has an access file: both ends prove their identity once, and each publish is checked. Without
-them nothing is proved or checked. Neither uses TLS.
+In the same way, ``antecede bench channel --permissions`` compares a client with permissions and a client without. With
+permissions, the server has an access file: client and server prove their identity once, and each publish is checked.
+Without permissions, nothing is proved or checked. TLS is used in neither case.
 """
 
 import os
@@ -34,14 +34,14 @@ usual = ("durable", "stateful", "exchange", "ping-pong")
 """The sides that are compared by default."""
 
 _client = "program"
-"""The name of the client in :mod:`antecede.bench.ours`."""
+"""The name of the client that :mod:`antecede.bench.ours` runs."""
 
 FIGURES = ("sender_cpu_us", "receiver_cpu_us", "cpu_us")
 
 
 def comparable(only: str | None, permissions: bool = False) -> list[Side]:
-    """Return the sides in a comma-separated list; without a list, the default ones. With ``permissions`` only sides
-    whose sender is a client are possible, and the default is all of these."""
+    """Return the sides that a comma-separated list names; without a list, return the default sides. With
+    ``permissions``, a side is possible only if its sender is a client, and the default is all such sides."""
     ours = {side.name: side for side in sides if isinstance(side.run, Ours) and not (permissions and side.run.embedded)}
     some = tuple(ours) if permissions else usual
     names = some if only is None else tuple(name.strip() for name in only.split(","))
@@ -53,7 +53,7 @@ def comparable(only: str | None, permissions: bool = False) -> list[Side]:
 
 
 def source_of(checkout: str) -> str:
-    """Return the directory in a checkout from which its package is imported."""
+    """Return the directory in a checkout from which the package of that checkout is imported."""
     source = os.path.join(os.path.abspath(checkout), "src")
     if not os.path.isfile(os.path.join(source, "antecede", "__init__.py")):
         raise UsageError(f"--against {checkout}: no src/antecede there; expected a checkout of Antecede")
@@ -69,8 +69,8 @@ def compare(
     tell: Callable[[str], None],
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Measure this version and the version in a checkout in turns; without a checkout, measure this version with and
-    without permissions. Return the report. ``step`` is called for each side in each round."""
+    """Compare this version with the version in a checkout, and return the report. Without a checkout, compare this
+    version with permissions and without permissions. ``step`` is called for each side in each round."""
     own = os.path.dirname(os.path.dirname(os.path.abspath(antecede.__file__)))
     sources = {"this": own, "other": own if checkout is None else source_of(checkout)}
 
@@ -83,7 +83,7 @@ def compare(
             except SideError as error:
                 if checkout is None:
                     raise
-                raise SideError(f"{side.name} with the package in {sources[variant]}: {error}") from None
+                raise SideError(f"side {side.name}, run with the package in {sources[variant]}: {error}") from None
 
     samples = _in_turns(wanted, measured, rounds, tell, step)
     return {
@@ -104,7 +104,8 @@ def _in_turns(
     tell: Callable[[str], None],
     step: Callable[[int, int], None],
 ) -> dict[str, dict[str, list[Sample]]]:
-    """Measure two variants of each side, ``this`` and ``other``, in turns; return the samples of all rounds."""
+    """Measure two variants of each side, ``this`` and ``other``, directly after each other in each round. Return the
+    samples of all rounds, by side and variant."""
     samples: dict[str, dict[str, list[Sample]]] = {side.name: {"this": [], "other": []} for side in wanted}
     for number in range(rounds):
         turns = ("this", "other") if number % 2 == 0 else ("other", "this")
@@ -118,7 +119,8 @@ def _in_turns(
 
 
 def _row(side: Side, found: dict[str, list[Sample]]) -> dict[str, Any]:
-    """Return the figures of one side: the medians, and the ratio of the variants with its interval."""
+    """Return the row of one side in the report. For each figure it has the medians of both variants, the ratio of the
+    variants, and the confidence interval of the ratio."""
     row: dict[str, Any] = {"name": side.name, "says": side.says}
     for figure in FIGURES:
         here, there = ([sample[figure] for sample in found[version]] for version in ("this", "other"))
@@ -136,8 +138,8 @@ def _row(side: Side, found: dict[str, list[Sample]]) -> dict[str, Any]:
 
 
 def issue(folder: Path) -> Path:
-    """Write keys for both servers and the client, and an access file with the client's permissions. Return the
-    folder."""
+    """Write keys for both servers and the client, and an access file with the client's permissions, to this folder.
+    Return the folder."""
     from antecede.access.model import CLIENT, SERVER, Identity, Key
     from antecede.live.issuing import new_key, table, write_folder, write_servers
 
@@ -153,7 +155,7 @@ def issue(folder: Path) -> Path:
 
 
 def interval(ratios: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the 95 % confidence interval of the geometric mean; (None, None) for a single ratio."""
+    """Return the 95 % confidence interval of the geometric mean of these ratios; (None, None) for a single ratio."""
     if len(ratios) < 2:
         return None, None
     logs = [log(ratio) for ratio in ratios]

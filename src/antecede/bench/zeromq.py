@@ -1,7 +1,9 @@
-"""ZeroMQ through pyzmq: PUSH to PULL over TCP. As in Antecede, msgspec encodes and decodes typed structs.
+"""ZeroMQ as a side of the benchmark, through pyzmq: PUSH to PULL over TCP. msgspec encodes and decodes typed structs,
+as in Antecede.
 
-It is measured twice: with plain blocking calls, and with ``zmq.asyncio``. Blocking calls are the fastest, but while one
-waits, no event loop can run in its thread. A program that also awaits other things would use ``zmq.asyncio``.
+ZeroMQ is measured twice: with plain blocking calls, and with ``zmq.asyncio``. Blocking calls are the fastest. But while
+a blocking call waits, its thread cannot run an event loop. So a program that also awaits other things would use
+``zmq.asyncio``.
 """
 
 from time import perf_counter, sleep
@@ -33,7 +35,8 @@ def _socket(kind: str, waits: bool) -> Any:
 
 
 async def receiver(messages: int, waits: bool) -> None:
-    """Receive this number of messages, and report the time of the last one. ``waits``: await each, in an event loop."""
+    """Receive this number of messages, and report the time at which the last message came. ``waits``: await each
+    message in an event loop; otherwise use blocking calls."""
     pull = _socket("PULL", waits)
     port = pull.bind_to_random_port("tcp://127.0.0.1")
     settle()
@@ -50,7 +53,8 @@ async def receiver(messages: int, waits: bool) -> None:
 
 
 async def pipelined(port: int, messages: int, waits: bool) -> None:
-    """Send, one call per message. ``waits``: await each send, which waits only for space in the queue."""
+    """Send messages, one call per message. ``waits``: await each call, which waits only until the queue has space;
+    otherwise use blocking calls."""
     push = _socket("PUSH", waits)
     push.connect(f"tcp://127.0.0.1:{port}")
     settle()

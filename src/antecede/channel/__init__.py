@@ -1,17 +1,17 @@
-"""The Channel: one MessageConsumer per domain of this server, and the hop between them (Laumay et al. §5, Fig. 7).
+"""The Channel: it moves letters between the agents and the domains of this server (Laumay et al. §5, Fig. 7).
 
-Letters that are sent here, or that a domain delivers here, are examined one after the other, as they come. A letter's
-destinations on this server get it at once; for the other destinations it is put on the train
-(:mod:`antecede.channel.letters`) of each next domain. Receiving in one domain and stamping for the next are **one step,
-in delivery order**: Theorem 1 needs this ("no crossover"), and a router that forwards later breaks causal order even on
-a tree.
+The Channel has one MessageConsumer per domain. It handles letters one after the other: letters that are sent here, and
+letters that a domain delivers here. A letter's destinations on this server get it at once. For the other destinations
+the letter is put on the train (:mod:`antecede.channel.letters`) of each next domain. A letter is received from one
+domain and stamped for the next in **one step, in delivery order**. Theorem 1 needs this ("no crossover"): a router that
+forwards later breaks causal order even on a tree.
 
-A multicast crosses a domain as one multicast. In a forest the route to a server is unique. So a router is responsible
-for the destinations that it does not reach through the domain from which the letter came.
+A multicast crosses a domain as one multicast. In a forest the route to a server is unique. So a router forwards a
+letter only to destinations that it does not reach through the domain from which the letter came.
 
-If a domain's order is total, a letter for agents on this server and on others goes through the order to this server
-too: delivering the local copy at once would let two servers see two multicasts in different orders. Messages sent
-meanwhile must not overtake this letter (:mod:`antecede.channel.returns`).
+If a domain's order is total, a letter for agents on this server and on others goes through the order to this server,
+too. If this server delivered its copy at once, two servers could see two multicasts in different orders. Messages that
+are sent in the meantime must not overtake this letter (:mod:`antecede.channel.returns`).
 """
 
 from collections.abc import Collection
@@ -58,7 +58,7 @@ class SavedChannel(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Channel:
-    """Everything between this server's agents and its peers."""
+    """The part of a server that sends, receives and forwards letters, between its agents and other servers."""
 
     consumer: type[MessageConsumer] = MessageConsumer
 
@@ -74,17 +74,17 @@ class Channel:
     ) -> None:
         self.me = me
         self.arrived: list[tuple[str, list[Letter]]] = []
-        """(agent, letters) for agents of this server, in delivery order; ``AgentServer.collect`` empties it."""
+        """Pairs (local agent, letters for it), in delivery order; ``AgentServer.collect`` empties this list."""
         self.lost: list[tuple[Letter, str]] = []
-        """Letters in transit that cannot be forwarded, and why."""
+        """Pairs (letter, reason) of the letters that could not be delivered or forwarded."""
         self.faults: list[tuple[str, str, str]] = []
-        """(domain, peer, reason) of trains that could not be read, and of letters that came from a peer although the
-        route from their sender does not lead through that peer; both are dropped. If it is not known which peer is at
-        fault, ``peer`` is empty."""
+        """Entries (domain, peer, reason) for input that was dropped: trains that could not be read, and letters from a
+        wrong peer. A peer is wrong if the route from the letter's sender does not lead through it. ``peer`` is empty if
+        the faulty peer is not known."""
         self._checks_senders = False
         self._plans: dict[tuple[str, tuple[str, ...]], Way] = {}
         self._planned = 0
-        """The size of ``_plans``: for each plan, the number of its addresses, plus ``_plan_addresses``."""
+        """The size of ``_plans``. Each plan counts as the number of its addresses plus ``_plan_addresses``."""
         self._sound: set[tuple[str, ...]] = set()
         """Lists of addresses that were checked and are valid."""
         self._holding: set[str] = set()
@@ -95,9 +95,9 @@ class Channel:
         self._incarnation, self._resend_after = incarnation, resend_after
         self._life = 0
         self.pausing: Pausing | None = None
-        """Letters that wait for the end of a change of the topology; None: nothing must wait."""
+        """The letters that must wait until a change of the topology ends; None: no letter has to wait."""
         self.hidden: frozenset[str] = frozenset()
-        """Agents that exist only after the change that is staged; letters for them may be forwarded already."""
+        """Agents that a prepared change adds. Senders here cannot reach them yet; letters for them are forwarded."""
         self.consumers: dict[str, MessageConsumer] = {}
         self.organise(topology, orders, homes, moved or {}, ())
 
@@ -109,8 +109,8 @@ class Channel:
         moved: dict[str, str],
         kept: Collection[str],
     ) -> None:
-        """Use a topology from now on. ``moved``: for each removed server the server that has its addresses now.
-        ``kept``: domains that continue as they are; all others begin again."""
+        """Use this topology from now on. ``moved``: for each removed server, the server that has its addresses now.
+        ``kept``: the domains that keep their state; all other domains start with a new state."""
         me = self.me
         self.objects = {one for name in topology.domains_of(me) for one in orders[name].object_names()}
         self._addresses = Addresses(homes, moved, topology.servers, self.objects)
@@ -137,9 +137,9 @@ class Channel:
             self.share_lists()
 
     def learn(self, topology: Topology, homes: dict[str, str], moved: dict[str, str], begun: Collection[str]) -> None:
-        """Learn the servers and agents of a topology that will soon be in force. Other servers may use it earlier than
-        this one; this server forwards their letters already. Letters that must enter a domain that begins with this
-        topology have to wait."""
+        """Learn the servers and agents of the next topology, which is not in force here yet. Other servers may use it
+        already, and this server must forward their letters. A letter waits if it must enter a domain in ``begun``, or a
+        domain that is new for this server."""
         known = self._addresses
         self.hidden = frozenset(homes.keys() - known.homes.keys())
         self._addresses = known.extended(homes, moved, topology.servers)
@@ -152,8 +152,8 @@ class Channel:
         self._forget_plans()
 
     def pause(self, domains: Collection[str], agents: Collection[str]) -> None:
-        """From now on, let a letter wait if it would enter one of these domains from outside, or if it is sent here to
-        one of these agents."""
+        """From now on, let two kinds of letters wait: letters that would enter one of these domains from outside, and
+        letters that are sent on this server to one of these agents."""
         self.pausing = Pausing(domains, agents)
 
     @property
@@ -162,11 +162,11 @@ class Channel:
         return 0 if self.pausing is None else len(self.pausing.waiting)
 
     def is_total(self, domain: str) -> bool:
-        """Return whether the order of a domain of this server is total."""
+        """Return whether a domain of this server has a total order and more than one member."""
         return self._total.get(domain, False)
 
     def resume(self) -> None:
-        """Send the letters that waited, by the topology that is now in force."""
+        """Send the letters that waited for the end of a change, on the routes of the topology that is now in force."""
         pausing, self.pausing = self.pausing, None
         for one in () if pausing is None else pausing.waiting:
             if one.returns:
@@ -197,8 +197,8 @@ class Channel:
     # Letters.
 
     def check(self, to: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the addresses to send to; raise an error if one cannot be reached. In the result an agent of the
-        topology has its name alone: ``name@server`` would mean the mailbox of a client."""
+        """Return the addresses as letters contain them; raise an error if one of them cannot be reached. For an agent
+        of the topology this is the name alone, because ``name@server`` would mean the mailbox of a client."""
         if to in self._sound:
             return to if len(to) == 1 else self.destinations.shared(to)
         if len(to) == 1 and to[0].endswith("()"):
@@ -208,15 +208,15 @@ class Channel:
         if any("@" in address for address in to):
             to = tuple(dict.fromkeys(map(self._addresses.plain, to)))
         if self.hidden and not self.hidden.isdisjoint(to):
-            raise UnknownAgentError(f"unknown agent {min(self.hidden.intersection(to))!r}: it is being added")
+            raise UnknownAgentError(f"unknown agent {min(self.hidden.intersection(to))!r}: not added yet; try later")
         to = self.destinations.shared(to)
         self._plan("", to)
         self._sound.add(to)
         return to
 
     def local(self, to: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the addresses on this server, which get the letter at once, or when it comes back through a total
-        order."""
+        """Return those addresses that are on this server. They get a letter at once, or when the letter comes back
+        through a total order."""
         home = self._addresses.home
         return tuple(address for address in to if home(address) == self.me)
 
@@ -241,7 +241,7 @@ class Channel:
             self.consumers[domain].enqueue_many(members, letters)
 
     def hold_for(self, agents: set[str], pasts: dict[str, Past]) -> None:
-        """From now on, put the :class:`Past` of each letter for these agents into ``pasts``, by letter and agent."""
+        """From now on, store the :class:`Past` of each letter for these agents in ``pasts``, by letter id and agent."""
         self._holding, self._pasts = agents, pasts
         for consumer in self._consumers:
             consumer.tells_past = bool(agents)
@@ -258,7 +258,7 @@ class Channel:
                         self._pasts[f"{letter.id} {agent}"] = past
 
     def _delivered(self, domain: str, train: bytes, source: int) -> None:
-        """Take a train that a domain delivers; its sender may be this server itself."""
+        """Process a train that a domain delivers to this server. The sender may be this server itself."""
         try:
             letters = uncouple(train) if len(train) <= _train_bytes_usual else self.destinations.uncouple(train)
         except WireError as error:
@@ -281,8 +281,8 @@ class Channel:
                 self._returned(letter)
 
     def _all_here(self, domain: str, letters: list[Letter]) -> bool:
-        """Deliver a train at once if it is for one agent of this server, as most are; return whether it was
-        delivered."""
+        """Deliver a train at once if all its letters are for the same single agent of this server; most trains are like
+        this. Return whether the train was delivered."""
         if not letters:
             return False
         to = letters[0].to
@@ -316,8 +316,8 @@ class Channel:
             self.consumers[domain].enqueue(members, letter)
 
     def _returned(self, letter: Letter) -> None:
-        """Record that one of our own letters has come back through a total order; send the letters that waited only for
-        it."""
+        """Record that a letter of this server has come back through a total order. Send the letters that had to wait
+        only for this letter."""
         self.returns.back(letter.id)
         self._free()
 
@@ -329,8 +329,8 @@ class Channel:
                 self.returns.wait_anew()
 
     def begin_anew(self, domain: str, generation: int, again: tuple[tuple[tuple[str, ...], bytes], ...]) -> None:
-        """Reset a domain, and send the trains ``again`` into it. If one of our own letters was to come back through the
-        domain and is in none of these trains, it continues as if it had come back."""
+        """Reset a domain, and send the trains ``again`` into it. If a letter of this server was on its way back through
+        the domain, and none of these trains brings it back, handle it as if it had come back."""
         consumer = self.consumers[domain]
         self.links.changed()
         consumer.begin_anew(generation)
@@ -365,21 +365,21 @@ class Channel:
     # Frames.
 
     def record_into(self, items: list[Any]) -> None:
-        """From now on, append the packets that are accepted here, over all domains, to this list."""
+        """From now on, append every packet that this server accepts in any domain to this list."""
         self._taken = items
         for consumer in self._consumers:
             consumer.taken = items
 
     def share_lists(self) -> None:
-        """From now on, write each list of destinations once per train, and check the senders of letters, as log format
-        3 requires."""
+        """From now on, write each list of destinations once per train, and check the sender of each letter. Log format
+        3 requires this."""
         self._checks_senders = True
         for consumer in self._consumers:
             consumer.share_lists()
 
     def flush(self, now: float) -> None:
-        """Stamp all trains of this step. Repeat this while there are new trains: an order may send packets to this
-        server itself, and these can cause new letters."""
+        """Stamp all trains of this step, until there are no new trains. New trains are possible, because an order may
+        send packets to this server itself, and these packets can cause new letters."""
         busy = True
         while busy:
             busy = False
@@ -388,17 +388,17 @@ class Channel:
                     busy = consumer.flush(now) or busy
 
     def take(self, taken: Taken, now: float) -> None:
-        """Apply a packet from the log again."""
+        """Process a packet that a replay reads from the log."""
         arrival = self.consumers[taken.domain].receive_again(taken, now)
         assert arrival is Arrival.FRESH, f"the log takes frame {taken.number} of {taken.peer} twice"
 
     def begin_life(self, life: int) -> None:
-        """Start a life of the server on all its links."""
+        """Begin a new life of this server on all its links. Every start of a server is a life with its own number."""
         self._life = life
         self.links.begin_life(life)
 
     def leaving(self, now: float, acknowledge: bool) -> list[Outgoing]:
-        """Return what leaves when the step is durable: new frames, acknowledgements, resends."""
+        """Return the frames, resends and (if ``acknowledge``) acknowledgements that leave when the step is durable."""
         outgoing: list[Outgoing] = []
         for consumer in self._consumers:
             if consumer.outgoing:
@@ -410,17 +410,17 @@ class Channel:
         return outgoing
 
     def forget_leaving(self) -> None:
-        """Drop the frames that the replay of a record has made. The server may have sent them before it was restarted;
-        links resend those that were not acknowledged."""
+        """Drop the frames that the replay of a record has made. The server may have sent these frames before its
+        restart; the links send unacknowledged frames again."""
         for consumer in self._consumers:
             consumer.outgoing = []
 
     def deadline(self) -> float | None:
-        """Return the time at which a link must resend something; None: no link has to."""
+        """Return the time at which a link must send a frame again; None if no link has to."""
         return self.links.deadline()
 
     def in_transit(self, domains: Collection[str]) -> str:
-        """Return what this server still has in transit through one of these domains, or an empty string."""
+        """Describe what this server still has in transit through one of these domains; empty if there is nothing."""
         for name in domains:
             consumer = self.consumers.get(name)
             if consumer is not None and (found := consumer.in_transit()):
@@ -432,11 +432,11 @@ class Channel:
     # State.
 
     def dump(self) -> SavedChannel:
-        """Return the durable state of all domains."""
+        """Return the durable state of the channel."""
         return SavedChannel({name: one.dump() for name, one in self.consumers.items()}, self.returns.dump())
 
     def load(self, saved: SavedChannel, now: float) -> None:
-        """Load the state from ``dump`` into a new channel."""
+        """Load the result of ``dump`` into a new channel."""
         self.returns.load(saved.returns)
         self.links.changed()
         for name, consumer in saved.consumers.items():
@@ -444,6 +444,6 @@ class Channel:
 
 
 _train_bytes_usual = 2 * train_bytes_max
-"""A longer train has one large letter, or many long lists of destinations."""
+"""The usual maximum size of a train. A longer train has one large letter, or many long lists of destinations."""
 _plan_addresses = 4
-"""A plan without its addresses takes as much memory as this number of addresses."""
+"""A plan needs memory besides its addresses: about as much as this number of addresses."""

@@ -1,8 +1,8 @@
 """Addresses: the server of each agent and client, and clear errors for addresses that do not exist.
 
-An agent of the topology has a plain name. A client, or an agent that was created at run time, has an address
-``name@server``. It keeps that address for ever: if the server is removed, the topology says which other server has its
-addresses now.
+An agent of the topology file has a plain name as its address. A client, or an agent that was created at run time, has
+an address ``name@server``. This address never changes. If that server is removed, the topology names another server,
+which has the addresses of the removed server from then on.
 """
 
 from collections.abc import Iterable
@@ -12,29 +12,30 @@ from antecede.errors import UnknownAgentError, UsageError, similar
 
 
 class Addresses:
-    """The addresses of one topology."""
+    """The known addresses in one topology, with the server of each."""
 
     def __init__(self, homes: dict[str, str], moved: dict[str, str], servers: Iterable[str], objects: set[str]) -> None:
-        """``homes``: the server of each agent of the topology. ``moved``: for each removed server the server that has
-        its addresses now. ``objects``: the replicated objects that can be called here."""
+        """``homes``: the server of each agent of the topology. ``moved``: for each removed server, the server that has
+        its addresses now. ``objects``: the replicated objects that can be called on this server."""
         self.homes = homes
         self._moved = moved
         self._servers = {*servers, *moved}
         self._objects = objects
 
     def extended(self, homes: dict[str, str], moved: dict[str, str], servers: Iterable[str]) -> "Addresses":
-        """Return these addresses, with those of another topology added. A server that the other topology removes keeps
-        its addresses, because the change to that topology may be abandoned."""
+        """Return a copy to which the addresses of another topology are added. If the other topology removes a server,
+        the removed server keeps its addresses in the copy, because the change to the other topology may be
+        abandoned."""
         more = {server: heir for server, heir in moved.items() if server not in self._servers}
         return Addresses(homes | self.homes, more | self._moved, {*self._servers, *servers}, self._objects)
 
     def home(self, address: str) -> str:
-        """Return the server of an agent or a client."""
+        """Return the server of an agent or a client; raise an error if the address is unknown."""
         server = self.homes.get(address)
         if server is None:
             if address.partition("@")[0].removesuffix("()") in self._objects:
                 raise UsageError(
-                    f"{address} is a replicated object: call one of its operations, with no other destination"
+                    f"{address} is a replicated object: call one of its operations, and name no other destination"
                 )
             server = address.rpartition("@")[2]
             if "@" not in address or server not in self._servers:
@@ -43,12 +44,13 @@ class Addresses:
         return server
 
     def origin(self, sender: str) -> str:
-        """Return the server of a sender; the sender need not exist."""
+        """Return the server to which a sender's address belongs. The sender need not exist."""
         home = self.homes.get(sender) or sender.rpartition("@")[2]
         return self._moved.get(home, home)
 
     def plain(self, address: str) -> str:
-        """Return an address in the form that letters contain: for an agent of the topology, only its name."""
+        """Return an address in the form that letters contain: for an agent of the topology its name alone, otherwise
+        the unchanged address."""
         name, at, server = address.rpartition("@")
         home = self.homes.get(name) if at else None
         if home is None:
@@ -58,12 +60,12 @@ class Addresses:
         return name
 
     def _unknown(self, address: str) -> str:
-        """Return why a letter cannot be sent to this address, with a suggestion."""
+        """Return the reason why a letter cannot be sent to this address, and suggest a similar name."""
         meant = similar(address[:_name_chars].partition("@")[0], islice(self.homes, _likened_max))
         return f"unknown agent {address!r}: neither in the topology nor name@server with a known server{meant}"
 
     def no_object(self, name: str) -> str:
-        """Return why no object of this name can be called here, with a suggestion."""
+        """Return the reason why no object of this name can be called on this server, and suggest a similar name."""
         if name in self.homes:
             return f"{name} is an agent, not a replicated object: send it a notification"
         meant = similar(name[:_name_chars], islice(self._objects, _likened_max))
@@ -72,4 +74,4 @@ class Addresses:
 
 _name_chars = 64
 _likened_max = 1_000
-"""An unknown name is compared with at most this many others."""
+"""The maximum number of known names with which an unknown name is compared, to suggest a similar one."""

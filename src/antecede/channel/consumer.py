@@ -1,16 +1,17 @@
-"""A MessageConsumer: one server's part in one domain (Laumay et al. §5, Fig. 6 and 7).
+"""The MessageConsumer: one server's part in one domain (Laumay et al. §5, Fig. 6 and 7).
 
-It owns the domain's order, a link to every other member, and the trains that leave in this step. It hands the order's
-deliveries to the Channel, which decides whether a letter is for an agent of this server or for the next domain.
+A MessageConsumer owns the domain's order, a link to every other member, and the trains that leave in this step. When
+the order delivers a message, the MessageConsumer passes it to the Channel. The Channel decides whether a letter is for
+an agent of this server or for the next domain.
 
-**Bodies are bytes.** A packet is encoded once, with its stamp, when it is sent; a resend is the same bytes. (If a stamp
-were computed again for a resend, it would differ from the first: the receiver would wait for ever, or deliver in a
-wrong order.)
+**Bodies are bytes.** A packet is encoded once, with its stamp, when it is first sent. A resend has the same bytes. (If
+the stamp were computed again for a resend, it would differ from the first stamp. Then the receiver would wait for ever,
+or deliver in a wrong order.)
 
-**Accepting.** A frame's number is accepted in the step that accepts its packet. The step's record must contain the
-packets that the step accepts, in their sequence. A packet that is only held is neither on disk nor acknowledged, so the
-peer sends it again. A packet that the order takes for a repeat changes only the state of the link. The record marks
-such a packet, and replay relies on the mark.
+**Accepting.** The step that accepts a packet also accepts the number of the packet's frame. The record of the step must
+contain the packets that the step accepts, in the same sequence. A packet that is only held is neither on disk nor
+acknowledged, so the peer sends it again. If the order recognises a packet as a repeat of an earlier packet, only the
+state of the link changes. The record marks such a packet, and a replay relies on this mark.
 """
 
 from collections import deque
@@ -33,7 +34,7 @@ from antecede.orders.contract import Order, Reason
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=1):
-    """A packet that a step accepted: enough to apply it again from the log."""
+    """A packet that a step accepted, as the log contains it: everything that a replay needs to process it again."""
 
     domain: str
     peer: str
@@ -41,11 +42,11 @@ class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
     number: int
     packet: bytes
     held: bool = False
-    """Whether the order held the packet before it accepted it; only traces use this."""
+    """Whether the order held the packet before the packet was accepted. Only traces use this."""
     repeat: bool = False
-    """Whether the order took it for a repeat, so that only its frame counts. A replay does not ask the order again,
-    because the answer might differ: in a replay the order has seen only the packets that are in the log. So of two
-    packets with the same number, it might take the other one for the repeat."""
+    """Whether the order recognised the packet as a repeat, so that only the number of its frame was accepted. A replay
+    relies on this mark and does not ask the order. In a replay the order has seen only the packets that are in the log.
+    So if two packets have the same number, the order might regard the wrong one as the repeat."""
 
 
 class SavedConsumer(msgspec.Struct, frozen=True, array_like=True):
@@ -57,21 +58,23 @@ class SavedConsumer(msgspec.Struct, frozen=True, array_like=True):
     links: dict[str, bytes]
     generation: int
     lives: dict[str, int] = {}
-    """For each peer its life at the last hello. The oldest snapshots have no lives."""
+    """For each peer, the number of its life (its current start) in its last hello. The oldest snapshots do not have
+    this field."""
 
 
 class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A frame or an acknowledgement for a peer of a domain."""
+    """A frame or an acknowledgement that is to be sent to a peer in a domain."""
 
     domain: str
     peer: str
     content: Frame | Ack
     unhurried: bool = False
-    """Whether nothing at the peer waits for the frame. Then it may wait here, to leave with other frames."""
+    """Whether nothing at the peer waits for this frame. Such a frame may be delayed, to leave with other frames."""
 
 
 def unshared_frame(one: Outgoing) -> Outgoing:
-    """Return a frame in the form for servers whose wire version is lower than 3."""
+    """Return a frame in the form that servers with a wire version below 3 understand. An acknowledgement is returned
+    unchanged."""
     frame = one.content
     if isinstance(frame, Ack):
         return one
@@ -80,30 +83,31 @@ def unshared_frame(one: Outgoing) -> Outgoing:
 
 
 class Traffic:
-    """Counts of a domain's traffic at this server since its start, for operators."""
+    """Counters of one domain's traffic at this server, for operators. They begin at 0 when the server starts."""
 
     __slots__ = ("held", "letters_delivered", "letters_sent", "messages_delivered", "messages_sent", "stamp_bytes")
 
     def __init__(self) -> None:
         self.letters_sent = 0
         self.letters_delivered = 0
-        """Letters that the domain's order delivered at this server, to agents here or to be forwarded."""
+        """Letters that the domain's order delivered at this server: letters for agents here, and letters to forward."""
         self.messages_sent = 0
-        """Trains of letters that were sent; each is one message of the domain's order."""
+        """Trains of letters that were sent. Each train is one message of the domain's order."""
         self.messages_delivered = 0
         self.held = 0
-        """Packets that the order held when they came."""
+        """Packets that the order could not deliver when they came, and therefore held."""
         self.stamp_bytes = 0
-        """Bytes of stamps on all copies and control packets that left."""
+        """The total size of the stamps on all packets to other members: on copies of messages and on control
+        packets."""
 
 
 class MessageConsumer:
-    """One server in one domain."""
+    """One server's part in one domain. It sends and receives the domain's messages through the domain's order."""
 
     train_letters_max = limits.train_letters_max
-    """How many letters may share one message of the order."""
+    """The maximum number of letters in one train. A train is one message of the order."""
     own_at_once = True
-    """Whether packets to this member itself arrive in the step that sends them."""
+    """Whether a packet from this member to itself can arrive in the same step in which it is sent."""
 
     def __init__(
         self,
@@ -124,39 +128,40 @@ class MessageConsumer:
         self.sent = 0
         self.traffic = Traffic()
         self.generation = 0
-        """How often this domain was reset."""
+        """The number of times that this domain was reset."""
         self.deliver = deliver
         self._places = {name: position for position, name in enumerate(members)}
         self._bits = {name: 1 << position for position, name in enumerate(members)}
         self.trains: list[tuple[int, list[Letter], list[int]]] = []
-        """The trains of this step: (mask of members, letters, [approximate bytes, number of destinations of all
-        letters])."""
+        """The trains of this step, each as (bit mask of the destination members, letters, sums). The two sums are the
+        approximate bytes of all letters, and the number of destinations of all letters."""
         self._copies_max: float = inf
         self._held: dict[int, tuple[Packet, str, int, bytes]] = {}
-        """Packets that the order holds: identity → (packet, peer, frame number, bytes)."""
+        """Packets that the order holds. Keys: ``id(packet)``; values: (packet, peer, frame number, encoded packet)."""
         self.own = Link(incarnation, resend_after)
-        """The link for packets of the order to this member itself. They do not travel, but a packet may have to wait,
-        and must survive a crash."""
+        """The link for packets from this member to itself. These packets do not travel, but a packet may have to wait,
+        and must then survive a crash."""
         self._loop: deque[Frame | Packet] = deque()
         self._taking_own = False
         self.taken: list[Any] = []
-        """The list that gets accepted packets."""
+        """The list to which each accepted packet is appended, for the record of the step."""
         self.outgoing: list[Outgoing] = []
         self.tells_past = False
-        """Whether ``past`` must be set at each delivery."""
+        """Whether ``past`` must be set before each delivery."""
         self.past: Past | None = None
-        """The past of the train that is being delivered; None: the order does not know it."""
+        """The past of the train that is being delivered; None if the order does not know this past."""
         self._packet: Packet | None = None
 
     def share_lists(self) -> None:
-        """From now on, write each list of destinations once per train, and limit the number of destinations of a
-        train's letters."""
+        """From now on, write each list of destinations once per train, and limit the total number of destinations in a
+        train."""
         self._copies_max = limits.train_copies_max
 
     # Sending.
 
     def enqueue(self, targets: tuple[str, ...], letter: Letter) -> None:
-        """Put a letter on the train of this step to these members."""
+        """Put a letter on a train to these members: on the last train of this step if possible, otherwise on a new
+        one."""
         mask = 0
         for target in targets:
             mask |= self._bits[target]
@@ -175,8 +180,8 @@ class MessageConsumer:
         self.trains.append((mask, [letter], [size, copies]))
 
     def enqueue_many(self, targets: tuple[str, ...], letters: list[Letter]) -> None:
-        """Put letters to the same destinations on the train of this step, one after the other, many at a time if they
-        fit."""
+        """Put several letters to the same members on trains of this step, in this sequence. This is faster than one
+        call of ``enqueue`` per letter."""
         for start in range(0, len(letters), _piece_letters):
             piece = letters[start : start + _piece_letters]
             self.enqueue(targets, piece[0])
@@ -197,7 +202,8 @@ class MessageConsumer:
                     self.enqueue(targets, letter)
 
     def flush(self, now: float) -> bool:
-        """Stamp the trains of this step, in the sequence in which they were begun; return whether there were any."""
+        """Stamp and send the trains of this step, in the sequence of their creation. Return whether there were any
+        trains."""
         trains, self.trains = self.trains, []
         traffic = self.traffic
         shares = self._copies_max < inf
@@ -214,7 +220,7 @@ class MessageConsumer:
     # Receiving.
 
     def receive(self, peer: str, frame: Frame, now: float, recorded: bool = False) -> Arrival:
-        """Process a frame from a peer. ``recorded``: it comes from the log."""
+        """Process a frame from a peer. ``recorded``: the frame comes from the log."""
         link = self.links.get(peer) or self.own
         arrival = link.receive(frame)
         if arrival is FRESH:
@@ -236,7 +242,7 @@ class MessageConsumer:
         return arrival
 
     def receive_again(self, taken: Taken, now: float) -> Arrival:
-        """Process a packet from the log."""
+        """Process a packet that a replay reads from the log."""
         frame = Frame(taken.incarnation, 0, taken.number, taken.packet)
         if not taken.repeat:
             return self.receive(taken.peer, frame, now, recorded=True)
@@ -258,8 +264,8 @@ class MessageConsumer:
         self.taken.append(Taken(self.domain, peer, link.peer, number, body, held, repeat))
 
     def perform(self, effects: Effects, now: float) -> None:
-        """Carry out the effects of an order. ``Persist`` needs nothing here, because the gate lets nothing leave before
-        the step is durable. ``Sent`` needs nothing either."""
+        """Carry out the effects that an order requests. ``Persist`` needs nothing here, because the server lets nothing
+        leave before the step is durable. ``Sent`` needs nothing, either."""
         for effect in effects:
             if effect is PERSIST:
                 continue
@@ -307,7 +313,8 @@ class MessageConsumer:
         return None if counts is None else Past(self.domain, packet.source, counts)
 
     def _take_own(self, now: float) -> None:
-        """Receive the packets that the order sent to this member itself, and the further packets that these cause."""
+        """Receive the packets that the order sent to this member itself. If these cause further packets to this member,
+        receive them as well."""
         self._taking_own = True
         try:
             while self._loop:
@@ -324,8 +331,8 @@ class MessageConsumer:
     # Reset.
 
     def unsettled(self) -> tuple[tuple[tuple[str, ...], bytes], ...]:
-        """Return (members, train) for trains of this server that a member has not acknowledged, or that have not left
-        yet."""
+        """Return the trains that this server has sent or relayed and that a member has not acknowledged, and the trains
+        that have not left yet. Each result is a pair (members to send to, train)."""
         trains: list[tuple[tuple[str, ...], bytes]] = []
         detours: set[str] = set()
         for peer, link in self.links.items():
@@ -343,7 +350,7 @@ class MessageConsumer:
         return tuple(trains)
 
     def begin_anew(self, generation: int) -> None:
-        """Start again in this domain: forget the state of its order and of all its links."""
+        """Reset this consumer: forget the state of the domain's order and of all links."""
         self.generation = generation
         self.order = self.spec.create(self.me, len(self.members))
         for link in (*self.links.values(), self.own):
@@ -359,8 +366,8 @@ class MessageConsumer:
     # State.
 
     def waiting(self, count: int) -> list[dict[str, Any]]:
-        """Return the first ``count`` held messages: their senders, their content, what each waits for according to the
-        order, and the missing frames of each link."""
+        """Return a description of the first ``count`` messages that the order holds. It has the sender and the content
+        of each message, the reasons why the order holds it, and the missing frames of each link."""
         missing = {peer: link.missing() for peer, link in self.links.items() if link.pending}
         frames = {packet.subject: number for packet, _, number, _ in self._held.values() if packet.message is not None}
         return [
@@ -376,13 +383,14 @@ class MessageConsumer:
         ]
 
     def leaving(self) -> dict[str, Any]:
-        """Return the number of copies that were sent here but that the order does not let leave yet, and what the first
-        of them waits for."""
+        """Return the number of copies that were sent here but that the order does not let leave yet, and the reasons
+        why the first of these copies waits."""
         copies = len(self.order.unposted())
         return {"copies": copies, "waits_for": self._named(self.order.explain_unposted()) if copies else []}
 
     def in_transit(self) -> str:
-        """Return what was sent and has not arrived, or arrived and was not delivered; empty: nothing."""
+        """Describe something that was sent and has not arrived, or that has arrived and was not delivered. Return an
+        empty string if there is nothing."""
         for peer, link in (*self.links.items(), ("itself", self.own)):
             if link.unacknowledged:
                 return f"{link.unacknowledged} frames to {peer} are not acknowledged"
@@ -395,14 +403,14 @@ class MessageConsumer:
         return [{"server": self.members[member], "what": what} for member, what in reasons[:_reasons_max]]
 
     def dump(self) -> SavedConsumer:
-        """Return the durable state."""
+        """Return the durable state of this consumer."""
         links = {peer: link.snapshot() for peer, link in self.links.items()}
         lives = {peer: link.peer_life for peer, link in self.links.items()}
         return SavedConsumer(self.sent, self.order.snapshot(), self.own.snapshot(), links, self.generation, lives)
 
     def load(self, saved: SavedConsumer, now: float) -> None:
-        """Load the state from ``dump`` into a new consumer. Packets from this member to itself that were waiting are
-        received again."""
+        """Load the result of ``dump`` into a new consumer. If packets from this member to itself were waiting, receive
+        them again."""
         self.sent, self.generation = saved.sent, saved.generation
         self.order.restore(saved.order)
         for peer, link in saved.links.items():
@@ -414,7 +422,7 @@ class MessageConsumer:
 
 
 def _contents(train: bytes) -> dict[str, Any]:
-    """Return the number of letters in a train, and the first of them."""
+    """Return the number of letters in a train, and a description of the first letter."""
     try:
         letters = uncouple(train)
     except WireError:

@@ -1,7 +1,7 @@
-"""The links of this server, in all its domains: acknowledgements that wait, and frames to send again.
+"""The links of this server in all its domains, with the acknowledgements that wait and the frames to send again.
 
-Most steps need not examine the links. A step examines them only if it sends acknowledgements, if a resend may be due,
-or if it is not known yet that acknowledgements wait.
+Most steps need not examine the links. A step examines them in three cases: if it sends acknowledgements, if it may be
+time for a resend, or if no acknowledgement is known to wait.
 """
 
 from collections.abc import Collection
@@ -10,28 +10,30 @@ from antecede.channel.consumer import MessageConsumer, Outgoing
 
 
 class Links:
-    """The links of one server."""
+    """All links of one server. This class finds the acknowledgements and the resends that must be sent."""
 
     def __init__(self, consumers: dict[str, MessageConsumer], resend_after: float) -> None:
-        """``resend_after``: a link sends a frame again only when the frame has been unacknowledged for this time."""
+        """``resend_after``: the time after which a link sends an unacknowledged frame again for the first time."""
         self.ends = [
             (name, peer, link) for name, consumer in consumers.items() for peer, link in consumer.links.items()
         ]
-        """(domain, peer, link) for each link."""
+        """All links, each as (domain, peer, link)."""
         self._resend_after = resend_after
         self.acks_wait = False
-        """Whether the last call of ``look`` found acknowledgements and did not send them."""
+        """Whether the last call of ``look`` found acknowledgements but did not send them."""
         self.resend_at = 0.0
-        """No link has anything to send again before this time."""
+        """The earliest time at which a link may have something to send again."""
 
     def begin_life(self, life: int, kept: Collection[str] = ()) -> None:
-        """Start a life of the server on all links, except in the domains that are ``kept``."""
+        """Begin a new life of this server on all links, except on those in the domains ``kept``. Every start of a
+        server is a life with its own number."""
         for domain, _, link in self.ends:
             if domain not in kept:
                 link.begin_life(life)
 
     def look(self, now: float, acknowledge: bool, outgoing: list[Outgoing]) -> None:
-        """Add to ``outgoing`` the resends that are due and, if ``acknowledge`` is set, the acknowledgements."""
+        """Add to ``outgoing`` the frames for which the time of a resend has come. If ``acknowledge`` is set, also add
+        the acknowledgements."""
         waits, resend_at = False, now + self._resend_after
         for domain, peer, link in self.ends:
             if link.ack_due:
@@ -47,11 +49,12 @@ class Links:
         self.acks_wait, self.resend_at = waits, resend_at
 
     def changed(self) -> None:
-        """Let the next step look at the links: a peer's window may now admit frames that it did not admit before."""
+        """Make the next step examine the links. This is necessary when a peer's window may have moved, so that it
+        admits more frames."""
         self.resend_at = 0.0
 
     def deadline(self) -> float | None:
-        """Return the time at which a link must send something again; None: no link has to."""
+        """Return the time at which a link must send a frame again; None if no link has to."""
         first: float | None = None
         for _, _, link in self.ends:
             due = link.deadline() if link.timers else None

@@ -1,11 +1,11 @@
-"""The memory of letters that a server keeps: in a mailbox, as dead letters, in a timer.
+"""Counts the memory of the letters that a server keeps.
 
-A *place* is where a letter is kept: a mailbox, a timer, or among the held or the dead letters. The memory of a letter,
-with its envelope, is counted only once, even if many places contain it: a multicast is one object in many mailboxes. A
-list of destinations that several letters share is counted only once, too. Adding and removing a letter takes constant
-time, except for the first letter with a new list.
+A *place* is where a letter is kept: a mailbox, a timer, the held letters or the dead letters. A multicast is one object
+in many mailboxes. So the memory of a letter, with its envelope, is counted only once, even if many places contain the
+letter. A list of destinations that several letters share is counted only once, too. Adding or removing a letter takes
+constant time, except for the first and the last letter that carries a list of destinations.
 
-The figures are those of CPython on 64 bits. A test compares them with the memory that letters really take.
+The sizes in bytes are those of 64-bit CPython. A test compares them with the memory that letters really take.
 """
 
 from collections.abc import Sequence
@@ -14,21 +14,23 @@ from antecede.channel.letters import Letter
 
 
 class Footprint:
-    """Counts the letters that are kept, and their bytes."""
+    """Counts the letters that a server keeps, and the bytes of their memory."""
 
     __slots__ = ("_lists", "_multicasts", "bytes", "entries")
 
     def __init__(self) -> None:
         self.entries = 0
-        """The number of letters, counted once per place that contains them."""
+        """The number of kept letters. A letter that is in three mailboxes counts as three."""
         self.bytes = 0
         self._multicasts: dict[int, int] = {}
-        """For each letter with several destinations, by identity, how many places contain it."""
+        """For each letter with several destinations: the number of places that contain it. The key is
+        ``id(letter)``."""
         self._lists: dict[int, int] = {}
-        """For each list of several destinations, by identity, how many of the letters in ``_multicasts`` carry it."""
+        """For each list of several destinations: the number of letters in ``_multicasts`` that carry this list. The key
+        is ``id(letter.to)``."""
 
     def add(self, letter: Letter) -> None:
-        """Count a letter that one more place contains."""
+        """Count a letter that was put into a mailbox or another place."""
         self.entries += 1
         if len(letter.to) > 1:
             held = self._multicasts.get(id(letter), 0)
@@ -43,7 +45,7 @@ class Footprint:
         self.bytes += _entry_bytes + _envelope_bytes + len(letter.body)
 
     def remove(self, letter: Letter) -> None:
-        """Remove a letter from the count, for one place that no longer contains it."""
+        """Remove a letter from the count, after it was taken out of a mailbox or another place."""
         self.entries -= 1
         if len(letter.to) > 1:
             held = self._multicasts.pop(id(letter)) - 1
@@ -60,7 +62,8 @@ class Footprint:
 
 
 def plain_bytes(letters: Sequence[Letter]) -> int | None:
-    """Return the bytes that ``add`` would count for these letters if each has one destination; otherwise None."""
+    """Return the number of bytes that :meth:`Footprint.add` counts for these letters. Return None if a letter has
+    several destinations."""
     lengths = [len(letter.body) for letter in letters if len(letter.to) == 1]
     if len(lengths) < len(letters):
         return None
@@ -72,9 +75,11 @@ def _list_bytes(to: tuple[str, ...]) -> int:
 
 
 _entry_bytes = 9
-"""A pointer in a deque, with its part of the deque's block."""
+"""The memory of a pointer to a letter in a deque, including its share of the deque's block."""
 _envelope_bytes = 560
-"""A letter without its body: the struct, the object headers of its body and of up to six strings, a tuple with one
-destination, and 80 characters in all strings together; the length of each string is limited."""
+"""The memory of a letter without the content of its body. It is the sum of the struct, the object headers of the body
+and of up to six strings, a tuple with one destination, and 80 characters for all strings together. The strings can be
+longer than that, but the length of each string is limited."""
 _address_bytes = 64
-"""A pointer in a tuple, and the object header of a string."""
+"""The memory of one address in a list of destinations, without its characters: a pointer in a tuple, and the object
+header of a string."""

@@ -4,7 +4,7 @@ A multicast is one letter in many mailboxes. A snapshot numbers the letters, and
 So a mailbox entry takes a few bytes, and after a restart the mailboxes share the letter as they did before. Names
 (senders, destinations, types) and lists of destinations are numbered in the same way.
 
-The table is stored by columns, which Python builds and reads several times faster than one object per letter.
+The table is stored by columns. Python builds and reads columns several times faster than one object per letter.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -18,31 +18,33 @@ from antecede.channel.letters import Letter
 from antecede.errors import SnapshotError
 
 Position = Annotated[int, msgspec.Meta(ge=0)]
-"""A place in a column of a table, from 0."""
+"""The index of a value in a column of :class:`SavedLetters`, from 0."""
 _Value = TypeVar("_Value")
 
 
 class SavedLetters(msgspec.Struct, frozen=True):
-    """A table of letters. Position ``n`` of each column from ``ids`` to ``bodies`` belongs to letter ``n``."""
+    """A table of letters in a snapshot. Letter ``n`` has the values at position ``n`` of the columns from ``ids`` to
+    ``bodies``."""
 
     names: list[str]
     lists: list[list[Position]]
-    """Lists of destinations, as positions in ``names``."""
+    """Lists of destinations. Each destination is a position in ``names``."""
     ids: list[str]
     sources: list[Position]
-    """Positions in ``names``."""
+    """The sender of each letter, as a position in ``names``."""
     to: list[Position]
-    """Positions in ``lists``."""
+    """The destinations of each letter, as a position in ``lists``."""
     types: list[Position]
-    """Positions in ``names``."""
+    """The type of each letter, as a position in ``names``."""
     bodies: list[bytes]
     marks: list[tuple[Position, str, str, str, str]]
-    """For each letter that has any of these: its position, ``ask``, ``answers``, ``replays`` and ``context``."""
+    """The optional fields of letters. For each letter that uses at least one of them: the position of the letter, and
+    its ``ask``, ``answers``, ``replays`` and ``context``."""
 
     def letters(self) -> list[Letter]:
-        """Return the letters; those with the same destinations share one list."""
+        """Return the letters of the table. Letters with the same destinations share one list."""
         if len({len(self.ids), len(self.sources), len(self.to), len(self.types), len(self.bodies)}) > 1:
-            raise SnapshotError("letters: columns of different lengths")
+            raise SnapshotError("table of letters: the columns have different lengths")
         try:
             name = self.names.__getitem__
             lists = [tuple(map(name, positions)) for positions in self.lists]
@@ -54,15 +56,15 @@ class SavedLetters(msgspec.Struct, frozen=True):
                     plain.id, plain.source, plain.to, plain.type, plain.body, ask, answers, replays, context
                 )
         except IndexError:
-            raise SnapshotError("letters: a position beyond the end of its column") from None
+            raise SnapshotError("table of letters: a position is beyond the end of its target column") from None
         return letters
 
 
 class LetterTable:
-    """Numbers letters, for a snapshot that is being made.
+    """Gives letters their numbers while a snapshot is made.
 
     Equal multicasts get the same number, even if they are different objects, so that equal states give equal snapshots.
-    A letter with one destination is in one place only, and is not compared with others.
+    A letter with one destination is kept only once on a server, so it is not compared with other letters.
     """
 
     def __init__(self) -> None:
@@ -71,7 +73,8 @@ class LetterTable:
         self._by_id: dict[str, int] = {}
 
     def positions(self, letters: Collection[Letter]) -> Sequence[int]:
-        """Return the numbers of letters. The letters must stay in memory until the table is saved."""
+        """Return the number of each letter. Keep the letters in memory until you call ``saved``, because the table
+        knows them by ``id(letter)``."""
         first = len(self._letters)
         if all(map(_one.__eq__, map(len, map(_to, letters)))):
             self._letters += letters
@@ -79,7 +82,7 @@ class LetterTable:
         return [self.position(letter) for letter in letters]
 
     def position(self, letter: Letter) -> int:
-        """Return the number of one letter."""
+        """Return the number of a letter. A new letter gets the next free number."""
         known = self._by_object.get(id(letter))
         if known is not None:
             return known
@@ -96,7 +99,7 @@ class LetterTable:
         return position
 
     def saved(self) -> SavedLetters:
-        """Return the table of all letters that were numbered."""
+        """Return a table with all letters that have a number."""
         letters = self._letters
         sources, types, to = (list(map(get, letters)) for get in (_source, _type, _to))
         lists = _numbered(to)
@@ -118,7 +121,7 @@ class LetterTable:
 
 
 def _numbered(values: Iterable[_Value]) -> dict[_Value, int]:
-    """Number different values from 0, in the sequence in which they come."""
+    """Give each different value a number, from 0, in the sequence in which the values first come."""
     return {value: number for number, value in enumerate(dict.fromkeys(values))}
 
 

@@ -1,18 +1,18 @@
-"""A letter is a notification in transit between two agents: its sender, its destinations, its type and its bytes.
+"""A letter is a notification on its way to its destinations: its sender, its destinations, its type and its bytes.
 
-Letters travel end to end; within a domain they travel in *trains*. Letters that a server sends in one step, one after
-the other, to the same next servers of a domain share one message of that domain's order, up to a limit: one stamp, and
-one frame for each of these servers. The server sends nothing else in this domain in between, so a train is equivalent
-to its letters one by one. (Letters to x, to y and to x again are three trains: if the third letter were in the first
-train, it would be stamped before the letter to y, from which it may follow.)
+Within a domain, letters travel in *trains*. A train contains letters that a server sends in one step, directly one
+after the other, to the same next servers of a domain. The train is one message of the domain's order: it has one stamp,
+and one frame for each of these servers. The size of a train is limited. Between two letters of a train, the server
+sends nothing else in this domain, so the train has the same effect as its letters one by one. (Letters to x, to y and
+again to x are three trains. If the third letter were in the first train, it would be stamped before the letter to y.
+But it may depend on the letter to y.)
 
 An address is the name of an agent of the topology file, or ``name@server`` for a client or an agent that a running
-agent created. Nothing here knows routes, orders or agents' code.
+agent created. This module does not use routes, orders or the code of agents.
 
-A multicast names all its destinations in every letter. In memory each list of destinations exists once
-(:class:`Destinations`), however many letters carry it: otherwise the memory of a topic would grow with the number of
-its subscribers times the number of its letters. A train contains each list once, too, if several letters have it
-(:func:`couple`).
+Every letter contains the complete list of its destinations. In memory, equal lists exist only once
+(:class:`Destinations`). Otherwise the memory of a topic would grow with the number of its subscribers times the number
+of its letters. In a train, too, a list that several letters have can be written only once (:func:`couple`).
 """
 
 from collections.abc import Callable
@@ -27,14 +27,15 @@ from antecede.limits import address_chars_max, publish_to_max, type_chars_max
 
 
 class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A notification with its envelope."""
+    """A notification with its envelope: sender, destinations, type and further fields for its delivery."""
 
     id: str
-    """The same id on the whole route, which no other letter ever has: server, incarnation, number."""
+    """The unique id of the letter: server, incarnation, number. It stays the same on the whole route."""
     source: str
     to: tuple[str, ...]
     type: str
-    """The notification's name, as its receiver's handlers know it; never a class to import."""
+    """The name of the notification's type, by which the receiver finds the handler. No class is imported by this
+    name."""
     body: bytes
     ask: str = ""
     """The text that the answer must quote, if the sender wants an answer; otherwise empty."""
@@ -43,8 +44,8 @@ class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
     replays: str = ""
     """The id of the dead letter that this letter replays, if it replays one; otherwise empty."""
     context: str = ""
-    """The span in which it was sent, as a W3C trace context, and its label (:mod:`antecede.labels`); nothing here reads
-    them."""
+    """The W3C trace context of the span in which the letter was sent, and the letter's label (:mod:`antecede.labels`).
+    This module does not read them."""
 
 
 id_of: Callable[[Letter], str] = attrgetter("id")
@@ -52,30 +53,31 @@ source_of: Callable[[Letter], str] = attrgetter("source")
 to_of: Callable[[Letter], tuple[str, ...]] = attrgetter("to")
 answers_of: Callable[[Letter], str] = attrgetter("answers")
 body_of: Callable[[Letter], bytes] = attrgetter("body")
-"""For ``map`` over many letters: faster than a loop."""
+"""Return the body of a letter. For many letters, ``map`` with this function is faster than a loop."""
 
 
 class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The messages on which the train of a letter depends, as the stamp of the train shows."""
+    """The messages of a domain on which a train of letters depends. They are known from the stamp of the train."""
 
     domain: str
     source: int
     """The member that sent the train."""
     counts: tuple[int, ...]
-    """For each member the number of its newest message on which the train depends; for the source, the number of the
-    train itself."""
+    """For each member of the domain: the number of its newest message on which the train depends. For the member
+    ``source``: the number of the train itself."""
 
 
 class Destinations:
-    """Lists of several destinations that were used recently, each stored once."""
+    """A store of recently used lists of several destinations. Letters with equal lists share one stored list."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._addresses = 0
-        """The number of addresses in all known lists."""
+        """The number of addresses in all stored lists together."""
 
     def shared(self, to: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the stored list that equals this one; store this one if there is none."""
+        """Return the stored list that equals ``to``. If there is no such list, store ``to`` and return it. A list with
+        one destination is returned, but not stored."""
         if len(to) == 1:
             return to
         known = self._known.get(to)
@@ -89,15 +91,15 @@ class Destinations:
         return to
 
     def share(self, letters: list[Letter]) -> None:
-        """Make letters that were just decoded carry shared lists."""
+        """In letters that were just decoded, replace each list of several destinations by the equal stored list."""
         for letter in letters:
             if len(letter.to) > 1:
                 msgspec.structs.force_setattr(letter, "to", self.shared(letter.to))
 
     def uncouple(self, train: bytes) -> list[Letter]:
-        """Return the letters of a long train. It is long because of one large letter, or of many long lists of
-        destinations. Decode one letter at a time, and replace its list by the equal one that is stored, before the next
-        is decoded. So many copies of a list never exist at the same time."""
+        """Return the letters of a long train. A train is long because it has a large letter, or because it has many
+        long lists of destinations. This method decodes one letter at a time. It replaces the list of this letter by the
+        equal stored list, and only then decodes the next letter. So there are never many copies of a list in memory."""
         if train[:2] == _with_lists:
             return uncouple(train)
         letters: list[Letter] = []
@@ -111,12 +113,14 @@ class Destinations:
 
 
 class _Listed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A letter in a train with lists; the same fields as a :class:`Letter`."""
+    """A letter in a train that contains each list of destinations once. It has the same fields as a :class:`Letter`;
+    only the content of ``to`` differs."""
 
     id: str
     source: str
     to: int | tuple[str, ...]
-    """The position of its list among the lists of the train, or a tuple with its only destination."""
+    """The position of the letter's list of destinations among the lists of the train. If the letter has only one
+    destination: a tuple with this destination."""
     type: str
     body: bytes
     ask: str = ""
@@ -126,7 +130,8 @@ class _Listed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _Lists = tuple[int, list[tuple[str, ...]], list[_Listed]]
-"""A train with lists: 3 (the log format that introduced this form), the lists, the letters."""
+"""A train that contains each list of destinations once. It has three values: the number 3 (the log format that
+introduced this form), the lists, and the letters."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Letter]).decode
@@ -136,13 +141,13 @@ _decode_letter: Final = msgspec.msgpack.Decoder(Letter).decode
 
 
 _with_lists: Final = b"\x93\x03"
-"""How a train with lists begins: an array of three values, the first is 3. In the other form the first value is an
-array."""
+"""The first two bytes of a train in the form ``_Lists``: they begin an array of three values, and the first value is 3.
+In the other form of a train, the first value of the array is a letter, which is an array, too."""
 
 
 def envelope_fault(to: tuple[str, ...], kind: str) -> str:
-    """Return what is wrong with the destinations or the type of a notification, or an empty string. The client library
-    checks them, and so does the server, which trusts no client."""
+    """Return what is wrong with the destinations or the type of a notification; an empty string if nothing is wrong.
+    The client library calls this function. The server calls it, too, because a server does not trust clients."""
     if len(kind) > type_chars_max:
         return f"notification type of {len(kind)} characters: expected at most {type_chars_max}"
     if len(to) > publish_to_max:
@@ -154,15 +159,15 @@ def envelope_fault(to: tuple[str, ...], kind: str) -> str:
 
 
 def body_fault(size: int) -> str:
-    """Return what is wrong with the size of a notification, or an empty string."""
+    """Return an error text if a notification is too large; otherwise an empty string."""
     most = limits.letter_bytes_max
     return f"notification of {size} bytes: at most {most}" if size > most else ""
 
 
 def couple(letters: list[Letter], share: bool = False) -> bytes:
-    """Return letters as one train. ``share``: write a list of several destinations once, if several letters have it.
-    Servers whose log format is lower than 3, and servers and clients whose wire version is lower than 3, cannot read
-    such a train."""
+    """Encode letters as one train. With ``share``, a list of several destinations that several letters have is written
+    only once. Such a train cannot be read by servers with a log format lower than 3, or by servers and clients with a
+    wire version lower than 3."""
     if share and len(letters) > 1:
         lists: dict[tuple[str, ...], int] = {}
         several = 0
@@ -177,7 +182,7 @@ def couple(letters: list[Letter], share: bool = False) -> bytes:
 
 
 def uncouple(train: bytes) -> list[Letter]:
-    """Return the letters of a train from the wire."""
+    """Decode a train that came from the network; return its letters."""
     try:
         return _unlisted(train) if train[:2] == _with_lists else _decode(train)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -185,7 +190,7 @@ def uncouple(train: bytes) -> list[Letter]:
 
 
 def unshared(train: bytes) -> bytes:
-    """Return a train in the form for servers and clients whose wire version is lower than 3."""
+    """Return a train in the old form, which servers and clients with a wire version lower than 3 can read."""
     return couple(uncouple(train)) if train[:2] == _with_lists else train
 
 
@@ -197,11 +202,14 @@ def _unlisted(train: bytes) -> list[Letter]:
         to = one.to
         if isinstance(to, int):
             if not 0 <= to < len(lists):
-                raise WireError(f"unreadable train of letters: no list {to} of destinations, only {len(lists)} lists")
+                raise WireError(
+                    f"unreadable train of letters: a letter refers to list {to} of destinations, counted from 0, but "
+                    f"the train has {len(lists)} lists"
+                )
             to = lists[to]
         copies += len(to)
         if copies > limits.train_copies_max:
-            raise WireError(f"train whose letters have more than {limits.train_copies_max} destinations in all")
+            raise WireError(f"train of letters with more than {limits.train_copies_max} destinations in all")
         letters.append(Letter(one.id, one.source, to, *_rest(one)))
     return letters
 

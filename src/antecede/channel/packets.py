@@ -1,8 +1,8 @@
-"""An order's packet as bytes: the content of a link's frame, and of the log.
+"""Packets of an order as bytes. Links send these bytes in frames, and the log stores them.
 
-The stamp travels as bounded opaque bytes with the order's name and the stamp's version. So a packet of another order,
-or of another version of the order, is recognised and not misread. Nothing from the wire is trusted: kinds, members,
-sizes and the stamp itself are checked by the code that uses them.
+A packet contains its stamp as opaque bytes of limited length, with the name of the order and the version of the stamp.
+So the receiver recognises a packet of another order, or of another version of the order, and does not misread it.
+Nothing from the network is trusted: kinds, members, sizes and stamps are checked by the code that uses them.
 """
 
 import msgspec
@@ -30,7 +30,7 @@ _decoder = msgspec.msgpack.Decoder(_Body)
 
 
 def encode_packet(order: Order, packet: Packet) -> tuple[bytes, int]:
-    """Return the packet as it travels to its target, and the number of its stamp bytes."""
+    """Return the bytes of a packet, and the length of the stamp in them."""
     message, (name, version) = packet.message, order.packet_format
     stamp = order.encode(packet)
     if message is None:
@@ -42,14 +42,15 @@ def encode_packet(order: Order, packet: Packet) -> tuple[bytes, int]:
 
 
 def decode_packet(order: Order, peer: int, data: bytes, recorded: bool = False) -> Packet:
-    """Return a packet that member ``peer`` sent to the owner of ``order``. ``recorded``: it comes from the log."""
+    """Decode a packet that member ``peer`` sent to member ``order.me``. ``recorded``: whether the packet comes from the
+    log."""
     try:
         body = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"unreadable packet: {error}") from None
     name, version = order.packet_format
     if body.order != name or body.version != version:
-        raise WireError(f"packet of order {body.order} version {body.version}: this domain runs {name} {version}")
+        raise WireError(f"packet of order {body.order} version {body.version}: expected order {name} version {version}")
     if len(body.subject) > limits.message_id_chars_max:
         raise WireError(f"message id of {len(body.subject)} characters: expected at most {limits.message_id_chars_max}")
     message = _message(order, peer, body) if body.kind == COPY else None
@@ -60,28 +61,29 @@ def decode_packet(order: Order, peer: int, data: bytes, recorded: bool = False) 
 def _message(order: Order, peer: int, body: _Body) -> Message:
     to = int.from_bytes(body.to, "little")
     if to & ~order.everyone or not to:
-        raise StampError("message without destinations, or for unknown members")
+        raise StampError("message without destinations, or with a destination that is not a member of the domain")
     source = body.source
     if source != peer or not to >> order.me & 1:
         if not 0 <= source < order.members:
             raise StampError(f"message from member {source}: expected 0 to {order.members - 1}")
         if not order.relays:
             raise StampError(
-                f"member {peer} sent a message of member {source}: expected its own message for this member"
+                f"member {peer} sent a message of member {source}: expected a message of member {peer} itself, with "
+                f"member {order.me} as a destination"
             )
     return Message(body.subject, source, to, body.payload)
 
 
 def unshared_packet(data: bytes) -> bytes:
-    """Return a packet in the form for servers whose wire version is lower than 3."""
+    """Return the bytes of a packet in the old form, which servers with a wire version lower than 3 can read."""
     body = _decoder.decode(data)
     payload = unshared(body.payload)
     return data if payload is body.payload else _encoder.encode(msgspec.structs.replace(body, payload=payload))
 
 
 class Copy(msgspec.Struct, frozen=True, gc=False):
-    """The part of a message's copy that a reader can decode without the domain's order. This part is enough for a
-    trace."""
+    """A copy of a message, with the length of its stamp instead of the stamp. A reader can decode it without the
+    domain's order. It is enough for a trace."""
 
     subject: str
     source: int
@@ -91,7 +93,7 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
 
 
 def copy_of(data: bytes) -> Copy | None:
-    """Return the copy in an accepted packet, or None if it is a control packet."""
+    """Decode a packet that was accepted. Return its copy of a message, or None if the packet is a control packet."""
     try:
         body = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

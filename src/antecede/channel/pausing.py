@@ -2,12 +2,12 @@
 
 The *region* of a change is the set of domains that pause. During a change, letters that were already stamped in the
 region continue until they are in their mailboxes. Letters that would *enter* the region wait: at the server of their
-sender, or at the router through which they come from outside. They wait unstamped, in the sequence in which they would
-have been stamped, and are stamped in that sequence after the change. This keeps causal order: in a forest, if a waiting
-letter follows from another one and both are on their way to the same server, they wait at the same place
-(``docs/design/change.md`` has the argument).
+sender, or at the router through which they come from outside. They wait without a stamp, in the sequence in which they
+came, and are stamped in this sequence after the change. This keeps causal order: if two waiting letters go to the same
+server and one depends on the other, both wait at the same server, because the domains form a forest
+(``docs/design/change.md`` has the proof).
 
-A letter waits only for the destinations that it reaches through the region; its other destinations get it at once.
+If only some destinations of a letter are reached through the region, the other destinations get the letter at once.
 Letters to an agent that moves wait as well, if they are sent on the server that the agent leaves.
 """
 
@@ -19,25 +19,27 @@ from antecede.channel.letters import Letter
 
 
 class Waiting(msgspec.Struct, frozen=True, array_like=True):
-    """A letter that waits until a pause ends."""
+    """A letter that waits until a change of the topology ends."""
 
     letter: Letter
     to: tuple[str, ...]
     """The destinations to which the letter must still be sent."""
     returns: bool = False
-    """Whether it will come back through a total order, so that later letters on this server wait for it."""
+    """Whether the letter will come back to this server through a total order. Later letters on this server wait for
+    such a letter."""
 
 
 class Pausing:
-    """The letters that wait, and the domains and agents for which letters must wait."""
+    """The letters that wait at this server during a change of the topology, and the reasons to wait: domains that
+    pause, and agents that move."""
 
     def __init__(
         self, domains: Iterable[str] = (), agents: Iterable[str] = (), waiting: Iterable[Waiting] = ()
     ) -> None:
         self.domains = set(domains)
-        """Domains that must not be entered."""
+        """The domains that pause. Letters from outside must not enter them."""
         self.agents = set(agents)
-        """Agents of this server that will move."""
+        """Agents of this server that will move to another server."""
         self.waiting = list(waiting)
 
     def part(
@@ -48,9 +50,10 @@ class Pausing:
         came_by: str,
         domain_of: Callable[[str], str],
     ) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]:
-        """Let a letter wait for some of its destinations; return the agents in ``local`` and the domains in ``onward``
-        that get it at once. ``came_by``: the domain that brought the letter; empty: it was sent here. ``domain_of``:
-        returns the next domain on the way to an address."""
+        """Split the destinations of a letter: some get it at once, others only after the change. For the latter, add
+        the letter to ``waiting``. Return the agents in ``local`` and the domains in ``onward`` that get the letter at
+        once. ``came_by``: the domain that brought the letter; empty if it was sent on this server. ``domain_of``: a
+        function that returns the next domain on the way to an address."""
         if came_by in self.domains:
             return local, onward
         closed = {domain for domain, _ in onward if domain in self.domains}

@@ -1,22 +1,25 @@
 """Letters of this server that come back to it through a total order, and the letters that must wait for them.
 
-A letter may be for agents on this server and also for servers that it reaches through a domain with a total order. Such
-an *own letter* goes through that order to this server, too. Further domains get the letter only when it is back, as if
-another member had sent it. Until then it is *away*, and nothing outside of that domain may depend on it: a later letter
-that stays on this server, or an answer through another domain, could arrive before it. There are three kinds of later
-letters:
+A letter from this server may have destinations on this server, and also destinations that it reaches through a domain
+with a total order. Such a letter is called an *own letter*. It is sent through the total order to this server, too, and
+is delivered here only when it comes back. Only then is it sent into other domains. Until it is back, the own letter is
+*away*, and nothing outside of the domain may depend on it. Otherwise a later letter that stays on this server, or an
+answer through another domain, could arrive before the own letter. There are three kinds of later letters:
 
-* a letter from this server's agents **into that domain alone** leaves at once, since the domain itself puts it in
-  order, unless a letter of the third kind waits;
-* a letter that stays on this server waits until all own letters that left before it are back;
-* any other letter waits in the same way, and every letter that is sent after it waits behind it.
+* A letter that this server sends **only into that domain** leaves at once, because the domain's order keeps the
+  sequence. But if a letter of the third kind waits, it waits behind that letter.
+* A letter that stays on this server waits until all own letters that left before it are back.
+* Any other letter waits in the same way. Every letter that is sent after it waits behind it.
 
-Letters that are only forwarded here do not wait. Outside of that domain nothing depends on an own letter that is away.
-Messages in that domain that depend on it are delivered here after it. A letter that would come back through a second
-domain is of the third kind, and waits. So own letters are away in one domain at a time, and no two letters wait for
-each other.
+Letters that this server only forwards do not wait. If they come from another domain, they do not depend on an own
+letter that is away. If they come from the same domain and depend on an own letter, the domain's order delivers them
+here after it.
 
-Letters that wait here were sent by a committed reaction or publish, and are part of the durable state.
+A letter that would come back through a second domain is of the third kind, and waits. So own letters are away in only
+one domain at a time, and no two letters wait for each other.
+
+The reaction or publish that sent a waiting letter is already committed. So waiting letters are part of the durable
+state.
 """
 
 from collections import deque
@@ -27,7 +30,7 @@ from antecede.channel.letters import Letter
 
 
 class SavedReturns(msgspec.Struct, frozen=True, array_like=True):
-    """The durable state of :class:`Returns`; see there for the fields."""
+    """The durable state of :class:`Returns`. Each field has the meaning of the attribute with the same name there."""
 
     left: int
     domain: str
@@ -36,43 +39,49 @@ class SavedReturns(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Returns:
-    """The own letters that are away, and the letters that wait until they are back."""
+    """Letters of this server that are on their way back to it through a total order (*own letters*), and the letters
+    that wait for them."""
 
     def __init__(self) -> None:
         self.left = 0
-        """The number of letters sent so far that this server must get back through a total order."""
+        """The number of own letters that have left so far, including those that are already back."""
         self.domain = ""
-        """The domain through which the letters that are away come back."""
+        """The domain with the total order through which the letters in ``away`` come back."""
         self.away: dict[str, tuple[int, Letter]] = {}
-        """The letters that are away, by id, each with its number, in the sequence in which they left."""
+        """For each own letter that is not back yet, by its id: its number (the value of ``left`` when it left) and the
+        letter. The oldest letter comes first."""
         self.waiting: deque[tuple[int, bool, Letter]] = deque()
-        """Letters that wait: (number of the last own letter to wait for, whether it stays on this server, letter)."""
+        """For each waiting letter: the number of the last own letter for which it waits, whether the waiting letter
+        stays on this server, and the waiting letter."""
         self._blocked = False
-        """Whether a letter of the third kind waits, so that every later letter must wait behind it."""
+        """Whether a letter in ``waiting`` does not stay on this server. Every later letter must wait behind such a
+        letter."""
 
     def admits(self, domains: list[str]) -> bool:
-        """Return whether a letter may leave at once. ``domains``: the domains that it enters; empty if it stays
-        here."""
+        """Return whether a letter may be sent at once. ``domains``: the domains into which it is sent; empty if the
+        letter stays on this server."""
         return not self.away or (not self._blocked and domains == [self.domain])
 
     def leave(self, domain: str, letter: Letter) -> None:
-        """Record that an own letter leaves and will come back."""
+        """Record that an own letter leaves, and will come back through ``domain``."""
         assert not self.away or domain == self.domain, "own letters are away in one domain at a time"
         self.left += 1
         self.domain = domain
         self.away[letter.id] = (self.left, letter)
 
     def wait(self, stays: bool, letter: Letter) -> None:
-        """Let a letter wait for all letters that are away now."""
+        """Let a letter wait until all own letters that have left so far are back. ``stays``: whether the letter stays
+        on this server."""
         self.waiting.append((self.left, stays, letter))
         self._blocked = self._blocked or not stays
 
     def back(self, letter: str) -> None:
-        """Record that an own letter is back."""
+        """Record that the own letter with the id ``letter`` is back."""
         self.away.pop(letter, None)
 
     def next(self) -> Letter | None:
-        """Return a letter that need not wait any longer, or None; send it before you ask for the next."""
+        """Remove and return the first waiting letter, if all own letters for which it waits are back; otherwise return
+        None. The caller must send the letter before the next call."""
         if not self.waiting:
             return None
         if self.away and next(iter(self.away.values()))[0] <= self.waiting[0][0]:
@@ -82,15 +91,15 @@ class Returns:
         return letter
 
     def wait_anew(self) -> None:
-        """Let the waiting letters also wait for the letter that has just left."""
+        """Let all waiting letters also wait for the own letter that has just left."""
         self.waiting = deque((self.left, stays, letter) for _, stays, letter in self.waiting)
 
     def dump(self) -> SavedReturns:
-        """Return the durable state."""
+        """Return the durable state, for a snapshot."""
         return SavedReturns(self.left, self.domain, dict(self.away), list(self.waiting))
 
     def load(self, saved: SavedReturns) -> None:
-        """Load the state from ``dump``."""
+        """Replace the state by one that ``dump`` returned."""
         self.left, self.domain = saved.left, saved.domain
         self.away = dict(saved.away)
         self.waiting = deque(saved.waiting)

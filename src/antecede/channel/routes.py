@@ -1,7 +1,7 @@
-"""The way of a letter from one server: the first hop to each other server, and what a server does with a letter.
+"""Routes, as one server sees them: the first hop to each other server, and the next hops of a letter.
 
-In a forest the route to a server is unique. So a router is responsible for the destinations that it does not reach
-through the domain from which the letter came.
+The domains form a forest, so there is only one route to each server. A router forwards a letter only to the
+destinations that it does not reach through the domain from which the letter came.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,8 +11,9 @@ from antecede.topology import Topology
 
 Hops = tuple[tuple[str, tuple[str, ...]], ...]
 Way = tuple[tuple[str, ...], Hops, str]
-"""Agents on this server; the members to send to in each next domain; the domain through which the letter comes back
-here, or empty."""
+"""The next steps of a letter on a server, as three values: the agents on this server that get it now; for each next
+domain, the members that get it; and the domain with a total order through which the letter comes back to this server
+(empty if it does not come back)."""
 
 
 def way_of(
@@ -23,8 +24,9 @@ def way_of(
     first: Mapping[str, tuple[str, str]],
     total: Mapping[str, bool],
 ) -> Way:
-    """Return the way of a letter. ``came_by``: the domain that brought it; empty: it was sent here. ``home``: returns
-    the server of an address. ``total``: whether the order of a domain is total."""
+    """Return the next steps of a letter on server ``me``. ``came_by``: the domain that brought the letter; empty if it
+    was sent on this server. ``to``: its destinations. ``home``: a function that returns the server of an address.
+    ``first``: the result of :func:`first_hops`. ``total``: for each domain, whether its order is total."""
     local: list[str] = []
     onward: dict[str, list[str]] = {}
     for agent in dict.fromkeys(to):
@@ -33,7 +35,7 @@ def way_of(
             local.append(agent)
             continue
         if server not in first:
-            raise NoRouteError(f"no route from {me} to {agent} on {server}: no chain of domains connects them")
+            raise NoRouteError(f"no route from {me} to {agent} on {server}: no chain of domains connects these servers")
         domain, member = first[server]
         if domain != came_by:
             members = onward.setdefault(domain, [])
@@ -51,8 +53,8 @@ def way_of(
 
 
 def first_hops(topology: Topology, me: str) -> dict[str, tuple[str, str]]:
-    """Return, for every reachable server, the first domain on the way there, and the member of that domain to send
-    to."""
+    """Return the first hop from server ``me`` to every server that it can reach: a domain, and the member of this
+    domain to which letters are sent."""
     before = topology.tree(me)
     first: dict[str, tuple[str, str]] = {}
     for server in before:

@@ -1,7 +1,8 @@
-"""Senders: a member of a domain may bring only letters whose senders are behind it.
+"""A check that finds letters with a forged sender.
 
-A sender is *behind* a member if it lives on the member's server, or if its letters come through that server. In a
-forest there is one way from a server to another, so a letter that does not come by this way is forged.
+A member of a domain may bring a letter only if the sender of the letter is *behind* this member: the sender lives on
+the member's server, or its letters come through that server. The domains form a forest, so there is only one route from
+a server to another. A letter that does not come on this route is forged.
 """
 
 from antecede.channel.addresses import Addresses
@@ -10,20 +11,22 @@ from antecede.channel.letters import Letter, source_of
 
 
 class Senders:
-    """The senders behind each member, as one server sees them."""
+    """Checks the letters that members of domains bring to one server, and remembers which senders are behind each
+    member."""
 
     def __init__(self, me: str, addresses: Addresses, first: dict[str, tuple[str, str]]) -> None:
-        """``first``: for each other server the domain and the member on the way to it."""
+        """``first``: for each other server, the domain and the member of the first hop on the route to that server."""
         self._me = me
         self._addresses = addresses
         self._first = first
         self._behind: dict[tuple[str, int], set[str]] = {}
-        """Senders that are known to live behind a member of a domain."""
+        """For each member, by domain and number: the senders that are known to be behind this member."""
 
     def genuine(
         self, consumer: MessageConsumer, source: int, letters: list[Letter], faults: list[tuple[str, str, str]]
     ) -> list[Letter]:
-        """Return the letters that member ``source`` of the domain may bring; add the others to ``faults``."""
+        """Return the letters that member ``source`` of the consumer's domain may bring. For each other letter, add an
+        error to ``faults``."""
         known = self._behind.get((consumer.domain, source), _nothing)
         if len(letters) == 1:
             if letters[0].source in known:
@@ -35,10 +38,9 @@ class Senders:
     def _from_behind(
         self, consumer: MessageConsumer, source: int, letters: list[Letter], faults: list[tuple[str, str, str]]
     ) -> list[Letter]:
-        """Return the letters whose senders live behind this member of the domain: on its server, or on one whose
-        letters come through it. If the domain's order relays messages, each member may bring letters of all senders on
-        this server, and of all senders whose letters come through the domain. This rule also holds after a reset of the
-        domain."""
+        """Do the work of :meth:`genuine` for letters with new senders: check every letter. If the domain's order relays
+        messages, a member may bring letters of more senders: of all senders on this server, and of all senders whose
+        letters come to this server through the domain. This is also allowed after a reset of the domain."""
         domain = consumer.domain
         relays, member = consumer.order.relays, consumer.members[source]
         known = self._behind.setdefault((domain, source), set())
@@ -63,4 +65,5 @@ _nothing: frozenset[str] = frozenset()
 FORGED = "its sender does not live behind this member"
 _name_chars = 64
 _senders_max = 65_536
-"""How many senders are remembered for each peer; if there are more, all are forgotten and found again."""
+"""The number of senders that are remembered for each member. If there are more, all senders of the member are
+forgotten, and are checked again with their next letters."""

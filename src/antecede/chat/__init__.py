@@ -1,8 +1,8 @@
-"""A chat (Garg §12.4.1): the application of the tutorial, in which causal order matters to people.
+"""A chat (Garg §12.4.1): the application of the tutorial. It shows why causal order matters to people.
 
 A room is an agent that only keeps the list of its members. The client of a person sends each line directly to all other
 members, as one message. So no server puts the messages of a room into a sequence. An answer must not appear before its
-question. Only causal order ensures this: the application has no code for it.
+question. Only causal order ensures this: the chat itself has no code that sorts messages.
 """
 
 from importlib.resources import files
@@ -13,31 +13,31 @@ from antecede.engine.context import Context
 __all__ = ["TOPOLOGY", "Join", "Leave", "Members", "Room", "Said"]
 
 TOPOLOGY = files("antecede.samples").joinpath("chat/chat.toml").read_text(encoding="utf-8")
-"""Four servers in two domains; s3 is the router between them."""
+"""The text of a topology file with four servers in two domains. Server s3 is the router between the domains."""
 
 
 class Join(Notification):
-    """The sender joins a room."""
+    """A message to a room: the sender joins the room."""
 
 
 class Leave(Notification):
-    """The sender leaves a room."""
+    """A message to a room: the sender leaves the room."""
 
 
 class Members(Notification):
-    """The members of a room, from now on."""
+    """The new list of members, which a room sends to its members after each change."""
 
     names: tuple[str, ...]
 
 
 class Said(Notification):
-    """Something that a member said."""
+    """A line of text from one member to the other members of a room."""
 
     by: str
     text: str
 
     def label(self) -> str:
-        """Return the text for traces and diagrams."""
+        """Return the text that traces and diagrams show for this line."""
         return f"{self.by}: {self.text}"[:80]
 
 

@@ -1,8 +1,8 @@
-"""A chat in the terminal: a client in a room; each line of input is sent to all members.
+"""A chat in the terminal: the client of a person joins a room, and sends each line of input to all other members.
 
-When the input ends (Ctrl-D), the client leaves the room. If the server has not accepted all lines by then, the chat
-waits for them. It stops waiting when the server accepts no more lines for some time. A second Ctrl-D, or Ctrl-C, ends
-the chat immediately.
+When the input ends (Ctrl-D), the client leaves the room. If the server has not accepted all lines when the input ends,
+the chat first waits until the server has accepted them. It gives up if the server accepts no line for some time. A
+second Ctrl-D, or Ctrl-C, ends the chat immediately.
 """
 
 import asyncio
@@ -19,10 +19,11 @@ from antecede.live.client import Bus, Received
 
 
 class Typed:
-    """The lines of an input. A daemon thread reads them, so the program can end while the thread waits for input."""
+    """The lines that the user types. A daemon thread reads them, so the program can end while the thread waits for
+    input."""
 
     def __init__(self, descriptor: int | None) -> None:
-        """``descriptor``: the file to read; None if the input has already ended."""
+        """``descriptor``: the descriptor of the file to read; None if there is no input."""
         self._loop = asyncio.get_running_loop()
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._descriptor = descriptor
@@ -30,7 +31,7 @@ class Typed:
         self.ended_again = asyncio.Event()
         """Set when the user has pressed Ctrl-D a second time."""
         self.waiting = 0
-        """The number of lines that were typed, but are not yet :meth:`handled`."""
+        """The number of lines that were typed, but are not handled yet (see :meth:`handled`)."""
         Thread(target=self._read, daemon=True).start()
 
     async def next(self) -> str | None:
@@ -38,7 +39,7 @@ class Typed:
         return await self._lines.get()
 
     def handled(self) -> None:
-        """Count a line as handled: accepted or refused."""
+        """Record that one line was handled: it was accepted by the server, or it could not be sent."""
         self.waiting -= 1
 
     def _read(self) -> None:
@@ -55,8 +56,8 @@ class Typed:
                 self._call(self.ended_again.set)
 
     def _read_lines(self, descriptor: int, add: Callable[[str], None]) -> None:
-        """Read until the input ends. Do not use ``sys.stdin``: at the end of the program, this thread would still hold
-        the lock of that stream."""
+        """Read lines until the input ends; pass each line to ``add``. This method does not use ``sys.stdin``, because
+        at the end of the program this thread would still hold the lock of that stream."""
         rest = b""
         with suppress(OSError):
             while data := os.read(descriptor, 65_536):
@@ -80,7 +81,7 @@ class Typed:
 
 
 class Chat:
-    """One person in one room."""
+    """The chat of one person in one room: it sends the lines of this person, and shows the lines of the others."""
 
     def __init__(self, bus: Bus, room: str, show: Callable[[str], None]) -> None:
         self._bus = bus
@@ -90,8 +91,8 @@ class Chat:
         self._joined = asyncio.Event()
 
     async def run(self, typed: Typed | None = None) -> None:
-        """Join, send every line of input, and leave when the input ends. Raise ClosedError if the server does not
-        accept all lines soon after that."""
+        """Join the room, send every line of input, and leave the room when the input ends. Raise ClosedError if the
+        server does not accept all lines."""
         self._bus.on(Said, self._said)
         self._bus.on(Members, self._changed)
         self._bus.otherwise(lambda letter: None)
@@ -128,8 +129,8 @@ class Chat:
             self._show(f"(not sent: {error})")
 
     async def _finish(self, talking: "asyncio.Task[None]", typed: Typed) -> None:
-        """Wait, after the end of the input, until all lines are accepted. Raise ClosedError if the server accepts no
-        more lines for some time, or after a second Ctrl-D."""
+        """After the end of the input, wait until the server has accepted all lines. Raise ClosedError if the server
+        accepts no line for some time, or if the user presses Ctrl-D a second time."""
         again = asyncio.create_task(typed.ended_again.wait())
         leaving, seconds = {talking, again}, limits.chat_leave_seconds
         await asyncio.wait(leaving, timeout=seconds / 10, return_when=asyncio.FIRST_COMPLETED)

@@ -1,9 +1,9 @@
 """The story of the tutorial, in the simulated world: a slow connection, a question, and its answer.
 
-ann, bob, cy and dan are in one room, each at a different server. While the connection from ann's server to cy's is
-down, ann asks a question. bob receives it and answers. His answer reaches cy first. Under FIFO order cy sees the answer
-before the question, and so does dan, because all messages to dan pass through cy's server. Under causal order the
-answer waits for the question.
+ann, bob, cy and dan are in one room, each at a different server. While the connection from ann's server to cy's server
+is down, ann asks a question. bob receives the question and answers. At cy's server, the answer arrives before the
+question. Under FIFO order, cy sees the answer first. dan also sees the answer first, because all messages to dan pass
+through cy's server. Under causal order, the answer waits for the question.
 """
 
 import msgspec
@@ -25,7 +25,7 @@ _resend_seconds = 0.2
 
 
 class Story(msgspec.Struct):
-    """The screens of all people at the end, under one order."""
+    """The result of the story under one order: the screens of all people at the end, and the trace."""
 
     order: str
     screens: dict[str, list[str]]
@@ -33,13 +33,13 @@ class Story(msgspec.Struct):
     trace: list[Event]
 
     def reversed(self) -> list[str]:
-        """Return the people who saw the answer before the question."""
+        """Return the names of the people who saw the answer before the question."""
         question, answer = f"ann: {QUESTION}", f"bob: {ANSWER}"
         return [name for name, lines in self.screens.items() if lines.index(answer) < lines.index(question)]
 
 
 def tell(order: str, seed: int = 1) -> Story:
-    """Play the story under an order."""
+    """Play the story on simulated servers, with this order in all domains."""
     text = TOPOLOGY.replace('order = "pruned"', f'order = "{order}"')
     topology = parse_topology(f'guarantee = "none"\n{text}', "chat.toml")
     plan = msgspec.structs.replace(plan_of(topology), resend_after=_resend_seconds)
@@ -59,7 +59,7 @@ def tell(order: str, seed: int = 1) -> Story:
 
 
 class _Chat:
-    """The clients of the four people."""
+    """The clients of the four people in the story, and their screens."""
 
     def __init__(self, world: ServerWorld) -> None:
         self._world = world
@@ -75,7 +75,7 @@ class _Chat:
         self._world.send(PEOPLE[name], [one for one in rooms[-1].names if one != PEOPLE[name]], said)
 
     def look(self) -> None:
-        """Show on each screen everything that was received since the last call."""
+        """Show on the screen of each person all lines that the person has received since the last call."""
         for name, client in PEOPLE.items():
             letters = [one for one in self._world.client(client).inbox if one.type == name_of(Said)]
             for letter in letters[self._seen[name] :]:

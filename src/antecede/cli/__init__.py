@@ -1,13 +1,18 @@
 """The ``antecede`` command: one module per command, one line per error, three exit codes.
 
-Exit code 0: done, and the property holds. 1: the property is violated. 2: bad usage or unreadable input; one line on
-standard error says what is wrong. An internal error is exit code 2 as well; its line names the file with the full
-report (:mod:`antecede.crashes`). A command returns its exit code (or raises ``typer.Exit``). It raises
-:class:`antecede.errors.AntecedeError` for every error that comes from outside: from the user, a file or a server.
-Reports go to standard output (``--json``: one document), progress and logs to standard error.
+The exit codes are:
 
-A command is a module of this package with a function ``register(app)``; such modules are found automatically. They
-import heavy modules inside their functions, so that ``--help`` is instant.
+* 0: The command succeeded. If it checks a property, the property holds.
+* 1: The property that the command checks is violated.
+* 2: Bad usage, unreadable input or an internal error. One line on standard error says what is wrong. For an internal
+  error, this line names the file with the full report (:mod:`antecede.crashes`).
+
+A command returns its exit code (or raises ``typer.Exit``). It raises :class:`antecede.errors.AntecedeError` for every
+error that comes from outside: from the user, a file or a server. It writes its report to standard output (with
+``--json``, as one document), and progress and logs to standard error.
+
+The commands are the modules of this package that have a function ``register(app)``; they are found automatically. They
+import heavy modules only inside their functions, so that ``--help`` is fast.
 """
 
 import io
@@ -37,8 +42,8 @@ from antecede.interrupts import Terminated
 
 
 def build(arguments: Sequence[str] = ()) -> typer.Typer:
-    """Return the command with its sub-commands. If the first argument names a sub-command, add only this one: the
-    process starts faster if it does not import the modules of the others."""
+    """Return the command with its sub-commands. If the first argument names a sub-command, add only this sub-command,
+    because the process starts faster without the modules of the others."""
     app = typer.Typer(
         name="antecede",
         help="Ordered messages between processes, and a proof from the recorded trace that order was kept.",
@@ -91,8 +96,9 @@ def main() -> int:
 
 
 def _raise_dropped_interrupts_again() -> None:
-    """From now on, send a Ctrl-C or SIGTERM again if Python drops it. This happens if the signal handler runs inside a
-    destructor or a callback: Python prints the exception that the handler raises, and continues."""
+    """From now on, if Python drops a Ctrl-C or a SIGTERM, let the process send itself this signal again. Python drops a
+    signal if its handler runs inside a destructor or a callback: Python prints the exception of the handler, and
+    continues."""
     before = sys.unraisablehook
 
     def dropped(unraisable: "sys.UnraisableHookArgs") -> None:
@@ -111,9 +117,9 @@ def _raise_dropped_interrupts_again() -> None:
 
 
 def _clean_up_when_terminated() -> list[int]:
-    """Let SIGTERM end a command as Ctrl-C does, so that unfinished output is removed. Return a list, to which the
-    signal is added when it arrives. A forked process, which we also end with SIGTERM, ends at once and removes
-    nothing."""
+    """From now on, let SIGTERM end this process as Ctrl-C does, so that unfinished output is removed. Return a list
+    that is empty until SIGTERM arrives. Then it contains the number of the signal. A forked process that gets
+    SIGTERM ends at once, and removes nothing."""
     came: list[int] = []
     me = os.getpid()
 
@@ -166,9 +172,9 @@ def run(arguments: list[str]) -> int:
 
 
 def _stopped(stop: SystemExit) -> int:
-    """Return the exit code of a command that ended with ``sys.exit``. Spark's sessions call ``sys.exit`` after a
-    signal, and typer calls it if a help text cannot be written. Any other call comes from code that is not ours. Its
-    exit code 0 or 1 is not a verdict, so it is reported as an internal error."""
+    """Return the exit code of a command that ended with ``sys.exit``. There are three expected callers: Spark's
+    sessions after a signal, typer if a help text cannot be written, and the completion of command lines in a shell. A
+    call from other code is reported as an internal error, because its exit code 0 or 1 would look like a verdict."""
     if isinstance(stop.__context__, BrokenPipeError):
         discard_output()
         return broken_pipe
@@ -179,9 +185,10 @@ def _stopped(stop: SystemExit) -> int:
 
 
 def _flowing(command: Any, path: tuple[str, ...] = ()) -> Any:
-    """Let help texts fill the width of the terminal, without the line breaks of our source. Keep the breaks between
-    paragraphs, and the break before a line that begins with a word or a number and a colon: such lines are a list.
-    Add the examples of each command. Show no type for options that take no value."""
+    """Prepare the help of a command and its sub-commands; return the command. Remove the line breaks inside paragraphs,
+    so that a paragraph fills the width of the terminal. Keep the line break before a line that begins with a word or a
+    number and a colon, because such lines are a list. Add the examples of each command. Show no type for options that
+    take no value."""
     command.help = re.sub(r"(?<!\n)\n(?!\n|(?:[a-z]+|\d+): )", " ", cleandoc(command.help or ""))
     examples = EXAMPLES.get(" ".join(path), [])
     if examples:
@@ -202,7 +209,7 @@ def _flowing(command: Any, path: tuple[str, ...] = ()) -> Any:
 
 
 def _escape_brackets(command: Any) -> None:
-    """Escape brackets when help is printed: Rich would take ``[hiredis]`` in ``redis[hiredis]`` for a style."""
+    """Escape brackets when help is printed, because Rich would read ``[hiredis]`` in ``redis[hiredis]`` as a style."""
     made = command.format_help
 
     def format_help(context: Any, formatter: Any) -> None:
@@ -217,7 +224,8 @@ def _escape_brackets(command: Any) -> None:
 
 
 def _without_types(command: Any) -> None:
-    """Show no type for options that take no value: typer would show ``--json <bool>``, as if a value had to follow."""
+    """In the help, show no type for options that take no value. Otherwise typer shows ``--json <bool>``, as if a value
+    had to follow."""
     made = command.get_help_option
 
     def help_option(context: Any) -> Any:
@@ -238,8 +246,8 @@ def _modules() -> list[str]:
 
 
 def _registers(names: list[str]) -> list[Callable[[typer.Typer], None]]:
-    """Return the functions that add the commands of these modules. A module without such a function is shared by
-    commands and is not a command itself."""
+    """Return the ``register`` functions of these modules. A module without this function is not a command: it contains
+    code that commands share."""
     modules = [import_module(f"antecede.cli.{name}") for name in names]
     return [module.register for module in modules if hasattr(module, "register")]
 
@@ -255,15 +263,15 @@ _again_seconds = 0.05
 """The time after which a dropped signal is sent again."""
 
 _markup = r"(?<!\\)(\[[a-z#/@][^\[]*?\])"
-"""The brackets that Rich reads as markup."""
+"""A regular expression that matches brackets that Rich reads as markup."""
 
 _usual = {"antecede client": "list", "antecede dead": "list", "antecede topology": "check"}
-"""Groups of commands that take a topology, and the command of each group to suggest if only a topology is given."""
+"""For each group of commands: the command to suggest if the user gives a topology but no command of the group."""
 
 
 def _misused(error: TyperException) -> int:
-    """Report a usage error and name the help command; return the exit code. It is 0 if the user gave only the name of a
-    group, such as ``antecede dead``: then the help of the group was printed."""
+    """Report a usage error and name the help command; return exit code 2. If the user gave only the name of a group of
+    commands, such as ``antecede dead``, the help of the group was already printed: return 0."""
     reason = error.format_message().strip()
     if not reason:
         return 0

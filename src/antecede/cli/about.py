@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
     def version_(
         as_json: bool = JSON,
     ) -> None:
-        """Print the versions of Antecede, Python and its packages, for a bug report."""
+        """Print the versions of Antecede, Python and the packages that Antecede uses, for a bug report."""
         python, system = platform.python_version(), platform.platform()
         packages = {name: installed for name in _packages if (installed := _installed(name))}
         found = {"antecede": __version__, "python": python, "system": system, "packages": packages}
@@ -48,7 +48,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _described(at: Any) -> dict[str, Any]:
-    """Return a description of a command, with its arguments, options and sub-commands."""
+    """Return the help of a command as a JSON document, with its arguments, options and sub-commands."""
     parameters = [
         {"names": [*one.opts], "required": one.required, "help": getattr(one, "help", None) or ""}
         for one in at.command.params

@@ -15,17 +15,18 @@ _amount = re.compile(r"(\d{1,12})\s*([A-Za-z]+)")
 
 
 def seconds(option: str, text: str | None) -> float | None:
-    """Return the time in a text, in seconds; None if the text is None."""
+    """Read a time such as 30d; return it in seconds, or None if ``text`` is None. Errors contain the name
+    ``option``."""
     return None if text is None else float(_read(option, text, _seconds, "a time such as 30d, 12h, 90m or 60s"))
 
 
 def size(option: str, text: str | None) -> int | None:
-    """Return the size in a text, in bytes; None if the text is None."""
+    """Read a size such as 20GB; return it in bytes, or None if ``text`` is None. Errors contain the name ``option``."""
     return None if text is None else _read(option, text, _bytes, "a size such as 20GB or 500MB")
 
 
 def check_serving(options: "Serving") -> "Keep":
-    """Check the options of a server; return how long it keeps its trace and its log."""
+    """Check the options of a server. Return how long, and up to which size, the server keeps its trace and its log."""
     from antecede import limits
     from antecede.live.retention import Keep
 
@@ -40,7 +41,7 @@ def check_serving(options: "Serving") -> "Keep":
     if keep.log_bytes is not None and keep.log_bytes > limits.store_log_bytes_max // 2:
         raise UsageError(
             f"--keep-log-size {options.keep_log_size}: expected at most {limits.store_log_bytes_max // 2 >> 30} GiB "
-            f"({limits.store_log_bytes_max // 2} bytes), half of the largest size of a log"
+            f"({limits.store_log_bytes_max // 2} bytes), which is half of the maximum size of a log"
         )
     if not options.trace and (options.keep_trace or options.keep_trace_size):
         raise UsageError(f"--keep-trace{'' if options.keep_trace else '-size'}: there is no trace without --trace")

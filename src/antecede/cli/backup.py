@@ -1,4 +1,4 @@
-"""``antecede backup``: copy a whole system, running or stopped, as one consistent cut."""
+"""``antecede backup``: copies a whole system, running or stopped. The copies of all servers are a consistent cut."""
 
 import asyncio
 import json
@@ -41,8 +41,8 @@ def register(app: typer.Typer) -> None:
         """Back up a whole system, running or stopped, as a consistent cut of all its servers.
 
         In a running system, servers accept no messages from each other for some milliseconds; agents and clients
-        continue. Do not copy the directories of running servers by hand: copies of different moments do not fit
-        together.
+        continue. Do not copy the directories of running servers by hand, because copies from different moments do not
+        fit together.
 
         Exit codes:
         0: The backup was made, and its check did not fail.
@@ -98,7 +98,8 @@ def _running(file: TopologyFile, access: Access, new: "NewBackup") -> "tuple[dic
 
 
 def _stopped(data: str, file: TopologyFile, new: "NewBackup") -> "dict[str, SavedServer]":
-    """Copy the directories of stopped servers. All of them are locked meanwhile, so that the copies are one cut."""
+    """Copy the directories of stopped servers. All directories are locked until the last one is copied, so that the
+    copies fit together."""
     from antecede.backups.local import copied, locked
 
     with ExitStack() as stack, bar("copying") as (_, tell):

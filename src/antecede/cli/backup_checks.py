@@ -1,4 +1,4 @@
-"""Shared parts of the commands about backups: the check of a backup, and the report of its result."""
+"""Code that the commands about backups share: it checks a backup, and reports the result of the check."""
 
 import json
 import os
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def check_made(made: "Backup", topology: str) -> "Checked":
-    """Check a backup. ``topology``: the path of a topology file; the classes of the application are found beside it."""
+    """Check a backup. The classes of the application are imported from the folder of the topology file ``topology``."""
     from antecede.backups import check_backup
     from antecede.cli.progress import status
     from antecede.live.application import find_beside, plan_of
@@ -25,8 +25,8 @@ def check_made(made: "Backup", topology: str) -> "Checked":
 
 
 def topology_of(source: "Backup", given: str | None) -> "tuple[TopologyFile, str]":
-    """Return the topology of a restored system, and the path of its file. ``given``: the path of a topology file; None:
-    use the file in the backup."""
+    """Return the topology of a restored system, and the path of its file. ``given``: the path of a topology file, or
+    None for the topology file in the backup."""
     from antecede.backups.folder import TOPOLOGY
     from antecede.cli.organisation import usable_topology
     from antecede.topology import parse_topology
@@ -38,14 +38,14 @@ def topology_of(source: "Backup", given: str | None) -> "tuple[TopologyFile, str
 
 
 def verdict(checked: "Checked | None") -> dict[str, Any]:
-    """Return the part of a report that shows what a check found; all values are None without a check."""
+    """Return the result of a check as fields of a JSON report. If there was no check (None), all values are None."""
     if checked is None:
         return {"sound": None, "damage": None, "faults": None}
     return {"sound": checked.sound, "damage": checked.damage, "faults": checked.faults}
 
 
 def complaints(checked: "Checked | None") -> Iterator[str]:
-    """Yield the findings of a check, one line each."""
+    """Yield the result of a check as lines of text: one line per problem, or one line if the backup is sound."""
     if checked is None:
         return
     for found in checked.damage.values():
@@ -56,7 +56,7 @@ def complaints(checked: "Checked | None") -> Iterator[str]:
 
 
 def inspect_backup(path: str, verify: bool, as_json: bool) -> int:
-    """Show a backup, and check it if wanted. Return the exit code."""
+    """Print the contents of a backup; with ``verify``, also check the backup. Return the exit code."""
     from antecede.backups import open_backup
 
     source = open_backup(path)

@@ -1,4 +1,4 @@
-"""``antecede bench``: speed, compared with other systems or with unavoidable work measured in the same run."""
+"""``antecede bench``: measures speed, and compares it in the same run with other systems or with a minimal program."""
 
 import json
 import os
@@ -37,12 +37,12 @@ def register(app: typer.Typer) -> None:
         rounds: int = typer.Option(3, help="Number of rounds; the result is the median."),
         as_json: bool = JSON,
     ) -> None:
-        """Measure deliveries per second of the simulator on one core, for multicasts to half of the processes on
-        average.
+        """Measure how many deliveries per second the simulator makes on one core. Each message goes to half of the
+        processes on average.
 
         The column "floor" has the rate of the same loop without an order. The column "ratio" has the order's rate,
-        divided by the floor. For the column "memory growth", one run is twice as long as another: the growth is the
-        additional peak memory of the longer run. It should be about zero.
+        divided by the floor. The column "memory growth" compares two more runs, one twice as long as
+        the other: it has the additional peak memory of the longer run, which should be about zero.
         """
         names, numbers = _names(order), _positive(processes, "processes", 2)
         total, done = len(numbers) * ((1 + len(names)) * max(rounds, 1) + len(names)), count(1)
@@ -119,7 +119,7 @@ def register(app: typer.Typer) -> None:
         ),
         chunks: bool = typer.Option(False, "--chunks", help="Also measure `antecede verify --causal chunks`."),
     ) -> None:
-        """Measure events per second on Spark, from Parquet to the verdict for FIFO and causal order.
+        """Measure how many events per second Spark checks, from Parquet to the verdict for FIFO and causal order.
 
         For comparison, the command measures two other times: the time in which pyarrow reads the same columns, and the
         time in which one thread checks causal order in memory. To measure the speed for large traces, use --messages
@@ -145,8 +145,8 @@ def register(app: typer.Typer) -> None:
         rounds: int = typer.Option(3, min=1, help="Number of rounds; the results are medians."),
         directory: str | None = _directory,
     ) -> None:
-        """Measure records per second into the write-ahead log, compared with bare writes and syncs of the same
-        bytes."""
+        """Measure how many records per second are written to the write-ahead log, compared with bare writes and syncs
+        of the same bytes."""
         from antecede.store.bench import bench_store
 
         with bar("measuring the log") as (_, tell):
@@ -185,7 +185,7 @@ def register(app: typer.Typer) -> None:
         directory: str | None = _directory,
         as_json: bool = JSON,
     ) -> None:
-        """Compare messages between two processes: Antecede, Redis Streams, NATS, ZeroMQ and bare TCP.
+        """Compare the speed of messages between two processes: Antecede, Redis Streams, NATS, ZeroMQ and bare TCP.
 
         Messages have 100 bytes. They are durable or not, and are sent pipelined or one at a time. A side is one system
         in one of these modes, such as redis-pipelined.
@@ -201,9 +201,9 @@ def register(app: typer.Typer) -> None:
         from antecede.bench.report import bench_channel, chosen, table
 
         if permissions and (soak or list_ or against is not None):
-            raise UsageError("--permissions excludes --against, --soak and --list")
+            raise UsageError("--permissions cannot be combined with --against, --soak or --list")
         if against is not None and (soak or list_):
-            raise UsageError("--against excludes --soak and --list")
+            raise UsageError("--against cannot be combined with --soak or --list")
         if permissions or against is not None:
             from antecede.bench.versions import comparable, compare, comparison_table
 
@@ -249,8 +249,8 @@ def register(app: typer.Typer) -> None:
         directory: str | None = _directory,
         as_json: bool = JSON,
     ) -> None:
-        """Compare calls of replicated objects on three servers with puts of etcd, and with a program that does only the
-        unavoidable work.
+        """Compare the speed of calls of replicated objects on three servers with the speed of puts in etcd, and of a
+        program that does only the unavoidable work.
 
         If etcd (Debian's etcd-server) is not installed, the comparison with etcd is left out. The command needs Linux.
 
@@ -325,8 +325,8 @@ def register(app: typer.Typer) -> None:
         directory: str | None = _directory,
         as_json: bool = JSON,
     ) -> None:
-        """Measure what other agents notice while agents are added to a running system: round-trip times before, during
-        and after.
+        """Measure how much the addition of agents to a running system slows down other agents: their round-trip times
+        before, during and after the additions.
 
         The times are compared with the times during `antecede topology apply --dry-run`, which takes CPU time, too, but
         changes nothing.
@@ -400,8 +400,8 @@ def _names(text: str) -> list[str]:
 def _rounds(
     names: list[str], size: int, deliveries: int, rounds: int, step: Callable[[], None]
 ) -> list[dict[str, Any]]:
-    """Measure the loop without an order and the loops with the orders alternately, so that a disturbance affects all of
-    them. ``step`` is called after each run."""
+    """Measure the loop without an order and the loop with each order in turn, so that a disturbance of the machine
+    affects all of them. ``step`` is called after each run."""
     speeds: dict[str, list[float]] = {name: [] for name in ["none", *names]}
     for seed in range(max(rounds, 1)):
         for name, measured in speeds.items():
@@ -435,7 +435,7 @@ def _once(name: str, size: int, deliveries: int, seed: int) -> float:
 
 def _growth(name: str, size: int, deliveries: int) -> int:
     """Return the additional peak memory of a run that is twice as long as another run, in bytes. ``tracemalloc``
-    measures the memory. Both runs are shorter than the runs whose speed is measured."""
+    measures the memory. Both runs are shorter than the runs that measure the speed."""
     import tracemalloc
 
     from antecede.simulator.run import Setup, simulate

@@ -1,7 +1,8 @@
-"""``antecede campaign``: many random adversarial schedules for every order, judged by the plain oracle.
+"""``antecede campaign``: tests every order with many random adversarial schedules of sends and arrivals.
 
-It is a test for developers, so ``antecede --help`` does not list it. A schedule that breaks an order is printed with
-the command that replays it; ``--show`` draws it.
+The oracle (:mod:`antecede.trace.oracle`) checks every result. The command is for developers, so ``antecede --help``
+does not list it. If an order breaks its guarantee in a schedule, the command prints this schedule with the command line
+that repeats it. With ``--show``, the command draws each schedule.
 """
 
 import json
@@ -21,7 +22,7 @@ from antecede.orders import parse
 _chunk = 250
 Given = TypeVar("Given")
 _others = ("undelivered", "needless", "schedules", "deliveries", "failed")
-"""Counts that are not violations of an order."""
+"""The names of the counts that are not violations of an order."""
 
 
 def register(app: typer.Typer) -> None:
@@ -54,7 +55,7 @@ def register(app: typer.Typer) -> None:
         texts = [str(parse(text)) for text in order or VARIANTS]
         if show:
             if schedules > 20:
-                raise UsageError(f"--show draws every schedule: at most 20, not {schedules}")
+                raise UsageError(f"--show draws every schedule: expected --schedules 20 or less, not {schedules}")
             return _show(texts, range(seed, seed + schedules), faults)
         if not as_json:
             print(_line("order", "schedules", "deliveries", "violations", "undelivered", "needless", "per second"))
@@ -120,14 +121,15 @@ def _campaign(order: str, seeds: range, faults: bool | None, jobs: int) -> dict[
 
 
 Part = tuple[Counter[str], list[str]]
-"""The counts of some schedules, and the first findings."""
+"""The result of some schedules: numbers by name, and texts about the first schedules that failed."""
 
 
 def tally(
     play: Callable[[Given], Part], parts: list[Given], jobs: int, tell: Callable[[Counter[str]], None]
 ) -> tuple[Counter[str], list[str], float]:
-    """Play the parts of a campaign, in several processes if ``jobs`` is above 1; return the counts, the first findings
-    and the seconds. ``tell`` is called with the counts so far."""
+    """Call ``play`` for each part of a campaign, in several processes if ``jobs`` is above 1. After each part, call
+    ``tell`` with the counts so far. Return the counts, texts about the first schedules that failed, and the duration in
+    seconds."""
     from concurrent.futures import ProcessPoolExecutor
 
     began = perf_counter()
@@ -143,7 +145,7 @@ def tally(
 
 
 def parts_of(seeds: range, size: int) -> list[range]:
-    """Cut a range of seeds into parts for the processes of a campaign."""
+    """Cut a range of seeds into parts of at most ``size`` seeds, for the processes of a campaign."""
     return [seeds[at : at + size] for at in range(0, len(seeds), size)]
 
 

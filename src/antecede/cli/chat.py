@@ -1,4 +1,4 @@
-"""``antecede chat``: the application of the tutorial, as a story in the simulated world or live in this terminal."""
+"""``antecede chat``: the application of the tutorial, as a story on simulated servers or live in this terminal."""
 
 import asyncio
 import json
@@ -36,22 +36,23 @@ def register(app: typer.Typer) -> None:
         keys: Keys = KEYS,
         as_json: bool = typer.Option(False, "--json", help="Print the story as one JSON document."),
     ) -> int:
-        """Show that an answer can appear before its question under FIFO order, but not under causal order; or chat
-        yourself.
+        """Show that an answer can appear before its question under FIFO order, but not under causal order. Or join a
+        live chat.
 
         Without a topology, the command plays a short story on simulated servers: a question and its answer. With a
-        topology, you join a room: each line that you type goes to all members, until Ctrl-D. The command `antecede
-        sample chat` copies a topology, and `antecede up chat/chat.toml` runs its servers.
+        topology, you join a room of a live chat: each line that you type goes to all members, until you press Ctrl-D.
+        The command `antecede sample chat` copies such a topology, and `antecede up chat/chat.toml` runs its servers.
         """
         if topology is None:
             if name is not None or server is not None:
-                raise UsageError("--name and --server are for a live chat: expected a topology, such as chat.toml")
+                raise UsageError("--name and --server are for a live chat: expected a topology file, such as chat.toml")
             return _tell(order, trace, as_json)
         if name is None:
             raise UsageError("expected --name NAME: your name in the chat")
         if trace is not None or as_json:
             raise UsageError(
-                "--trace and --json are for the story, without a topology; antecede up --trace records a live chat"
+                "--trace and --json are only for the story, which is played without a topology. To record a live chat, "
+                "run its servers with antecede up --trace"
             )
         from antecede.chat.client import Chat
         from antecede.cli.live import Access, address_of, command_line

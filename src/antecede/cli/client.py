@@ -1,4 +1,4 @@
-"""``antecede client``: the clients of all servers, for operators."""
+"""``antecede client``: lists and removes clients, and ends their subscriptions, for operators."""
 
 import json
 import sys
@@ -28,7 +28,8 @@ def register(app: typer.Typer) -> None:
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> None:
-        """List the clients of the servers, each with the number of its last publish and its waiting letters."""
+        """List the clients of all servers. For each client, show the number of its last publish and how many letters
+        wait for it."""
         clients = [one for one in _listed(where, keys) if not (away and one["connected"])]
         if as_json:
             print(json.dumps(clients, indent=2))
@@ -68,7 +69,7 @@ def register(app: typer.Typer) -> None:
         topics: list[str] = _some_topics,
         keys: Keys = KEYS,
     ) -> None:
-        """End the subscriptions of a client to some topics, as if the client had done so itself."""
+        """End the subscriptions of a client to one or more topics, as if the client itself had unsubscribed."""
         servers = Servers(where, keys)
         for topic in topics:
             servers.demand(servers.home(client), "client-unsubscribe", client, topic)

@@ -54,10 +54,11 @@ def register(app: typer.Typer) -> None:
         access: str | None = _access,
         as_json: bool = JSON,
     ) -> None:
-        """Create an authority, keys and certificates for all servers, clients and operators, and access.toml.
+        """Create access.toml, a certificate authority, and keys and certificates for all servers, clients and
+        operators.
 
-        To add clients and operators later, run the command again: existing keys and certificates stay. New clients may
-        do everything that clients can do. To allow less, edit access.toml.
+        To add clients and operators later, run the command again: existing keys and certificates stay. New clients have
+        all permissions that clients can have. To allow less, edit access.toml.
         """
         issue = _Issue(topology, out, access, as_json, days)
         issue.create(client, operator, days, tls, system or Path(topology).stem)
@@ -75,13 +76,14 @@ def register(app: typer.Typer) -> None:
 
         After this command:
 
-        1. Give all servers the new access.toml, and a rotated server its new folder. Send SIGHUP to all servers.
+        1. Copy the new access.toml to all servers. If NAME is a server, also copy its new folder to this server. Then
+        send SIGHUP to all servers.
 
-        2. Give a rotated client or operator its new folder. If NAME is a server, give all clients and operators their
-        folders again, because these contain the servers' keys.
+        2. If NAME is a client or an operator, copy its new folder to it. If NAME is a server, copy the folders of all
+        clients and operators to them again, because these folders contain the servers' keys.
 
-        3. Run `antecede credentials revoke TOPOLOGY NAME --old`. Give all servers access.toml again, and send SIGHUP
-        again. Then only the new key is valid.
+        3. Run `antecede credentials revoke TOPOLOGY NAME --old`. Copy access.toml to all servers again, and send SIGHUP
+        to them again. Then only the new key is valid.
         """
         _Issue(topology, out, access, as_json, days).rotate(name, days)
 
@@ -94,7 +96,7 @@ def register(app: typer.Typer) -> None:
         access: str | None = _access,
         as_json: bool = JSON,
     ) -> None:
-        """Revoke the keys of an identity. Its sessions end when the servers have read access.toml again (SIGHUP)."""
+        """Revoke the keys of an identity. Its sessions end when the servers read access.toml again, after SIGHUP."""
         _Issue(topology, out, access, as_json).revoke(name, old)
 
     @group.command("show")
@@ -154,7 +156,7 @@ def _unlisted(one: dict[str, Any]) -> str:
 
 
 def _next_steps(identity: "Identity", keys: "tuple[Key, ...]", revoke: str) -> str:
-    """Return what to do after a rotation, in one line."""
+    """Return one line that says what the user must do after a rotation of keys."""
     from antecede.access.model import SERVER
 
     valid = sum(key.expires is None or key.expires > time() for key in keys)
@@ -166,7 +168,7 @@ def _next_steps(identity: "Identity", keys: "tuple[Key, ...]", revoke: str) -> s
 
 
 class _Issue:
-    """One run of a command that changes credentials."""
+    """Does the work of the commands ``create``, ``rotate`` and ``revoke``. An object is used for one command only."""
 
     def __init__(
         self, topology: str, out: str | None, access: str | None, as_json: bool, days: float | None = None
@@ -202,22 +204,23 @@ class _Issue:
         present = [one for one in present if tuple(one.split()) not in wanted]
         if not wanted and present:
             raise UsageError(
-                f"{known.name}: {', '.join(present)} exists already: use antecede credentials rotate for another key"
+                f"{known.name}: {', '.join(present)} exists already: use antecede credentials rotate for a new key"
             )
         if not wanted:
-            raise UsageError(f"{self._text.path}: all servers have credentials: expected --client or --operator")
+            raise UsageError(
+                f"{self._text.path}: all servers have credentials already: to add others, use --client or --operator"
+            )
         place = self._folder / "authority"
         authority = None
         if tls:
             if not Authority.is_in(place) and any(one.certificates for one in known.everyone()):
                 raise UsageError(
-                    f"{place}: there is no authority, and {known.name} lists certificates that an authority signed: "
-                    "expected the folder of that authority there, because servers do not accept certificates of a new "
-                    "one"
+                    f"{place}: there is no authority, and {known.name} has certificates that an authority signed. Copy "
+                    f"the folder of that authority to {place}: servers do not accept certificates of a new authority"
                 )
             authority = Authority.read(place) if Authority.is_in(place) else Authority.create(place, system)
         elif Authority.is_in(place):
-            raise UsageError(f"{place} exists: these credentials use TLS: remove --no-tls")
+            raise UsageError(f"{place} exists, so these credentials use TLS: run the command without --no-tls")
         for one in present:
             print(f"antecede: {one} exists already and stays as it is", file=sys.stderr)
         for role, name in wanted:
@@ -236,7 +239,7 @@ class _Issue:
         if identity.role == SERVER and len(valid) > 1:
             # Its folder keeps one earlier key, so clients that know only the oldest one could not connect.
             raise UsageError(
-                f"{identity.label} has {len(valid)} valid keys already: revoke the old one first: "
+                f"{identity.label} has {len(valid)} valid keys already: first revoke the old key with "
                 f"antecede credentials revoke {self._file.name} {name} --old"
             )
         uri = next((one for one in identity.certificates if one.startswith("spiffe://")), "")
@@ -269,7 +272,8 @@ class _Issue:
         return self._folder / FOLDERS[role] / name
 
     def _issued(self, role: str, name: str, uri: str, authority: Any, days: float, keys: tuple[Any, ...]) -> Any:
-        """Write a new key and its certificate; return the identity with the previous keys and the new one."""
+        """Write a folder with a new key and, if there is an authority, its certificate. Return the identity with the
+        previous keys (``keys``) and the new key."""
         from msgspec.structs import replace
 
         from antecede.access.model import SERVER, Identity, Key

@@ -1,7 +1,7 @@
 """``antecede dead``: letters that could not be handled or delivered.
 
-All commands work with the servers that answer, and name those that do not on standard error. The exit code is 2 only if
-nothing could be done.
+All commands work with the servers that answer. They print the names of the other servers on standard error. The exit
+code is 2 only if nothing could be done.
 """
 
 import json
@@ -37,8 +37,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """List the dead letters of all servers that answer, server by server, oldest first.
 
-        With --first N, the command prints the options that list the next N letters. With --json, it does not print
-        them. To continue, give the "place" of the last letter to --after.
+        With --first N, the last line of the output has the options for the next N letters. With --json there is no
+        such line: give the "place" of the last letter to --after.
         """
         letters = listed(where, keys, filters, first, after)
         if as_json:
@@ -61,7 +61,7 @@ def register(app: typer.Typer) -> None:
         letter: str = typer.Argument(..., metavar="ID", help="Id of the letter, as `antecede dead list` shows it."),
         keys: Keys = KEYS,
     ) -> None:
-        """Show one dead letter, with its fields."""
+        """Show the fields of one dead letter."""
         print(json.dumps(one_letter(where, keys, "dead-show", letter), indent=2))
 
     _many(
@@ -88,7 +88,8 @@ def register(app: typer.Typer) -> None:
         ),
         keys: Keys = KEYS,
     ) -> None:
-        """Empty the mailbox of a client that will not return. The letters in the mailbox are deleted for good."""
+        """Empty the mailboxes of clients that will not return. The letters in these mailboxes are deleted
+        permanently."""
         if (client is not None) + every + bool(like) != 1:
             raise UsageError("expected exactly one of NAME@SERVER, --all and --like PATTERN")
         document = drop_all(where, keys, like or "*") if client is None else drop_one(where, keys, client)
@@ -108,9 +109,7 @@ def _many(group: typer.Typer, name: str, does: str, again: str) -> None:
         letter: str | None = typer.Argument(
             None, metavar="ID", help="Id of the letter, as `antecede dead list` shows it."
         ),
-        every: bool = typer.Option(
-            False, "--all", help="Select all dead letters. With filters: select only the letters that match."
-        ),
+        every: bool = typer.Option(False, "--all", help="Select all dead letters, or, with filters, all that match."),
         filters: Filters = _filters,
         keys: Keys = KEYS,
     ) -> None:
@@ -127,8 +126,9 @@ def _many(group: typer.Typer, name: str, does: str, again: str) -> None:
 
 
 def _holding(one: dict[str, Any]) -> str:
-    """Return a text about the letters that wait until an operator decides about this dead letter. It has the number of
-    these letters, and the number of those that perhaps do not follow from the dead letter. Empty if no letter waits."""
+    """Return a text with the number of letters that wait until an operator decides about this dead letter. The text
+    also says how many of the waiting letters perhaps do not depend on the dead letter. It is empty if no letter
+    waits."""
     if not one.get("holds"):
         return ""
     held, undecided = counted(one["holds"], "letter"), one["undecided"]
@@ -142,7 +142,7 @@ def _nothing_to_drop(client: str | None, like: str) -> str:
 
 
 def _print_list(letters: Iterator[dict[str, Any]]) -> None:
-    """Print a JSON list while its elements come."""
+    """Print dead letters as a JSON list, each letter as soon as it comes from a server."""
     print("[", end="")
     gap = "\n  "
     for one in letters:

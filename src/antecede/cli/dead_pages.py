@@ -1,8 +1,8 @@
-"""Dead letters of several servers, page by page: the requests of ``antecede dead``.
+"""The requests of ``antecede dead`` to several servers. They handle dead letters page by page.
 
 A server handles one page per request (:mod:`antecede.server.operations.dead_letters`). These functions repeat requests
-until all pages are handled, and show the progress. A server that does not answer is named on standard error, and the
-others are asked.
+until all pages are handled, and show the progress. If a server does not answer, they print its name on standard error,
+and continue with the other servers.
 """
 
 import fnmatch
@@ -34,33 +34,36 @@ class Filters(NamedTuple):
 
     @property
     def any(self) -> bool:
-        """Whether the filters leave anything out."""
+        """Whether at least one filter is set."""
         return bool(self.agent or self.type_ or self.reason or self.older is not None)
 
     def arguments(self) -> tuple[str, str, str, str]:
-        """Return the filters as the last arguments of requests for pages; the age of a letter is counted from now."""
+        """Return the filters as the last four arguments of a request for a page. The filter ``older`` is counted back
+        from now."""
         now = time.time()
         if self.older is not None and not 0 <= self.older <= now:
-            raise UsageError(f"--older {self.older}: expected a number of seconds, from 0 to the seconds since 1970")
+            raise UsageError(f"--older {self.older}: expected a number of seconds, at most the time since 1970")
         before = "0" if self.older is None else str(int((now - self.older) * 1000))
         return self.agent, self.type_, self.reason, before
 
 
 class Servers:
-    """The servers that are asked. A server that does not answer is named once, and the work goes on with the others."""
+    """The servers to which a command sends requests. If one of several servers does not answer, this is printed once,
+    and the work goes on with the other servers."""
 
     def __init__(self, where: str, keys: Keys) -> None:
         self.access = Access(where, "operator", *keys)
         self.addresses = addresses(where)
         file = None if where.startswith("tcp://") else read_topology(where)
         self._moved = {} if file is None else file.moved
-        """The removed servers, each with the server that has its clients."""
+        """For each removed server: the server that has its clients now."""
         self.topics = [] if file is None else [one.name for one in file.agents if one.kind == "antecede:Topic"]
         self.down: dict[str, str] = {}
         self.answered = 0
 
     def ask(self, name: str, command: str, *arguments: str) -> Any:
-        """Send one request; return None if the server does not answer or refuses the connection."""
+        """Send one request to a server; return the answer. If the server does not answer or refuses the connection,
+        record this and return None."""
         try:
             return self.demand(name, command, *arguments)
         except (ClosedError, RefusedError) as error:
@@ -68,20 +71,23 @@ class Servers:
             return None
 
     def demand(self, name: str, command: str, *arguments: str) -> Any:
-        """Send one request; raise an error if the server does not answer or refuses the connection."""
+        """Send one request to a server; return the answer. Raise an error if the server does not answer or refuses the
+        connection."""
         document = ask_server(self.addresses[name], self.access, command, *arguments)
         self.answered += 1
         return document
 
     def lost(self, name: str, error: AntecedeError) -> None:
-        """Record that a server does not answer. If there are several servers, print this the first time."""
+        """Record that a server does not answer. If there are several servers, print the error, but only once per
+        server."""
         if name not in self.down and len(self.addresses) > 1:
             print(f"antecede: server {name}: {error}", file=sys.stderr, flush=True)
         self.down[name] = str(error)
 
     def pages(self, name: str, request: Callable[[Any], tuple[str, ...]], patient: bool = False) -> Iterator[Any]:
-        """Yield what a server answers, page by page, until there is no more or the server does not answer. ``request``
-        returns the command and the arguments for the next page, given the last page (None before the first one)."""
+        """Yield the answers of a server, page by page, until all pages have come or the server does not answer.
+        ``request``: a function that gets the previous page (None before the first page), and returns the command and
+        the arguments for the next page. ``patient``: whether to try again while the server is overloaded."""
         page: Any = None
         while page is None or page["more"]:
             page = self.ask_patiently(name, *request(page)) if patient else self.ask(name, *request(page))
@@ -108,18 +114,20 @@ class Servers:
             raise ClosedError(next(iter(self.down.values())) if len(self.down) == 1 else "no server has answered")
 
     def home(self, client: str) -> str:
-        """Return the name of the server that has a client. The clients of a removed server are on another server."""
+        """Return the name of the server that has a client. If the server in the client's address was removed, another
+        server has the client."""
         name, _, server = client.rpartition("@")
         server = self._moved.get(server, server)
         alone = len(self.addresses) == 1 and next(iter(self.addresses)).startswith("tcp://")
         if not name or (server not in self.addresses and not alone):
             known = ", ".join([*self.addresses, *self._moved])
-            raise UsageError(f"client {client!r}: expected NAME@SERVER with one of {known}")
+            raise UsageError(f"client {client!r}: expected NAME@SERVER, where SERVER is one of {known}")
         return server if server in self.addresses else next(iter(self.addresses))
 
 
 def listed(where: str, keys: Keys, filters: Filters, first: int, after: str) -> Iterator[dict[str, Any]]:
-    """Yield dead letters, server by server, oldest first; at most ``first`` (0: all), after the place ``after``."""
+    """Yield dead letters, server by server, oldest first. ``first``: yield at most this number of letters; 0 for all.
+    ``after``: yield only the letters after this place (SERVER:NUMBER); empty for all."""
     servers = Servers(where, keys)
     place = _place(after, servers.addresses)
     if first < 0:
@@ -153,12 +161,13 @@ def _place(after: str, servers: dict[str, Address]) -> tuple[str, int] | None:
     server, _, number = after.rpartition(":")
     alone = next(iter(servers))
     if not number.isdecimal() or (server not in servers and not alone.startswith("tcp://")):
-        raise UsageError(f"--after {after}: expected SERVER:NUMBER, as dead list prints it")
+        raise UsageError(f"--after {after}: expected SERVER:NUMBER, as antecede dead list prints it")
     return (server if server in servers else alone), int(number)
 
 
 def one_letter(where: str, keys: Keys, command: str, letter: str) -> Any:
-    """Send a command about one dead letter to the server that has it."""
+    """Send a command about one dead letter to one server after the other, until a server has the letter. Return its
+    answer."""
     servers = Servers(where, keys)
     for name in servers.addresses:
         try:
@@ -170,12 +179,12 @@ def one_letter(where: str, keys: Keys, command: str, letter: str) -> Any:
             return document
     servers.check()
     also = f"; no answer from {', '.join(servers.down)}" if servers.down else ""
-    raise UsageError(f"no server has a dead letter {letter!r}{also}")
+    raise UsageError(f"no server has a dead letter with the id {letter!r}{also}")
 
 
 def many(where: str, keys: Keys, action: str, filters: Filters) -> dict[str, Any]:
     """Replay or bury all dead letters that match the filters, on all servers that answer. Letters that become dead
-    letters meanwhile are not included."""
+    letters while this function runs are not included."""
     servers = Servers(where, keys)
     done = f"{action}ed" if action == "replay" else "buried"
     document: dict[str, Any] = {done: 0, "skipped": 0, "servers": {}}
@@ -228,7 +237,8 @@ def drop_all(where: str, keys: Keys, pattern: str = "*") -> dict[str, Any]:
 
 
 def dropped_from(servers: Servers, name: str, command: str, client: str) -> dict[str, Any]:
-    """Delete the letters of a client, in several requests; return how many there were."""
+    """Delete the letters that wait for a client: repeat the request ``command`` until no letter is left. Return the
+    number of deleted letters, and the names of the server and the client."""
     page: dict[str, Any] = {"left": 1}
     dropped = 0
     with bar(f"drop letters of {client}") as (_, tell):

@@ -1,4 +1,5 @@
-"""``antecede demo``: what ordering is, what it costs, how a violation looks, and what survives a kill, in a minute."""
+"""``antecede demo``: show in one minute what ordering is, what it costs, how a violation looks, and that no message is
+lost if a server is killed."""
 
 import json
 import sys
@@ -25,7 +26,8 @@ def register(app: typer.Typer) -> None:
         """Show what ordering is, what it costs, and that it holds even if a server is killed.
 
         First, eight simulated processes exchange messages under no order, FIFO, causal and total order. Then three live
-        servers exchange letters, one of them is killed and started again, and Spark verifies their trace.
+        servers exchange letters. One of these servers is killed and started again. At the end, Spark verifies the trace
+        of the servers.
         """
         runs = [_run(name, seed, None if keep is None else Path(keep)) for name in _orders]
         # On FIFO links a message can be overtaken only by a chain of messages, and causal order prevents this.
@@ -43,7 +45,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _live(keep: str | None, spark: bool, quiet: bool) -> dict[str, Any]:
-    """Run servers, kill one, and verify the trace that they left."""
+    """Run three servers, kill one of them, and verify the trace of all three servers. Return the result and the
+    verdict."""
     from antecede.cli.demo_live import run_live
     from antecede.pipeline import missing
     from antecede.recording.gathering import gathered
@@ -146,7 +149,8 @@ def _verdict(holds: bool | None, late: int | None) -> str:
 
 
 def _show_overtaking(console: Any, run: dict[str, Any]) -> None:
-    """Draw the first late delivery and the chain that overtook it, and nothing else."""
+    """Print the first late delivery of a run. Draw a diagram that shows only this message and the chain of messages
+    that overtook it."""
     from antecede.cli.drawing import print_diagram
     from antecede.diagram import from_events
     from antecede.trace import match

@@ -1,8 +1,8 @@
-"""The live part of the demo: three servers under load, one of them killed, and the trace that they leave.
+"""The live part of the demo: run three servers under load, kill one of them, and keep the trace of all three.
 
-``s1 –A– s2 –B– s3``: messages between s1 and s3 pass through the router s2, which is the server that is killed. The
-load is that of :mod:`antecede.walks`: walks from agent to agent, in which each agent knows the messages that it must
-receive.
+The topology is ``s1 –A– s2 –B– s3``. Messages between s1 and s3 pass through the router s2, and s2 is the server that
+is killed. The load comes from :mod:`antecede.walks`: letters walk from agent to agent and return to their client. The
+messages that each agent must receive can be computed in advance, so a lost or repeated message is noticed.
 """
 
 import asyncio
@@ -32,7 +32,8 @@ _settle_seconds = 60.0
 
 
 def run_live(folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """Run servers in a folder, kill one of them under load, and return the result. Their directories stay there."""
+    """Run three servers, kill one of them under load, and return the result. The servers have their data directories in
+    ``folder``; these are not deleted."""
     return asyncio.run(_Live(folder, say).run())
 
 
@@ -74,7 +75,7 @@ class _Live:
             self._processes.close()
 
     async def _kill_and_restart(self) -> int:
-        """Kill the router under load and restart it; return the number of walks in progress."""
+        """Kill the router under load and restart it; return the number of walks that were in progress at the kill."""
         await asyncio.sleep(_load_seconds)
         self._processes.kill(_victim)
         under_way = sum(len(traveller.missing) for traveller in self._load.travellers)
@@ -85,5 +86,7 @@ class _Live:
         await self._processes.up(_victim)
         self._say(f"{_victim} is back. It replayed its log and continues after the last record on its disk.")
         if ended := list(self._processes.ended()):
-            raise ClosedError(f"{ended[0]} ended by itself: {self._processes.log(ended[0])[-500:]}")
+            raise ClosedError(
+                f"server {ended[0]} ended by itself; the end of its log: {self._processes.log(ended[0])[-500:]}"
+            )
         return under_way

@@ -1,4 +1,4 @@
-"""Show a space-time diagram for a command: in the terminal, fitted to its width, or as an SVG file."""
+"""Show the space-time diagrams of a command: in the terminal, fitted to the terminal's width, or in an SVG file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,13 +10,14 @@ from antecede.diagram import Diagram
 
 
 def print_diagram(diagram: Diagram, stream: IO[str]) -> None:
-    """Print a diagram: in colour on a terminal, and in plain ASCII if the stream cannot encode other characters."""
+    """Print a diagram. It has colours if the stream is a terminal that shows them. It is plain ASCII if the stream
+    cannot encode other characters."""
     encoding = (getattr(stream, "encoding", None) or "ascii").lower()
     print(diagram.text(columns(), unicode="utf" in encoding, colour=coloured(stream)), file=stream)
 
 
 def write_svgs(diagrams: Sequence[Diagram], path: str | Path) -> None:
-    """Draw several diagrams into one file, one below the other."""
+    """Draw several diagrams into one SVG file, one below the other."""
     from antecede.diagram.svg import draw_stack
 
     write_text(path, draw_stack(diagrams))

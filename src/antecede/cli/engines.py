@@ -1,6 +1,7 @@
 """Choose the engine that answers a question about a trace: the plain engine in this process, or Spark.
 
-``auto`` chooses the plain engine for short work, and if Spark is not installed.
+With ``--engine auto``, Spark is chosen if the plain engine would take longer than Spark takes to start, or if a path is
+a URL. Otherwise, or if Spark is not installed, the plain engine is chosen.
 """
 
 import os
@@ -16,20 +17,21 @@ ORDERS = ("fifo", "causal", "total", "synchronous", "significant")
 """The orders that both engines can check."""
 
 _spark_starts_seconds = 15.0
-"""The seconds that Spark takes before it has read anything."""
+"""The estimated time from the start of Spark until it reads the first event."""
 
 _plain_event_seconds = 8e-6
-"""The seconds that the plain engine takes per event: reading, matching and judging it. Measured: 8.1 to 9.3 µs of CPU
-time on a busy machine, from Parquet and from JSON Lines, with 8 to 1,024 processes."""
+"""The time that the plain engine takes to read, match and judge one event. Measured: 8.1 to 9.3 µs of CPU time on a
+busy machine, from Parquet and from JSON Lines, with 8 to 1,024 processes."""
 
 _entry_seconds = {True: 1e-9, False: 5e-9}
-"""The additional seconds for each event and each process, because an event has a vector with an entry per process: with
-numpy (True) and without (False)."""
+"""The additional time that the plain engine takes per entry of an event's vector, which has one entry per process. The
+key says whether numpy is installed."""
 
 
 def chosen_engine(engine: str, master: str | None, conf: list[str] | None, paths: list[str]) -> str:
-    """Return ``plain`` or ``spark``. The options decide, or the estimated number of events and processes. Refuse Spark
-    if it is not installed, before anything is read."""
+    """Return the engine to use, ``plain`` or ``spark``. If the options do not decide, the estimated number of events
+    and processes decides. If the options demand Spark but Spark is not installed, raise an error before anything is
+    read."""
     if engine not in ENGINES:
         raise UsageError(f"--engine must be one of {', '.join(ENGINES)}, not {engine!r}")
     if engine == "plain" and (master is not None or conf):
@@ -48,7 +50,7 @@ def chosen_engine(engine: str, master: str | None, conf: list[str] | None, paths
 
 
 def asked_orders(text: str) -> tuple[str, ...]:
-    """Return the orders of a comma-separated list."""
+    """Return the orders that a comma-separated list names."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in ORDERS:
@@ -57,14 +59,14 @@ def asked_orders(text: str) -> tuple[str, ...]:
 
 
 def plain_seconds(events: int, processes: int) -> float:
-    """Estimate how long the plain engine takes."""
+    """Estimate how many seconds the plain engine takes for a trace."""
     return events * (_plain_event_seconds + processes * _entry_seconds[find_spec("numpy") is not None])
 
 
 @contextmanager
 def trace_inputs(paths: list[str]) -> Iterator[list[str]]:
-    """Yield the files to read for the given paths. For a server's data directory this is its trace, which exists only
-    inside the context."""
+    """Yield the files to read for the given paths. The data directory of a server is replaced by files with its trace.
+    Temporary files are deleted at the end of the context."""
     if all(path == "-" or "://" in path or os.path.isfile(path) for path in paths):
         yield paths
         return
@@ -75,7 +77,7 @@ def trace_inputs(paths: list[str]) -> Iterator[list[str]]:
 
 
 def spark_settings(conf: list[str] | None) -> dict[str, str]:
-    """Return the options ``--conf KEY=VALUE`` as a table."""
+    """Return the options ``--conf KEY=VALUE`` as a dictionary from key to value."""
     settings = {}
     for given in conf or []:
         key, equals, value = given.partition("=")

@@ -1,4 +1,5 @@
-"""The commands by purpose, and examples for the help of each. A test parses every example."""
+"""The groups of commands in ``antecede --help``, and the examples in the help of each command. A test parses every
+example."""
 
 PANELS = {
     "First steps": ("demo", "chat", "report", "version", "help"),
@@ -22,7 +23,8 @@ PANELS = {
     ),
     "Measure and test Antecede": ("bench", "trial"),
 }
-"""The groups of commands in ``antecede --help``, in this order."""
+"""The groups of commands in ``antecede --help``, in this sequence: each group's title, and the names of its
+commands."""
 
 FIRST_STEPS = (
     "First steps: `antecede demo` shows what order is. `antecede simulate --order none --trace run.jsonl` makes a "
@@ -139,7 +141,7 @@ EXAMPLES = {
     ],
     "version": ["antecede version", "antecede version --json"],
 }
-"""The examples of each command."""
+"""For each command: the command lines that its help shows as examples."""
 
 ALWAYS_JSON = (
     "bench hop",
@@ -153,4 +155,4 @@ ALWAYS_JSON = (
     "dead show",
     "topology forget",
 )
-"""Commands that print JSON in any case; they accept ``--json`` like all others."""
+"""Commands that always print JSON. They accept the option ``--json``, but it changes nothing."""

@@ -1,4 +1,4 @@
-"""``antecede explain``: which messages overtook a late one?"""
+"""``antecede explain``: which messages overtook a late message?"""
 
 import json
 import sys
@@ -47,12 +47,13 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Explain late deliveries: for each one, show the shortest chain of messages that overtook it.
 
-        A delivery is late if its process has already delivered a message that depends on it. The chain begins at the
-        sender of the late message, and ends with a message that reached the receiver first.
+        The delivery of a message is late if the same process has already delivered another message that depends on this
+        message. The chain begins at the sender of the late message. It ends with a message that reached the receiver
+        before the late message.
 
-        With --order significant, each step of the chain names the operations because of which a message must come after
-        the message before it. Instead of a chain, an explanation may name two objects that received two conflicting
-        requests in different orders.
+        With --order significant, each step of the chain also says why a message must come after the previous message.
+        Either one operation handled both messages, or two conflicting operations handled them. Instead of a chain, an
+        explanation may name two objects that received two conflicting requests in different orders.
 
         With --order total or synchronous, an explanation is a cycle of messages. Each step names a process that saw one
         message before the next message.
@@ -92,7 +93,8 @@ class _Text(StringIO):
 
 
 def explained(report: dict[str, Any]) -> str:
-    """Return the text of a report with all its diagrams, for a failed test."""
+    """Return the report of ``antecede explain`` as text, with a diagram of each explanation. A failed test shows this
+    text."""
     with redirect_stdout(_Text()) as out:
         _show(report, True)
     return out.getvalue()
@@ -142,8 +144,8 @@ def _heading(report: dict[str, Any]) -> Iterator[str]:
 
 
 class _Places:
-    """A function that returns the place of a row: its index and, in an imported trace, its place in the original log,
-    if this place is known."""
+    """Tells where an event is recorded, as a text: the event's index in its process. If the trace was imported and the
+    place in the original log is known, the text also names this place."""
 
     def __init__(self, report: dict[str, Any]) -> None:
         self._sources = {(one["process"], one["index"]): one["source"] for one in report["sources"]}

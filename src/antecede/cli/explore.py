@@ -1,4 +1,5 @@
-"""``antecede explore``: try every run of a small scope, and print the shortest scenario that breaks the order."""
+"""``antecede explore``: try every possible run of a few processes and messages, and print the shortest run that breaks
+a guarantee, as a scenario."""
 
 import time
 from typing import TYPE_CHECKING, Any
@@ -43,11 +44,12 @@ def register(app: typer.Typer) -> None:
         ),
         as_json: bool = JSON,
     ) -> int:
-        """Try every interleaving of a few messages between a few processes: sends at any moment, arrivals in any
-        sequence.
+        """Try every interleaving of a few messages between a few processes.
+
+        Each message may be sent at any moment, and packets may arrive in any sequence.
 
         Exit codes:
-        0: Every run keeps the order's guarantee, and the guarantees of --guarantee.
+        0: Every run keeps the order's guarantee, and the guarantees that --guarantee names.
         1: A run breaks a guarantee. The shortest such run is printed as a scenario file.
         2: There are too many interleavings, or the options contradict each other.
         """

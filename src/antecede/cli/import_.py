@@ -113,13 +113,14 @@ def register(app: typer.Typer) -> None:
         or Parquet (spans), flow events of Chrome and Perfetto (chrome), histories of Temporal (temporal), recorded
         sessions of people who edit one text (editing), CloudEvents with causationid (cloudevents).
 
-        Any other log needs a mapping: the places of process, kind, message, to and time in a record. For JSON, CSV and
-        Parquet, give the mapping with --map. For lines of text, give it with the named groups of --pattern. The options
-        --send and --deliver choose the kinds of records that are sends and deliveries. The option --save-mapping saves
-        the mapping in a file, and --mapping reads this file.
+        Any other log needs a mapping. The mapping says where a record has the process, the kind, the message, the
+        destinations (to) and the time of an event. For JSON, CSV and Parquet, give the mapping with --map. For lines of
+        text, give the mapping as named groups of --pattern. The options --send and --deliver choose the kinds of
+        records that are sends and deliveries. The option --save-mapping saves the mapping in a file, and --mapping
+        reads this file.
 
-        All sources make one trace. But each execution in a log with vector clocks becomes a separate trace, such as
-        run-1.jsonl and run-2.jsonl.
+        All sources together make one trace. There is one exception: each execution in a log with vector clocks becomes
+        a separate trace, such as run-1.jsonl and run-2.jsonl.
 
         Exit codes:
         0: The sources were read.
@@ -134,7 +135,9 @@ def register(app: typer.Typer) -> None:
             given |= {"file_pattern": file_pattern, "separator": separator}
             if pairs or mapping is not None or any(value is not None for value in given.values()):
                 if instances:
-                    raise UsageError("--instances is for spans; in a mapping, the column process defines the processes")
+                    raise UsageError(
+                        "--instances is for spans; a mapping names the process of each record: remove --instances"
+                    )
                 if delimiter is not None or execution is not None:
                     raise UsageError("--delimiter and --execution are for logs with vector clocks, not for mappings")
                 chosen = _mapping(mapping, pairs, given | {"format": form if form != "auto" else None}, pattern)
@@ -147,13 +150,13 @@ def register(app: typer.Typer) -> None:
             else:
                 if preview or save_mapping is not None:
                     raise UsageError(
-                        "--preview and --save-mapping are for mappings: give --send, --deliver and --map (for lines of "
-                        "text --pattern), or --mapping FILE"
+                        "--preview and --save-mapping are for mappings: give --mapping FILE, or --send, --deliver and "
+                        "--map (for lines of text --pattern instead of --map)"
                     )
                 if len(pattern or ()) > 1:
                     raise UsageError(
-                        "--pattern is given more than once, which needs a mapping: add --send and --deliver, or "
-                        "--mapping FILE; without a mapping give --pattern once"
+                        "--pattern may be repeated only in a mapping: add --send and --deliver, or --mapping FILE; "
+                        "otherwise give --pattern once"
                     )
                 one = pattern[0] if pattern else None
                 report = foreign.convert(
@@ -167,8 +170,8 @@ def register(app: typer.Typer) -> None:
 
 @contextmanager
 def _old_trace_named(to: str | None) -> Iterator[None]:
-    """Add a warning to errors inside the context: the output file was not written, and a later command would read its
-    earlier content."""
+    """Catch an error inside the context. If the output file exists, add to the error's text that this file was not
+    written and still has its earlier content. Without this hint, the user might take the old trace for the new one."""
     try:
         yield
     except (TraceError, UsageError) as error:
@@ -180,7 +183,8 @@ def _old_trace_named(to: str | None) -> Iterator[None]:
 def _mapping(
     path: str | None, pairs: list[str] | None, given: dict[str, str | None], pattern: list[str] | None
 ) -> Mapping:
-    """Return the mapping of the file, if there is one, overridden by the options."""
+    """Return the mapping for the import: the mapping in the file ``path``, if a file is given, changed by the
+    options."""
     kept = foreign.read_mapping(path) if path is not None else Mapping()
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if pattern:
@@ -245,4 +249,5 @@ _caveats = {
     ("cloudevents",): "when a cause was delivered is not recorded: it is placed before its first effect, and assumed",
     ("zipkin", "otlp", "jaeger", "spans"): "a service counts as one process, in the order of its wall clock",
 }
-"""The limits of a verdict on an imported trace, by format."""
+"""Warnings for the report: what a verdict on the imported trace cannot show, or assumes. The keys are formats of
+sources."""

@@ -41,13 +41,14 @@ def register(app: typer.Typer) -> None:
         ),
         as_json: bool = JSON,
     ) -> int:
-        """Read the log of a server without changing it: segments, groups, records, snapshots, checksums, a torn end.
+        """Show the log of a server: segments, groups, records and snapshots. The command checks all checksums and
+        changes nothing.
 
-        A segment is one file of the log. A group is the records of one write. A torn end is a last write that a crash
-        interrupted. A backup is checked only with --verify.
+        A segment is one file of the log. A group consists of the records of one write. A torn end is a last write that
+        a crash interrupted; the command reports it. A backup is checked only with --verify.
 
         Exit codes:
-        0: The log or backup is intact. A log may be torn in its last group, which the server will remove.
+        0: The log or backup is intact. A log with a torn end is intact too: the server will remove the torn end.
         1: The log or backup is damaged.
         2: The folder is neither a log nor a backup.
         """
@@ -69,15 +70,16 @@ def register(app: typer.Typer) -> None:
 
 
 def _check_is_no_folder_of_them(path: str) -> None:
-    """Refuse the folder that ``antecede up --data`` makes: it contains data directories, but it is not one itself."""
+    """Raise an error if the path is a folder that contains data directories, but is not a data directory itself.
+    ``antecede up --data`` makes such a folder."""
     within = sorted(glob(f"{escape(path)}/*/identity"))
     if within and not os.path.exists(f"{path}/identity"):
         names = ", ".join(os.path.dirname(one) for one in within[:3])
-        raise UsageError(f"{path}: not a data directory, but it contains some: {names}{', …' * (len(within) > 3)}")
+        raise UsageError(f"{path}: not a data directory; choose one inside it: {names}{', …' * (len(within) > 3)}")
 
 
 class _Listed:
-    """The groups and records to be shown, in the sequence of the log."""
+    """Collects the groups and records of a log that the options choose to show, in the sequence of the log."""
 
     def __init__(self, groups: bool, records: bool, after: int, first: int, decode: Decode) -> None:
         self.groups: list[dict[str, Any]] = []

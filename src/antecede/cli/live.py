@@ -1,4 +1,5 @@
-"""Shared parts of the commands that run or reach servers: addresses, tokens, TLS."""
+"""Functions that several commands share to start servers or to connect to servers: addresses, tokens, credentials and
+TLS."""
 
 import asyncio
 import ipaddress
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def read_token(path: str | None) -> str:
-    """Return the first line of a token file, or "" without a file."""
+    """Return the token in the first line of a file; "" if no file is given."""
     if path is None:
         return ""
     lines = read_text(path, 4 * limits.token_bytes_max).splitlines()
@@ -31,42 +32,42 @@ def read_token(path: str | None) -> str:
         raise UsageError(f"{path}: expected a token on its first line")
     token = lines[0].strip()
     if len(token.encode()) > limits.token_bytes_max:
-        raise UsageError(f"{path}: a token of {len(token.encode())} bytes: expected at most {limits.token_bytes_max}")
+        raise UsageError(f"{path}: token has {len(token.encode())} bytes: expected at most {limits.token_bytes_max}")
     return token
 
 
 def check_folder(data: str | None) -> None:
-    """Refuse a data directory that is not a directory."""
+    """Raise an error if ``data`` exists but is not a directory."""
     if data is not None and Path(data).exists() and not Path(data).is_dir():
         raise UsageError(f"--data {data}: is a file, expected a directory")
 
 
 def check_identities(topology: str, options: "Serving") -> None:
-    """Refuse to start if a system has credentials but no access file: the server would not check who connects. Do not
-    refuse if the user gives a token file or --insecure."""
+    """Raise an error if there are credentials beside the topology file, but no access file: the server would not check
+    who connects. A token file or ``--insecure`` allows the start nevertheless."""
     beside = Path(topology).parent
     if options.access is not None or options.credentials is not None or (beside / "access.toml").exists():
         return
     if options.token_file is None and not options.insecure and any(beside.glob("credentials/**/credential.toml")):
         raise UsageError(
-            f"{beside / 'access.toml'} is missing, but {beside / 'credentials'} exists; without an access file "
-            "every client may do everything: expected this file, --access FILE, or --insecure"
+            f"{beside / 'access.toml'} is missing, but {beside / 'credentials'} exists: create this access file, or "
+            "give --access FILE, or give --insecure to let every client do everything"
         )
 
 
 def listening_address(
     topology: TopologyFile, server: str, host: str | None, token: str, *, identities: bool, tls: bool, insecure: bool
 ) -> None:
-    """Check that a server may listen at its address. If other machines can reach this address, refuse a server without
-    a token or credentials, because every program that can connect could send. Also refuse a server without TLS, unless
-    ``insecure`` is set, because others on the network could read the messages. ``identities``: whether there is an
-    access file."""
+    """Raise an error if the server must not listen at its address. At a loopback address, it may always listen. If
+    other machines can reach the address, the server needs a token or an access file (``identities``); otherwise every
+    program that can connect could send. It also needs TLS, or ``insecure``; otherwise others on the network could read
+    the messages."""
     if server not in topology.servers:
         raise UsageError(f"{topology.name} has no server {server}: expected one of {', '.join(topology.servers)}")
     where = host or topology.servers[server].host
     if _is_loopback(where):
         return
-    listens = f"server {server} would listen on {where} for other machines"
+    listens = f"other machines could connect to server {server} at {where}"
     if not identities and not token:
         raise UsageError(f"{listens}: expected --token-file, or --credentials DIR (see antecede credentials)")
     if not identities and len(token) < limits.token_chars_min:
@@ -91,7 +92,8 @@ def _is_loopback(host: str) -> bool:
 def tls_contexts(
     certificate: str | None, key: str | None, authority: str | None
 ) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
-    """Return the TLS contexts to listen and to dial with; None if no option for TLS is given."""
+    """Return two TLS contexts, one to accept connections and one to open connections; None if no option for TLS is
+    given."""
     if certificate is None and key is None and authority is None:
         return None
     if certificate is None or key is None:
@@ -110,7 +112,7 @@ def tls_contexts(
 def server_security(
     file: TopologyFile, topology: str, server: str, access: str | None, credentials: str | None
 ) -> "ServerSecurity | None":
-    """Return the access file and the credentials of a server; None: there is no access file."""
+    """Return the access file and the credentials of a server; None if there is no access file."""
     beside = Path(topology).parent / "access.toml"
     if access is None and not beside.exists():
         if credentials is not None:
@@ -130,7 +132,7 @@ def server_security(
 
 
 def client_tls(authority: str | None) -> ssl.SSLContext | None:
-    """Return the TLS context to reach servers with; None without an authority."""
+    """Return the TLS context with which a command connects to servers; None if no authority is given."""
     if authority is None:
         return None
     try:
@@ -142,7 +144,8 @@ def client_tls(authority: str | None) -> ssl.SSLContext | None:
 
 
 def addresses(where: str) -> dict[str, Address]:
-    """Return the servers to reach: all of a topology file, or the one at ``tcp://HOST:PORT``."""
+    """Return the addresses of servers by name: all servers of a topology file, or the only server at
+    ``tcp://HOST:PORT``. ``where``: the path of this file, or this address."""
     if where.startswith("tcp://"):
         host, _, port = where.removeprefix("tcp://").rpartition(":")
         if not host or not port.isdecimal():
@@ -156,7 +159,8 @@ def addresses(where: str) -> dict[str, Address]:
 
 
 def address_of(where: str, server: str | None) -> Address:
-    """Return the address of a server of a topology; by default of the first one."""
+    """Return the address of the named server; if ``server`` is None, the address of the first server. ``where``: as for
+    :func:`addresses`."""
     servers = addresses(where)
     if server is not None and server not in servers:
         raise UsageError(f"{where} has no server {server}: expected one of {', '.join(servers)}")
@@ -164,7 +168,7 @@ def address_of(where: str, server: str | None) -> Address:
 
 
 def ask_server(address: Address, access: "Access", command: str, *arguments: str) -> Any:
-    """Send one request to one server; return its answer."""
+    """Send one request to one server and return the server's answer."""
     from antecede.live.client.operator import request
 
     return asyncio.run(request(address, access.token, command, *arguments, tls=access.tls, keyring=access.keyring))
@@ -172,8 +176,8 @@ def ask_server(address: Address, access: "Access", command: str, *arguments: str
 
 @asynccontextmanager
 async def command_line(address: Address, access: "Access", client: str | None, patience: float) -> AsyncIterator["Bus"]:
-    """Open a bus for one command. ``client``: the name of the client; None: a temporary client. A temporary client
-    ignores all letters except the answer that it waits for; they do not become dead letters."""
+    """Open a bus for one command. ``client``: the client's name, or None for a temporary client. A temporary client
+    handles only the answer that it waits for. It ignores all other letters, so they do not become dead letters."""
     from antecede.live.client.line import connect
 
     def waits(where: str) -> None:
@@ -198,19 +202,21 @@ async def command_line(address: Address, access: "Access", client: str | None, p
 
 
 class Access:
-    """The credentials and TLS settings of a command."""
+    """The token or credentials with which a command connects to servers, and its TLS settings."""
 
     def __init__(
         self, where: str, role: str, token_file: str | None, authority: str | None, credentials: str | None
     ) -> None:
-        """``where``: the topology file or the address of the servers. ``role``: the role in which the command
+        """``where``: the topology file, or the address of a server. ``role``: the role in which the command
         connects."""
         self.token = read_token(token_file)
         self.tls = client_tls(authority)
         self.credentials: Credentials | None = None
         self.keyring: Keyring | None = None
         if credentials is not None and (token_file is not None or authority is not None):
-            raise UsageError("--credentials replaces --token-file and --authority: expected one or the other")
+            raise UsageError(
+                "--credentials replaces --token-file and --authority: give only --credentials, or leave it out"
+            )
         own = None if token_file or authority else find_credentials(credentials, where, role)
         if own is not None:
             self.credentials = own
@@ -219,10 +225,14 @@ class Access:
 
 
 def find_credentials(given: str | None, where: str, role: str, name: str = "") -> "Credentials | None":
-    """Return the credentials of a role. If the folder ``given`` contains credentials, return these. Otherwise search
-    the folders below it, or below ``credentials`` beside the topology if no folder is given, and return the only ones
-    of this role. Raise :class:`UsageError` if there are several, or none in the given folder. Return None if no folder
-    is given, and there are none beside the topology."""
+    """Return the credentials of a role and, if ``name`` is not empty, of this name.
+
+    If the folder ``given`` contains credentials itself, return these. Otherwise search the folders below ``given``, and
+    raise :class:`UsageError` if they contain no credentials of this role. If ``given`` is None, search the folder
+    ``credentials`` beside the topology file ``where``. In this case, return None if no credentials are found, or if
+    there is no ``access.toml`` beside the topology file. Always raise :class:`UsageError` if several credentials are
+    found.
+    """
     from antecede.live.keys import Credentials
 
     if given is not None and (Path(given) / "credential.toml").exists():
@@ -239,7 +249,7 @@ def find_credentials(given: str | None, where: str, role: str, name: str = "") -
         return Credentials(folders[0].parent)
     if folders:
         choices = ", ".join(str(folder.parent) for folder in folders)
-        raise UsageError(f"several {role}s in {root}: expected --credentials with one of {choices}")
+        raise UsageError(f"{root} has credentials of several {role}s: expected --credentials with one of {choices}")
     if given is None:
         return None
     raise UsageError(f"--credentials {given}: no credentials of {role} {name}".rstrip() + " there")

@@ -17,7 +17,8 @@ _reasons = {
 
 
 def mapped_lines(report: dict[str, Any], preview: bool) -> list[str]:
-    """Return the report as lines for a person."""
+    """Return the report of an import as lines of text. ``preview``: also list the first events and the kinds of
+    records."""
     lines = [
         f"{shown_text(f['file'])}: read as {f['format']}, {counted(f['events'], 'event')}" for f in report["files"]
     ]
@@ -43,7 +44,7 @@ def mapped_lines(report: dict[str, Any], preview: bool) -> list[str]:
 
 
 def _matched(report: dict[str, Any]) -> str:
-    """Return how many of the deliveries have a send."""
+    """Say how many of the deliveries have a recorded send."""
     if report["deliveries"] == 1:
         return "with a recorded send" if report["matched"] else "without a recorded send"
     return f"{report['matched']:,} of them with a recorded send"
@@ -75,8 +76,8 @@ def _remarks(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _lost(report: dict[str, Any]) -> Iterator[str]:
-    """Yield warnings about deliveries that verify will set aside: they have no send, or their send does not name their
-    process."""
+    """Yield warnings about deliveries that ``antecede verify`` will not check: the delivery has no send, or its send
+    does not name the receiving process as a destination."""
     if report["orphans"] and report["matched"]:
         said = "delivery has no send|deliveries have no send"
         yield f"  {counted(report['orphans'], said)}: not checked by verify; is a file missing? The first:"

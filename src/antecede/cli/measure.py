@@ -13,7 +13,8 @@ from antecede.trace.conflicts import read_conflicts
 from antecede.trace.measure import measure as measure_here
 
 _busiest = 5
-"""The number of pairs and processes in the printed report; the JSON document and the tables have all."""
+"""The printed report lists this number of busiest pairs of processes, and of busiest processes. The JSON document and
+the tables list all."""
 
 
 def register(app: typer.Typer) -> None:
@@ -31,17 +32,17 @@ def register(app: typer.Typer) -> None:
         conf: list[str] | None = CONF,
         as_json: bool = JSON,
     ) -> int:
-        """Measure a recorded trace: which processes exchange messages, and what keeping order cost.
+        """Measure a recorded trace: which processes exchange messages, and what it cost to keep them in order.
 
         The report has these figures:
-        traffic: copies from process to process, and their bytes if send rows have a column "bytes".
+        traffic: the number of copies from process to process, and their bytes if send rows have a column "bytes".
         stamp: the size of the order's control information on each copy.
         delay: the time from send to delivery, by the processes' own clocks.
         held: the share of arrivals that had to wait.
         hops: the number of packets per copy, if routers forward messages.
         concurrency: the share of pairs of messages that causal order does not order.
-        significance: how many of the ordered pairs need their order, because their operations conflict. This figure
-        needs operation instances and a table of conflicts.
+        significance: the number of ordered pairs whose order is necessary, because their operations conflict. For this
+        figure, the trace must name operation instances, and a table of conflicts is necessary.
         rates: the number of messages sent per second.
 
         A figure that the trace does not record is shown as "not recorded" (in JSON: null), never as 0.

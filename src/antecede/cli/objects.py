@@ -45,9 +45,8 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Call one operation at all replicas and print its answer as JSON.
 
-        A call that fails, or is not done after --timeout, is undone. The result of a call is not known if the server
-        does not respond. It is also not known if the server crashed during a call without conflicts and a replica did
-        not answer afterwards.
+        A call that fails, or is not done after --timeout, is undone. In two cases the result is unknown: the server
+        does not respond, or it crashed during a call without conflicts and a replica did not answer afterwards.
 
         An operation with confirm=False is answered as soon as it is on the disk of the called server, if this server
         has a replica. From then on, nothing can undo the operation.
@@ -88,12 +87,13 @@ def register(app: typer.Typer) -> None:
         library Hypothesis searches for a state and arguments that show such a difference. No search can prove that two
         operations are compatible.
 
-        The report also names the declared pairs for which the search found no difference, because they may cause
-        unnecessary waiting.
+        The report also names the declared pairs for which the search found no difference. The declaration of such a
+        pair may cause unnecessary waiting.
 
         Exit codes:
         0: The search found no conflict that is not declared.
-        1: The search found a conflict that is not declared. Replicas would diverge.
+        1: The search found a conflict that is not declared: replicas would diverge. With --strict, also if it found no
+        difference for a declared pair.
         """
         from antecede.objects.search import classes_in, pairs_of, search
 
@@ -182,8 +182,9 @@ def register(app: typer.Typer) -> None:
         """Compare three orders on the same schedules: objects (orders only conflicting requests), pruned (causal) and
         skeen (total).
 
-        For each share of conflicting requests, and separately for conflicting and compatible requests, print: the share
-        of copies held, the mean time they were held, and the time from send to delivery.
+        The output has one line per order and share of conflicting requests. Each line shows, first for conflicting and
+        then for compatible requests: the share of copies that were held, the mean time for which they were held, and
+        the mean time from send to delivery.
         """
         from antecede.objects.simulation.study import DENSITIES, ORDERS, Study
         from antecede.orders import parse

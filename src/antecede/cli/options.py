@@ -1,4 +1,5 @@
-"""Options that several commands share: one by one, or as a group that a command takes as one parameter."""
+"""Options that several commands share: single options, and groups of options. A command takes a whole group as one
+parameter."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -59,7 +60,8 @@ class Keys(NamedTuple):
 
 
 class Serving(NamedTuple):
-    """The options of every server."""
+    """The options that ``antecede serve`` and ``antecede up`` share: they apply to every server that the command
+    runs."""
 
     durability: str = typer.Option(
         "disk",
@@ -120,12 +122,12 @@ class Serving(NamedTuple):
 
 
 KEYS, SERVING = Keys(), Serving()
-"""Defaults of parameters that are groups of options."""
+"""The default values of parameters of the types :class:`Keys` and :class:`Serving`."""
 
 
 def expanded(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command whose parameters are options only. A parameter whose type is a NamedTuple is replaced by one
-    option for each of its fields."""
+    """Return a command without groups of options among its parameters. A group is a parameter with a NamedTuple as its
+    type. Each group is replaced by one option per field."""
     groups = {name: kind for name, kind in command.__annotations__.items() if hasattr(kind, "_field_defaults")}
     if not groups:
         return command

@@ -1,6 +1,8 @@
-"""Functions by which commands load a topology: they read its file, and check it with the guarantees of its orders.
+"""Functions that load a topology for a command: they read the topology file, and check whether the topology can be
+used.
 
-The package ``topology`` does no I/O and does not know the orders; this module connects them.
+The check needs the guarantees of the orders. The package ``topology`` does not know the orders and reads no files, so
+this module reads the file and passes the guarantees to that package.
 """
 
 from antecede import limits
@@ -16,7 +18,8 @@ def read_topology(path: str) -> TopologyFile:
 
 
 def check_topology(file: TopologyFile) -> Check:
-    """Check a topology with the guarantees of its orders; an unknown order is an error of the file."""
+    """Check whether a topology can be used, by the guarantees of its domains' orders. Raise :class:`TopologyError` if
+    an order is unknown."""
     for domain in file.domains:
         try:
             parse(domain.order).create(0, len(domain.servers))
@@ -26,13 +29,13 @@ def check_topology(file: TopologyFile) -> Check:
 
 
 def order_facts(text: str) -> OrderFacts:
-    """Return the guarantees and needs of an order. ``text``: its name and options, as in a topology file."""
+    """Return the guarantees and needs of an order. ``text``: the order's name and options, as in a topology file."""
     spec = parse(text)
     return OrderFacts(spec.guarantees(), spec.kind.needs)
 
 
 def usable_topology(path: str) -> TopologyFile:
-    """Return the topology in a file, or raise a :class:`TopologyError` that says why it must not be used."""
+    """Return the topology in a file. Raise :class:`TopologyError` with the reason if the topology must not be used."""
     file = read_topology(path)
     refusals = check_topology(file).refusals
     if refusals:

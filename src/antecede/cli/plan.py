@@ -67,8 +67,8 @@ def register(app: typer.Typer) -> None:
         allow_disconnected: bool = typer.Option(
             False,
             "--allow-disconnected",
-            help="Allow a plan without a route between servers that exchange no messages, not even through other "
-            "servers.",
+            help="Allow a plan that leaves groups of servers without a connection, if no server of one group exchanges "
+            "messages with a server of another group.",
         ),
         max_domain: int | None = typer.Option(None, metavar="S", help="Largest number of servers in a domain."),
         max_share: float | None = typer.Option(
@@ -124,11 +124,12 @@ def register(app: typer.Typer) -> None:
             if busiest is not None:
                 traffic = traffic.busiest(busiest)
                 known = None
+            traffic.check_size()
             if traffic.messages <= 0 or len(traffic.servers) < 2:
                 raise TraceError(f"{', '.join(source)}: nothing to plan: no message goes from one server to another")
             if svg is not None and len(traffic.servers) > limits.topology_drawn_servers_max:
                 most = limits.topology_drawn_servers_max
-                raise UsageError(f"--svg: {len(traffic.servers)} servers: a drawing can show at most {most}")
+                raise UsageError(f"--svg: there are {len(traffic.servers)} servers; a drawing can show at most {most}")
             pinned = _pins(pins, traffic) if pins is not None else Pins()
             settings = Settings(order or _usual_order(known), model, bounds, pinned, allow_disconnected, seed, sample)
             before = None if known is None else [domain.servers for domain in known.domains]
@@ -159,8 +160,9 @@ def _usual_order(known: TopologyFile | None) -> str:
 
 
 def _described(metadata: "Sequence[Metadata]") -> TopologyFile | None:
-    """Return the newest topology in a trace's metadata, in the canonical form that servers and ``simulate --topology``
-    write; None if there is none or it cannot be read. Raise :class:`UsageError` if it has replicated objects."""
+    """Return the newest topology in a trace's metadata. It must have the canonical form that servers and ``simulate
+    --topology`` write. Return None if the metadata has no topology in this form. Raise :class:`UsageError` if the
+    topology has replicated objects."""
     named = [one for one in metadata if isinstance(one.topology, dict)]
     if not named:
         return None
@@ -198,7 +200,8 @@ def _read(
     master: str | None,
     settings: dict[str, str],
 ) -> "tuple[Traffic, TopologyFile | None]":
-    """Return the traffic, and the topology in the trace's metadata, if there is one."""
+    """Return the traffic between servers, and the topology in the trace's metadata (None if there is none). ``known``:
+    the topology of ``--topology``. ``servers``: the file of ``--servers``."""
     from antecede.pipeline.planning import traffic as traffics
 
     homes = traffics.read_homes(_text(servers), servers) if servers is not None else None
@@ -227,14 +230,16 @@ def _read(
 
 
 def _home(known: TopologyFile | None, homes: dict[str, str] | None) -> Callable[[str], str]:
-    """Return a function that returns the server of a process. It uses the table of ``--servers``, or else the topology.
-    Without both, each process is a server."""
+    """Return a function that finds the server of a process. It uses the table of ``--servers``, if this option is
+    given, otherwise the topology. Without both, each process counts as a server."""
 
     def by_file(process: str) -> str:
         if homes is None or process not in homes:
-            raise UsageError(f"process {process} has no server: name it in --servers")
+            raise UsageError(f"process {process} has no server: add a row for this process to the file of --servers")
         if known is not None and homes[process] not in known.servers:
-            raise UsageError(f"process {process}: the topology has no server {homes[process]}")
+            raise UsageError(
+                f"process {process} is on server {homes[process]} in --servers, but the topology has no such server"
+            )
         return homes[process]
 
     if homes is not None:
@@ -266,10 +271,12 @@ def _pins(path: str, traffic: "Traffic") -> "Pins":
     known = set(traffic.servers)
     for name in [*found.never_router, *(name for group in (*found.together, *found.apart) for name in group)]:
         if name not in known:
-            raise UsageError(f"{path}: no server {name} in the traffic")
+            raise UsageError(f"{path}: server {name} is not in the traffic")
     for group in (*found.together, *found.apart):
         if len(set(group)) < 2:
-            raise UsageError(f"{path}: group of {len(set(group))} in 'together' or 'apart': expected 2 servers or more")
+            raise UsageError(
+                f"{path}: each group in 'together' and 'apart' needs at least 2 servers, but one has {len(set(group))}"
+            )
     return found
 
 
@@ -281,7 +288,7 @@ def _deliver(
     write: str | None,
     svg: str | None,
 ) -> None:
-    """Write the topology file and the drawing, if requested."""
+    """Write the plan as a topology file and as a drawing, each if it is requested."""
     if write is None and svg is None:
         return
     from antecede.pipeline.planning.report import topology_of
@@ -301,7 +308,8 @@ def _deliver(
 
 
 def _stacked(files: Mapping[str, TopologyFile]) -> str:
-    """Join drawings into one document, one below the other, each with its title."""
+    """Draw topologies into one SVG document, one below the other. ``files``: the topologies by the titles of the
+    drawings."""
     from antecede.topology.svg import draw
 
     parts, width, height = [], 0.0, 0.0

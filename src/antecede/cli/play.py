@@ -1,4 +1,4 @@
-"""``antecede play``: play a scenario file under one order or several, and check its expectations."""
+"""``antecede play``: play a scenario file under one or several orders, and check the results that the file expects."""
 
 import json
 import sys
@@ -84,8 +84,9 @@ def _read(file: str) -> "Scenario":
 
 
 def _orders(given: list[str]) -> "list[OrderSpec | None]":
-    """Return the requested orders, or the file's own if none is requested. A part of a comma list that is not the name
-    of an order belongs to the options of the previous order."""
+    """Return the orders in the values of ``--order``. If no order is given, return ``[None]``, which means the order in
+    the scenario file. A comma separates orders, but also the options of one order: a part without the name of an order
+    is an option of the previous order."""
     from antecede.orders import names, parse
 
     pieces: list[str] = []
@@ -103,7 +104,8 @@ def _orders(given: list[str]) -> "list[OrderSpec | None]":
 
 
 def _play(scenario: "Scenario", spec: "OrderSpec | None", raw: bool) -> "Played | str":
-    """Play once; if this is impossible, return the line that says why."""
+    """Play the scenario under one order; None means the order in the file. Return the result or, if the scenario cannot
+    be played, a text with the reason."""
     from antecede.simulator.player import play
 
     try:

@@ -1,9 +1,12 @@
-"""Progress of long work: the work, how much is done, percent and time left. It is shown only on a terminal.
+"""Show the progress of long work on a terminal: a text, how much is done, the percentage and the time left. If standard
+error is not a terminal, show nothing.
 
-Use :func:`bar` for work that reports each step. Use :func:`watched` for work that must not stop to report: it only
-counts its steps, and its counter is read at intervals. Use :func:`status` for work in several phases: it sets a text
-for each phase, and may pass a counter of the present phase. Use :func:`line` for many short pieces of work: it shows a
-line after each piece.
+* :func:`bar` is for work that reports each step.
+* :func:`watched` is for work that must not stop to report. The work only counts its steps, and another thread reads the
+  counter at intervals.
+* :func:`status` is for work in several phases. The work sets a text for each phase, and may pass a counter of the
+  current phase.
+* :func:`line` is for many short pieces of work. Each call shows one line in place of the previous line.
 """
 
 import sys
@@ -13,10 +16,10 @@ from contextlib import contextmanager
 from threading import Event, Thread
 
 Say = Callable[[str], None]
-"""A function that sets the text of the progress."""
+"""A function that sets the text beside a progress bar, or the text of a status."""
 
 Tell = Callable[[int, int], None]
-"""A function that reports how many steps are done, and how many there are."""
+"""A function that sets two numbers of a progress bar: the steps that are done, and all steps."""
 
 _pause_seconds = 0.2
 _patience_seconds = 2.0
@@ -24,7 +27,8 @@ _patience_seconds = 2.0
 
 @contextmanager
 def bar(text: str) -> Iterator[tuple[Say, Tell]]:
-    """Show a progress bar; yield the functions that set its text and its numbers."""
+    """Show a progress bar while the context is open. Yield two functions: one sets the text of the bar, the other sets
+    its numbers."""
     if not sys.stderr.isatty():
         yield lambda _: None, lambda done, total: None
         return
@@ -44,7 +48,8 @@ def bar(text: str) -> Iterator[tuple[Say, Tell]]:
 
 @contextmanager
 def watched(text: str, total: int, done: Callable[[], int]) -> Iterator[None]:
-    """Show a progress bar while work goes on; ``done`` returns the number of its steps so far."""
+    """Show a progress bar while the context is open. ``done``: returns the number of finished steps, of ``total``
+    steps; it is called at intervals, in another thread."""
     if not sys.stderr.isatty():
         yield
         return
@@ -53,14 +58,14 @@ def watched(text: str, total: int, done: Callable[[], int]) -> Iterator[None]:
 
 
 def line(text: str) -> None:
-    """Show a text on a terminal instead of the previous one."""
+    """Show a text on a terminal, in place of the text that the previous call showed."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="\r", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def _repeated(act: Callable[[], None]) -> Iterator[None]:
-    """Call ``act`` repeatedly in another thread, as long as the context is open."""
+    """Call ``act`` at short intervals in another thread while the context is open."""
     ended = Event()
 
     def watch() -> None:
@@ -78,27 +83,28 @@ def _repeated(act: Callable[[], None]) -> Iterator[None]:
 
 
 class Status:
-    """A text on a terminal. While a counter is watched, the text also shows how much of the present phase is done, and
-    the time left."""
+    """Shows a text on a terminal. While a counter is watched, the text also says how much of the current phase is done,
+    and how much time is left."""
 
     def __init__(self, show: Say, text: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._show, self._clock = show, clock
         self(text)
 
     def __call__(self, text: str) -> None:
-        """Begin a phase."""
+        """Begin a phase of the work, and show its text."""
         self._text, self._began = text, self._clock()
         self._show(text)
 
     @contextmanager
     def watch(self, counter: Callable[[], tuple[int, int] | None]) -> Iterator[None]:
-        """Show the numbers of a counter: how much is done, and how much there is. ``None``: the counter does not
-        know."""
+        """While the context is open, call ``counter`` at intervals and show its two numbers: the finished tasks and all
+        tasks. ``counter`` returns None if the numbers are not known."""
         with _repeated(lambda: self.tell(counter())):
             yield
 
     def tell(self, counted: tuple[int, int] | None) -> None:
-        """Show the progress of the phase: ``counted`` is what is done, and the total; None: not known."""
+        """Show the progress of the current phase. ``counted``: the number of finished tasks, and of all tasks; None if
+        these numbers are not known."""
         if counted is None or not counted[1]:
             return
         done, total = counted
@@ -111,7 +117,8 @@ class Status:
 
 @contextmanager
 def status(text: str) -> Iterator[Say]:
-    """Show on a terminal what is being done; yield a function that sets the text (on a terminal, a :class:`Status`)."""
+    """Show a text on a terminal while the context is open. Yield a function that changes the text; on a terminal, this
+    function is a :class:`Status`."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -48,9 +48,10 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Find races: pairs of messages that were delivered in order only because of their timing.
 
-        The second message of such a pair depends on the first, but nothing made it wait. The slack is the additional
-        time that the first message could have taken. Pairs that the system itself keeps in order are not races. With
-        --assume fifo, these are the pairs of messages from the same sender.
+        The second message of such a pair depends on the first message, but nothing made the second message wait. The
+        slack of a race is the additional time that the first message could have taken without being late. Pairs that
+        the system itself keeps in order are not races. For example, with --assume fifo, two messages from the same
+        sender are not a race.
 
         Exit codes:
         0: The trace was searched.
@@ -82,10 +83,12 @@ def _nanoseconds(seconds: float) -> int:
 
 
 def _declaring(metadata: Sequence[Metadata]) -> Declared:
-    """Return the weakest guarantee of the orders in the metadata, since a message may pass several domains.
+    """Return the guarantee that the metadata of a trace declares. This is the weakest guarantee of all orders in the
+    metadata, because a message may pass several domains.
 
-    Orders that are not installed here guarantee nothing. If the metadata names no order, the weakest guarantee of its
-    epochs counts. If it names no epoch either, the default is returned.
+    An order that is not installed here guarantees nothing, and neither do domains that form a cycle. If the metadata
+    names no order, return the weakest guarantee of its epochs, which are the topologies that were in force. If epochs
+    are missing too, return the default.
     """
     from antecede.recording.segments import RECORDED_BY
 
@@ -109,7 +112,8 @@ def _declaring(metadata: Sequence[Metadata]) -> Declared:
 
 
 def _is_cyclic(topology: Any) -> bool:
-    """Return whether the domains of the trace contain a cycle. Then they guarantee nothing end to end."""
+    """Return whether the domains of a topology in the metadata form a cycle. If they do, they guarantee nothing end to
+    end."""
     domains = topology.get("domains") if isinstance(topology, dict) else None
     if not isinstance(domains, dict):
         return False
@@ -177,7 +181,7 @@ def _race(number: int, race: dict[str, Any], titles: Titles) -> Iterator[str]:
 
 
 def _duration(seconds: float) -> str:
-    """Format a time with three digits, in a suitable unit."""
+    """Format a time with three significant digits, in a suitable unit."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"

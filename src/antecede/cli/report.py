@@ -48,7 +48,7 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Write one HTML page about a trace: verdicts, drawings of the first violations, costs, traffic, rates.
 
-        The page has no scripts and loads no other files. A JSON file beside it has the same numbers.
+        The page has no scripts and loads no other files. A JSON file beside the page has the same numbers.
 
         Exit codes:
         0: Every order holds.
@@ -67,7 +67,7 @@ def register(app: typer.Typer) -> None:
         data = page.with_suffix(".json")
         if page == data:
             raise UsageError(
-                f"-o {output}: choose a name that does not end in .json; the numbers are written to {data.name}"
+                f"-o {output}: choose a name that does not end in .json, because {data.name} will contain the numbers"
             )
         settings = spark_settings(conf)
         with trace_inputs(trace) as paths:
@@ -90,7 +90,8 @@ def register(app: typer.Typer) -> None:
 def _answers(
     engine: str, paths: list[str], orders: tuple[str, ...], first: int, master: str | None, settings: dict[str, str]
 ) -> dict[str, Any]:
-    """Return the answers of the engine: the verdict, the figures, the explanations and the messages per second."""
+    """Return the content of the page, computed with this engine: the verdict, the figures, the explanations and the
+    number of messages per second."""
     with ExitStack() as stack:
         say = stack.enter_context(status("judging the trace"))
         scratch = stack.enter_context(TemporaryDirectory(prefix="antecede-report-"))
@@ -127,8 +128,8 @@ def _answers(
 
 
 def _by_second(tables: str | None) -> list[tuple[int, int]]:
-    """Return the number of messages sent in each second, from the tables of ``measure``; empty without pyarrow, which
-    these tables need."""
+    """Return pairs of a second and the number of messages sent in this second, from the tables that ``measure`` wrote.
+    Return an empty list if ``tables`` is None: without pyarrow, there are no tables."""
     if tables is None:
         return []
     rows = import_module("pyarrow.parquet").read_table(f"{tables}/rates.parquet", columns=["second", "messages"])
@@ -144,7 +145,7 @@ def _shown(trace: list[str]) -> str:
 
 
 def _check_writable(page: Path) -> None:
-    """Check, before the work begins, that the page can be written."""
+    """Raise an error if the page cannot be written. This is checked before the long work begins."""
     if page.is_dir():
         raise UsageError(f"-o {page}: expected a file, not a directory")
     if not os.access(page.parent, os.W_OK):

@@ -1,4 +1,5 @@
-"""``antecede sample``: small files of every format, to try the commands of the guides."""
+"""``antecede sample``: copy small example files of every format, so that a reader of the guides can try the
+commands."""
 
 import json
 from importlib.resources import as_file, files
@@ -47,7 +48,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _copy(paths: list[str], folder: Path) -> list[str]:
-    """Copy files and folders of the package; return the files."""
+    """Copy samples from the package into ``folder``; return the paths of all copied files. ``paths``: files and folders
+    in the package. If a file exists and differs, raise an error and copy nothing."""
     wanted: dict[Path, bytes] = {}
     for path in paths:
         with as_file(files("antecede.samples") / path) as source:

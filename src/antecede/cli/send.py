@@ -34,7 +34,8 @@ def register(app: typer.Typer) -> None:
 
         An accepted notification is stored with the durability of the server, by default on its disk.
 
-        Without --ask, a reply to a client with a name (--client) is kept for this client. Any other reply is dropped.
+        Without --ask, the command does not wait for replies. If the client has a name (--client), the server keeps
+        replies for this client. Otherwise, replies are dropped.
         """
         if not timeout > 0:
             raise UsageError(f"--timeout {timeout:g}: expected more than 0 seconds")
@@ -42,14 +43,14 @@ def register(app: typer.Typer) -> None:
         try:
             document = json.loads(fields)
         except ValueError as error:
-            raise UsageError(f"fields {fields!r}: {error}") from None
+            raise UsageError(f"fields {fields!r}: not valid JSON: {error}") from None
         if not isinstance(document, dict):
-            raise UsageError(f"fields {fields!r}: expected a JSON object")
+            raise UsageError(f"fields {fields!r}: expected a JSON object, such as '{{\"name\": 1}}'")
         _warn_of_mistyped(topology, to)
         access = Access(topology, "client", *keys)
 
         async def main() -> tuple[str, dict[str, Any] | None]:
-            """Return the name of the server that the bus is connected to, and the answer."""
+            """Return the name of the server to which the bus is connected, and the answer (None without ``--ask``)."""
             async with command_line(address, access, client, timeout) as bus:
                 if not ask:
                     await bus.post(to.split(","), kind, document)
@@ -73,8 +74,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _warn_of_mistyped(topology: str, to: str) -> None:
-    """Warn if a destination is not an agent, but its name is similar to the name of an agent. A letter to this
-    destination would wait for a client of that name."""
+    """Print a warning for each destination that is not an agent, but has a name similar to an agent's name. The user
+    may have misspelt the agent: the letter would wait for a client with the misspelt name."""
     if topology.startswith("tcp://"):
         return
     homes = {agent.name: agent.server for agent in read_topology(topology).agents}

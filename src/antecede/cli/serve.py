@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
         0: The server stopped gracefully.
         1: A handler blocked longer than reaction_seconds_max, and held Python's interpreter lock.
         2: The server could not start, its disk failed, an internal error occurred, or a handler blocked longer than
-        reaction_seconds_max without holding this lock.
+        reaction_seconds_max without holding the interpreter lock.
         130: The signal to stop came twice.
         """
         from antecede.cli.amounts import check_serving
@@ -68,7 +68,7 @@ def register(app: typer.Typer) -> None:
         if data is None and options.durability != "memory":
             raise UsageError("expected --data DIR, or --durability memory")
         if options.trace and options.durability == "memory":
-            raise UsageError("--trace needs a log, and --durability memory keeps none")
+            raise UsageError("--trace needs a log, but --durability memory writes no log: choose disk or os")
         check_folder(data)
         keep = check_serving(options)
         check_identities(topology, options)
@@ -78,7 +78,10 @@ def register(app: typer.Typer) -> None:
         tls = tls_contexts(options.certificate, options.key, options.authority)
         security = server_security(file, topology, server, options.access, options.credentials)
         if security is not None and (token or tls is not None):
-            raise UsageError("with an access file, --credentials replaces --token-file, --certificate and --authority")
+            raise UsageError(
+                "with an access file, --credentials replaces --token-file, --certificate, --key and --authority: "
+                "remove these options"
+            )
         encrypted = tls is not None if security is None else security.credentials.tls
         listening_address(
             *(file, server, host, token), identities=security is not None, tls=encrypted, insecure=options.insecure

@@ -1,4 +1,5 @@
-"""``antecede simulate``: one seeded run of one order, and what it cost."""
+"""``antecede simulate``: simulate one run of an ordering protocol, determined by a seed, and print what the order
+cost."""
 
 import json
 import sys

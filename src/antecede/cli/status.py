@@ -1,4 +1,7 @@
-"""``antecede status`` shows the servers of a topology; ``antecede acknowledge`` confirms torn writes that it showed."""
+"""``antecede status``: show the state of the servers of a topology.
+
+``antecede acknowledge``: confirm the torn writes that ``antecede status`` shows, so that they are not shown again.
+"""
 
 import json
 import sys
@@ -27,7 +30,8 @@ def register(app: typer.Typer) -> None:
         """Show health, links, queue depths, and what each held message waits for.
 
         "waits for s2: message 7, the last one delivered is 5" means: a held message depends on message 7 from s2, but
-        only message 5 was delivered here. Message 7, or a message before it, is in transit or held itself.
+        the last message from s2 that was delivered here is message 5. Message 6 or 7 is still in transit, or it is held
+        too.
 
         With --json and --watch, the command prints one JSON document per line.
 
@@ -79,8 +83,8 @@ def register(app: typer.Typer) -> None:
         writes.
 
         A torn write is a write that a power cut interrupted. The server removes a torn write at its next start. Usually
-        nothing in a torn write was confirmed. But a disk that has lost confirmed data looks the same, so check the disk
-        first.
+        nothing in a torn write was confirmed. But if the disk has lost confirmed data, the log looks the same as after
+        a torn write. So check the disk first.
         """
         access = Access(where, "operator", *keys)
         found: list[dict[str, Any]] = []
@@ -110,7 +114,8 @@ def _message(held: dict[str, Any]) -> str:
 
 
 def _reasons(waiting: dict[str, Any]) -> str:
-    """Return what the order waits for. If this is empty, return the frames that have not arrived."""
+    """Return the text after "waits for": what the order needs from each server. If the order needs nothing, return the
+    frames that have not arrived."""
     said = "; ".join(f"{one['server']}: {one['what']}" for one in waiting["waits_for"])
     if said:
         return said
@@ -167,7 +172,7 @@ def _report(one: dict[str, Any]) -> None:
 
 
 def _report_change(topology: dict[str, Any] | None) -> None:
-    """Print the number of the change that made the topology in force, and the change in progress, if any."""
+    """Print the number of the change that made the current topology. If another change is in progress, print it too."""
     if topology is None:
         return
     if topology["change"]:
@@ -181,7 +186,8 @@ def _report_change(topology: dict[str, Any] | None) -> None:
 
 
 def _report_access(access: dict[str, Any] | None) -> None:
-    """Print the access file in use, and the keys that expire soon."""
+    """Print the digest of the access file in use, the error if it could not be reloaded, and the keys that expire
+    soon."""
     if access is None or access["mode"] != "access-file":
         return
     print(f"  access file {access['digest']}, {access['identities']} identities")

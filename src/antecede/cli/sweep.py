@@ -1,4 +1,4 @@
-"""``antecede sweep``: many simulated runs as Spark tasks, and one table of what they cost."""
+"""``antecede sweep``: run many simulations as Spark tasks, and write one table of their costs."""
 
 import json
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Axes(NamedTuple):
-    """The options for the axes of a grid. They replace the axes of a study."""
+    """The options for the axes of a grid. With a study, each given option replaces the same axis of the study."""
 
     orders: list[str] | None = typer.Option(
         None, "--order", help="Order: NAME or NAME:option=value,…; may be repeated."
@@ -72,8 +72,8 @@ def register(app: typer.Typer) -> None:
         """Run a grid of simulations as Spark tasks: orders × processes × workloads × delays × domains × seeds.
 
         Each cell of the grid is one simulation. Finished cells are kept in DIR, the folder of --out. After Ctrl-C or a
-        failure, run the same command again: it continues with the other cells. At the end, DIR/table.parquet has one
-        row per cell. The report has the mean over the seeds, with a confidence interval of 95 %.
+        failure, run the same command again: it runs only the cells that are not finished. At the end, DIR/table.parquet
+        has one row per cell. The report has the mean of each figure over the seeds, with a confidence interval of 95 %.
 
         STUDY is paper000 (domains), paper002 (the buffer protocol), paper003 (pruned stamps), paper004 (conflicts) or
         stamps (stamp sizes for `antecede plan`). Options replace the study's axes. In a FILE.toml each axis is a key:
@@ -143,8 +143,8 @@ def register(app: typer.Typer) -> None:
 
 
 def studied(cell: "Cell") -> dict[str, Any]:
-    """Run one cell of a study of conflicts, like ``antecede objects study``. Return the columns of its row in the
-    table."""
+    """Run one cell of a study of conflicts, like ``antecede objects study``. Return the values for the cell's row in
+    the table, by column."""
     from antecede.objects.simulation.study import Study
 
     assert cell.density is not None
@@ -184,8 +184,9 @@ _factors = {"held": 100.0, "latency_mean": 1e3, "conflicting_latency": 1e3, "com
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of the report as text: for each entry its order, the number of processes, the other settings if
-    they differ between entries, and the figures as mean ± half the interval."""
+    """Yield the lines of the report as text. The table has one row per entry of the summary. Its columns are the order,
+    the number of processes, each other setting that differs between entries, the number of runs, and the figures. A
+    figure is shown as the mean ± half the confidence interval."""
     entries = document["summary"]
     done, kept = document["done"], document["kept"]
     yield f"{done} of {document['cells']} cells done ({kept} were there before): {document['table']}"

@@ -1,8 +1,8 @@
 """Print the lines of a report: coloured and wrapped on a terminal, unchanged in a file or pipe.
 
-Colours follow the convention of https://no-color.org: a variable ``NO_COLOR`` that is not empty turns them off, and so
-does ``TERM=dumb``. Lines are wrapped to the width of the terminal, with a hanging indent, so that a list stays a list
-at 60 columns.
+Colours follow the convention of https://no-color.org: if the environment variable ``NO_COLOR`` is not empty, there are
+no colours. With ``TERM=dumb`` there are none either. Lines are wrapped to the width of the terminal, with a hanging
+indent, so that a list stays readable even at 60 columns.
 """
 
 import json
@@ -25,21 +25,22 @@ _styles = [
     (re.compile(r"^()(no races)(?=:)"), _good),
     (re.compile(r"^()([\d.,]+ s, [\d,]+ events/s, .*|engine \w+)$"), _quiet),
 ]
-"""Patterns that find verdicts in lines, each with its colour. The text of the second group gets this colour."""
+"""Patterns for the lines of a report, each with a colour. If a line matches, the text of the pattern's second group is
+printed in this colour."""
 
 
 def coloured(stream: IO[str]) -> bool:
-    """Return whether the reader of a stream can see colours, and wants them."""
+    """Return whether to print colours: the stream is a terminal that can show colours, and ``NO_COLOR`` is not set."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def columns() -> int:
-    """Return the width of the terminal."""
+    """Return the width of the terminal, but at least 20 columns; 100 if the width is not known."""
     return max(20, shutil.get_terminal_size((100, 24)).columns)
 
 
 def show(lines: Iterable[str], stream: IO[str] | None = None) -> None:
-    """Print the lines of a report."""
+    """Print the lines of a report. On a terminal, wrap and colour the lines."""
     stream = sys.stdout if stream is None else stream
     if not stream.isatty():
         print("\n".join(lines), file=stream)
@@ -51,7 +52,7 @@ def show(lines: Iterable[str], stream: IO[str] | None = None) -> None:
 
 
 def tell(report: dict[str, Any], as_json: bool, lines: Callable[[dict[str, Any]], Iterable[str]]) -> None:
-    """Print a report, as one JSON document or as lines for people."""
+    """Print a report: as one JSON document, or as the lines of text that ``lines`` makes from it."""
     if as_json:
         print(json.dumps(report, indent=2))
     else:

@@ -17,8 +17,8 @@ from antecede.topology.cost import hops_mean
 from antecede.topology.guarantees import strength
 
 _pairs_shown_max = 400
-"""The largest number of pairs of domains that are listed one by one. If there are more, they are grouped by their
-guarantee. ``--json`` has all pairs."""
+"""The largest number of pairs of domains that the report lists one by one. If there are more pairs, the report only
+counts the pairs with the same guarantee. The output of ``--json`` always has all pairs."""
 
 
 def register(app: typer.Typer) -> None:
@@ -34,12 +34,12 @@ def register(app: typer.Typer) -> None:
         classes: bool = typer.Option(False, "--classes", help="Also import the classes of agents and objects."),
         as_json: bool = JSON,
     ) -> int:
-        """Check that a topology is a forest (has no cycle), and print its guarantee between each two domains.
+        """Check that a topology is a forest (has no cycle), and print the guarantee between each two domains.
 
         Exit codes:
         0: The topology can be used.
         1: The topology must not be used.
-        2: The file cannot be read. With --classes: a class cannot be imported.
+        2: The file cannot be read, or --classes is given and a class cannot be imported.
 
         A topology must not be used for one of these reasons:
         cycle: The domains form a cycle.
@@ -66,7 +66,7 @@ def register(app: typer.Typer) -> None:
         ),
         as_json: bool = JSON,
     ) -> None:
-        """Draw the domains as a tree. An asterisk marks a router, a server of several domains."""
+        """Draw the domains as a tree. An asterisk marks a router: a server that is in several domains."""
         from antecede.topology.outline import outline
         from antecede.topology.svg import draw
 
@@ -93,7 +93,9 @@ def register(app: typer.Typer) -> None:
         All members of the domain must be running. Unacknowledged messages are sent again, so a server may get a message
         twice. The command is refused (exit code 2) if there is no sign of a loss of data. There are two signs: a link
         of the domain is stopped (see `antecede status`), or some members have reset the domain more often than others.
-        A domain with replicated objects cannot be reset. In this case, restore the system from a backup.
+
+        A domain with replicated objects cannot be reset. If a server of such a domain has lost its data, restore the
+        system from a backup.
         """
         from antecede.cli.live import Access, ask_server
         from antecede.server.operations.resetting import next_generation
@@ -144,8 +146,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _classes(topology: TopologyFile, path: str) -> dict[str, dict[str, Any]]:
-    """Import the classes of agents and objects, as the servers do. Return each class with the notifications that it
-    handles."""
+    """Import the classes of agents and objects, as the servers do. Return for each agent and object: its class, and the
+    notifications that it handles (empty for objects)."""
     from antecede.engine.agents import handlers_of
     from antecede.live.application import agents_of, find_beside, plan_of
 
@@ -161,7 +163,7 @@ def _classes(topology: TopologyFile, path: str) -> dict[str, dict[str, Any]]:
 
 
 def _layout(topology: TopologyFile) -> dict[str, Any]:
-    """Return the servers and domains of a topology, without a verdict."""
+    """Return the servers and domains of a topology for a JSON document, without the result of a check."""
     organisation = topology.organisation
     cycle = organisation.cycle
     return {

@@ -59,9 +59,11 @@ def add_to(group: typer.Typer) -> None:
         lost.
 
         Agents keep their states, letters, timers and open questions. Start new servers first (`antecede serve NEW
-        --server NAME`); they wait until they are added. The option --dry-run shows what pauses, and which servers
-        must run: all servers for which something changes, and the first server by name (s2 before s10) of the current
-        topology. The other servers may be down; they learn of the change later.
+        --server NAME`); they wait until they are added.
+
+        The option --dry-run shows which domains pause, and which servers must run. All servers for which something
+        changes must run, and also the first server by name (s2 before s10) of the current topology. The other servers
+        may be down; they learn of the change later.
 
         If the command is killed, run it again. If you do not run it again, the servers finish a change that was already
         decided. They abandon an undecided change after 15 seconds; then the old topology stays in force.
@@ -166,7 +168,8 @@ def add_to(group: typer.Typer) -> None:
 
 
 def _shown(epoch: dict[str, Any]) -> str:
-    """Return a topology of the history, with the time when it came into force, if it is known."""
+    """Describe one topology of the history: the number of the change that made it, its epoch and, if known, the time
+    when it came into force."""
     since = epoch["since_ms"]
     when = f" ({datetime.fromtimestamp(since / 1000):%Y-%m-%d %H:%M:%S})" if since else ""
     return f"{epoch['change']} {epoch['epoch']}{when}"
@@ -174,7 +177,7 @@ def _shown(epoch: dict[str, Any]) -> str:
 
 def _given(topology: str | None) -> str:
     if topology is None:
-        raise UsageError("expected the topology file of running servers, or --data DIR for stopped ones")
+        raise UsageError("expected the topology file of running servers, or --data DIR for stopped servers")
     return topology
 
 
@@ -257,7 +260,8 @@ def _on_servers(steps: "Steps", files: list[TopologyFile | None], access: "Acces
 
 
 class _Told:
-    """Progress on a terminal: one line per step. A line that equals the previous one is not printed again."""
+    """Prints the progress of a change on a terminal, one line per step. A line that equals the previous line is not
+    printed."""
 
     def __init__(self) -> None:
         self._last = ""
@@ -269,12 +273,12 @@ class _Told:
             print(f"antecede: {text}", file=sys.stderr, flush=True)
 
     def slow(self, text: str) -> None:
-        """Report that a server does not answer, also without a terminal."""
+        """Print the message that a server does not answer, even if standard error is not a terminal."""
         print_error(text)
 
 
 def document(outcome: "Outcome", new: TopologyFile) -> dict[str, Any]:
-    """Return the result as a JSON document."""
+    """Return the result of ``antecede topology apply`` as a JSON document. ``new``: the requested topology."""
     plan = outcome.change
     done = outcome.state in ("done", "unchanged")
     servers = sorted({server for domain in plan.region for server in outcome.old.organisation.domains[domain].servers})

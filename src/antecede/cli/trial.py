@@ -1,8 +1,8 @@
-"""``antecede trial``: real servers on this machine under kills, power cuts and forged frames, and checks afterwards.
+"""``antecede trial``: disturb servers with kills, power cuts or forged frames, and then check that nothing went wrong.
 
-Like ``campaign`` it is a test for developers, so ``antecede --help`` does not list it. Only a clone of the repository
-has it. If the report file of a trial exists, the trial continues after the rounds in that file. The folder of a round
-with errors is kept.
+Most trials run real servers on this machine; two trials simulate servers. Like ``antecede campaign``, this command is a
+test for developers: ``antecede --help`` does not list it, and only a clone of the repository has it. If the report file
+of a trial exists, the trial continues after the rounds in that file. The folder of a round with errors is kept.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _nice = typer.Option(0, "--nice", min=0, max=19, help="The nice value of the ser
 
 
 class _Rounds(NamedTuple):
-    """The options of a trial in rounds."""
+    """The options that are common to all trials that consist of rounds."""
 
     seed: int = typer.Option(0, min=0, help="The seed of the first round.")
     folder: str | None = _folder
@@ -47,7 +47,7 @@ class _Rounds(NamedTuple):
 
 
 class _Schedules(NamedTuple):
-    """The options of a trial in a simulated world."""
+    """The options that are common to all trials with simulated servers."""
 
     seed: int = typer.Option(0, min=0, help="The first seed.")
     jobs: int = typer.Option(1, min=1, max=64, help="Number of parallel processes.")
@@ -73,7 +73,7 @@ def register(app: typer.Typer) -> None:
         topology: str | None = _topology,
         options: _Rounds = _rounds,
     ) -> int:
-        """Kill random servers under load; no accepted message may be lost, repeated or overtaken.
+        """Kill random servers under load, and check that no accepted message was lost, repeated or overtaken.
 
         Exit codes:
         0: No errors were found.
@@ -103,7 +103,7 @@ def register(app: typer.Typer) -> None:
         ),
         options: _Rounds = _rounds,
     ) -> int:
-        """Change the topology of running servers under load, with kills of servers and of `antecede topology apply`.
+        """Change the topology of servers under load, while servers and `antecede topology apply` are killed.
 
         Exit codes:
         0: Nothing was lost, repeated or late, and all states are right.
@@ -129,7 +129,7 @@ def register(app: typer.Typer) -> None:
         topology: str | None = _topology,
         options: _Rounds = _rounds,
     ) -> int:
-        """Back up running servers under load, with kills; every backup must restore to a system that passes all checks.
+        """Back up servers under load and kill some, and check that each backup can be restored to a correct system.
 
         Exit codes:
         0: No errors were found.
@@ -148,7 +148,7 @@ def register(app: typer.Typer) -> None:
         topology: str | None = _topology,
         options: _Rounds = _rounds,
     ) -> int:
-        """Cut the power of random servers under load, let disks fail or fill up; no accepted message may be lost.
+        """Cut the power of random servers, let disks fail or fill up, and check that no accepted message was lost.
 
         Exit codes:
         0: No errors were found.
@@ -167,7 +167,7 @@ def register(app: typer.Typer) -> None:
         nice: int = _nice,
         as_json: bool = JSON,
     ) -> int:
-        """Kill random servers while clients call objects; every answered call must take effect once at all replicas.
+        """Kill servers while clients call objects, and check that each answered call took effect once at all replicas.
 
         Exit codes:
         0: No errors were found.
@@ -261,7 +261,7 @@ def register(app: typer.Typer) -> None:
         schedules: int = typer.Option(3_000, min=1, help="Number of schedules in total, one per seed."),
         options: _Schedules = _schedules,
     ) -> int:
-        """Run whole servers in a simulated world, one schedule per seed: crashes, power cuts, partitions, bad clocks.
+        """Simulate complete servers, with a schedule of crashes, power cuts, partitions and bad clocks for each seed.
 
         Exit codes:
         0: No errors were found.
@@ -278,8 +278,7 @@ def register(app: typer.Typer) -> None:
         ),
         options: _Schedules = _schedules,
     ) -> int:
-        """Change random topologies in a simulated world, with crashes of servers and kills of `antecede topology
-        apply`.
+        """Change random topologies of simulated servers, while servers crash and `antecede topology apply` is killed.
 
         Some servers that a change does not need are down during the change. The result counts these servers as
         absences.
@@ -295,7 +294,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _simulate(kind: str, play: Callable[[int], Any], figures: Sequence[str], most: int, options: _Schedules) -> int:
-    """Play schedules, one per seed, until the first of ``figures`` has reached ``most`` or errors are found."""
+    """Play schedules, one per seed, until the total of the first figure is at least ``most`` or errors are found.
+    ``figures``: the names of the figures to report."""
     from concurrent.futures import ProcessPoolExecutor
 
     kept, jobs = Report(options.report, kind), options.jobs
@@ -313,7 +313,7 @@ def _simulate(kind: str, play: Callable[[int], Any], figures: Sequence[str], mos
 
 
 def _part(play: Callable[[int], Any], figures: Sequence[str], seeds: range) -> tuple[dict[str, int], list[str]]:
-    """Play some schedules; return their figures and errors."""
+    """Play the schedules of some seeds. Return the sum of each figure over these schedules, and the errors."""
     outcomes = [play(seed) for seed in seeds]
     counts = {"schedules": len(outcomes)}
     for name in set(figures) - {"schedules"}:
@@ -322,7 +322,7 @@ def _part(play: Callable[[int], Any], figures: Sequence[str], seeds: range) -> t
 
 
 def _on(kind: "type[Round]", topology: str | None, options: _Rounds) -> "Callable[[Path, int], Round]":
-    """Return a function that makes a round of this kind, in a folder and from a seed."""
+    """Return a function that gets a folder and a seed and makes a round of this kind from them."""
     from antecede.cli.organisation import usable_topology
     from antecede.walks.processes import walking
 
@@ -339,7 +339,8 @@ def _play(
     options: _Rounds,
     figures: Sequence[str] = (),
 ) -> int:
-    """Play rounds until the target is reached or an error is found. ``figures``: what is reported; by default, all that
+    """Play rounds until the total of the figure ``counted`` is at least ``target`` or an error is found. ``most``: the
+    largest part of ``target`` for one round. ``figures``: the figures to report; by default, all figures that
     occurred."""
     kept = Report(options.report, kind)
     place = Path(options.folder or tempfile.mkdtemp(prefix="antecede-trial-"))
@@ -391,10 +392,10 @@ def _overload_text(result: "OverloadResult") -> str:
 
 _chunk = 50
 _changing = ("changes", "kills", "commands", "failures", "absences")
-"""Changes that were made; kills of servers; commands that were killed; commands that failed because a server was down;
-servers that were down because a change did not need them."""
+"""The figures about changes, in this sequence: changes that were made; kills of servers; commands that were killed;
+commands that failed because a server was down; servers that were down during a change that did not need them."""
 _zeros = ("undelivered", "late")
 _faults = ("backups", "failures", "kills", "stops", "cuts", "blackouts", "broken", "full")
 _attributes = {"absences": "missed"}
-"""Figures that have another name in an outcome, each with the name of this attribute."""
+"""Some figures have a different name in the outcome of a schedule. For each of these figures: the name there."""
 _figures = (*_faults, "walks", "messages", "deliveries", *_zeros)

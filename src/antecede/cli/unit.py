@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Write systemd units: a template for all servers, and a target that starts the servers of this machine.
 
-        systemd restarts a server that fails or is blocked, and gives it time to stop.
+        With these units, systemd restarts a server that fails or is blocked, and gives a server time to stop.
         """
         file = usable_topology(topology)
         server, option = server or [], option or []
@@ -51,7 +51,9 @@ def register(app: typer.Typer) -> None:
         words = [_command(command), "serve", path, "--server", "%i", "--data", f"{data.rstrip('/')}/%i", *option]
         for word in (*words, user):
             if any(character in word for character in "\n\"'\\$") or (word != user and not word):
-                raise UsageError(f"{word!r}: expected no quotes, backslashes, dollar signs or line breaks in a unit")
+                raise UsageError(
+                    f"{word!r}: expected no quotes, backslashes, dollar signs or line breaks in a systemd unit"
+                )
         reload = (Path(path).parent / "access.toml").exists() or "--access" in option
         units = {
             TEMPLATE: _service(words, data.rstrip("/"), user, reload),
@@ -63,7 +65,7 @@ def register(app: typer.Typer) -> None:
                 for name, text in units.items():
                     (Path(output) / name).write_text(text, encoding="utf-8")
             except OSError as error:
-                raise UsageError(f"--output {output}: {error.strerror}") from None
+                raise UsageError(f"--output {output}: the units cannot be written: {error.strerror}") from None
         if as_json:
             listed = [{"name": name, "text": text} for name, text in units.items()]
             print(json.dumps({"units": listed, "directory": output}))
@@ -75,7 +77,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _command(given: str | None) -> str:
-    """Return the absolute path of the command."""
+    """Return the path of the command ``antecede``: the given path, or the path of the installed command."""
     if given is not None:
         return given
     beside = Path(sys.executable).parent / "antecede"
@@ -95,7 +97,7 @@ def _service(words: list[str], data: str, user: str, reload: bool) -> str:
 
 
 def _word(word: str) -> str:
-    """Return a word of a command line as systemd reads it."""
+    """Return a word of a command line, escaped and quoted as systemd requires it."""
     escaped = word if word == "%i" or word.endswith("/%i") else word.replace("%", "%%")
     return f'"{escaped}"' if " " in escaped else escaped
 

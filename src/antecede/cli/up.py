@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
         check_serving(options)
         check_identities(topology, options)
         if options.trace and (data is None or options.durability == "memory"):
-            raise UsageError("--trace needs the servers' logs: expected --data DIR, and not --durability memory")
+            raise UsageError("--trace needs the servers' logs: give --data DIR, and do not use --durability memory")
         with contextlib.ExitStack() as stack:
             folder = data or stack.enter_context(tempfile.TemporaryDirectory(prefix="antecede-"))
             Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -73,8 +73,9 @@ def register(app: typer.Typer) -> None:
 
 
 def _ready(path: str, file: TopologyFile, folder: str) -> bool:
-    """Return whether the kept data has this topology. If not, print what differs, and on a terminal offer to make the
-    change; after that, return whether it was made."""
+    """Return whether the data in the folder has the topology of the file. If the topologies differ, print the
+    differences. On a terminal, then ask the user whether to change the topology of the data, and return whether the
+    change was made."""
     from antecede.live.directories import differing
     from antecede.server.organisation import explain
 
@@ -98,7 +99,8 @@ def _ready(path: str, file: TopologyFile, folder: str) -> bool:
 
 
 def _running(file: TopologyFile) -> bool:
-    """Return whether the servers of a topology are running. If so, the change is made without stopping them."""
+    """Return whether the first server of a topology accepts a connection. If so, all servers are assumed to be running,
+    and ``antecede topology apply`` changes the running servers, not their data in a folder."""
     address = next(iter(file.servers.values()))
     with socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET) as probe:
         probe.settimeout(_probe_seconds)
@@ -182,8 +184,8 @@ async def _wait_for_an_end(
     printing: "dict[str, asyncio.Task[None]]",
     console: "_Console",
 ) -> None:
-    """Wait until the user stops the servers, or a server ends. A server that a change of the topology has removed does
-    not count, unless it is the last one."""
+    """Wait until the user stops the servers or a server ends. If a server ends because a change of the topology removed
+    it, continue to wait, unless all servers have ended."""
     while True:
         left = [task for task in ending.values() if not task.done()]
         done, _ = await asyncio.wait([watching, *left], return_when=asyncio.FIRST_COMPLETED)
@@ -198,7 +200,8 @@ async def _wait_for_an_end(
 
 
 def _told(ended: dict[str, int], reason: str, kept: bool) -> str:
-    """Return a line that names the servers that ended by themselves, how they ended, why, and what to do."""
+    """Return a line about the servers that ended although the user did not stop them: how each ended, the reason, and
+    how to continue."""
     said = [
         ", ".join(
             f"{server} was killed (signal {-code})" if code < 0 else f"{server} ended (exit code {code})"
@@ -222,12 +225,12 @@ def _tell(processes: dict[str, asyncio.subprocess.Process], number: int) -> None
 
 
 class _Console:
-    """The log of all servers on standard error, and the line that reports that all of them are ready."""
+    """Prints the logs of all servers on standard error, and one line when all servers are ready."""
 
     def __init__(self, file: TopologyFile, style: str) -> None:
         self.servers = list(file.servers)
         self.last: dict[str, str] = {}
-        """The last line of each server: if the server ends, this line is the reason."""
+        """The last line of each server's log. If the server fails, this line states the reason."""
         self.removed: set[str] = set()
         """The servers that a change of the topology has removed."""
         self._style = style
@@ -239,7 +242,7 @@ class _Console:
         self._awaited = pairs | {(server, "") for server in self.servers}
 
     def say(self, event: str, text: str) -> None:
-        """Print a line of ``antecede up`` itself."""
+        """Print a line that does not come from a server, but from the command ``antecede up``."""
         self._print("", event, text, f"antecede: {text}")
 
     def _print(self, server: str, event: str, text: str, line: str) -> None:
@@ -250,8 +253,8 @@ class _Console:
         print_line(line)
 
     async def follow(self, server: str, process: asyncio.subprocess.Process) -> None:
-        """Print the log of a server until the server ends. The log is read even if nothing can be printed any more:
-        otherwise the server would soon block when it writes."""
+        """Print the log of a server until the server ends. Even if printing fails, continue to read the log. Without a
+        reader, the server would block as soon as its pipe is full."""
         assert process.stderr is not None
         async for text in _lines(process.stderr):
             self.last[server] = text
@@ -270,7 +273,8 @@ class _Console:
 
 
 async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
-    """Yield the lines of a stream, a very long line in pieces: a handler may print lines of any length."""
+    """Yield the lines of a stream. A very long line is yielded in pieces, because a handler may print lines of any
+    length."""
     rest = b""
     while piece := await stream.read(_line_bytes_max):
         *lines, rest = (rest + piece).split(b"\n")
@@ -286,8 +290,8 @@ _line_bytes_max = 65_536
 
 
 def _event(server: str, line: str) -> tuple[str, str]:
-    """Return the name of the event in a line of a server's log, and the peer if it is the first value of the line. Both
-    are empty if the line is not a log message of the server."""
+    """Return the name of the event in a line of a server's log, and the name of the peer. The peer is empty if the line
+    has none; in a text line, it must be the first value. Both are empty if the line is not a log message."""
     if line.startswith("{"):
         with contextlib.suppress(ValueError):
             document = json.loads(line)

@@ -1,8 +1,8 @@
-"""Option values that need no conversion are passed on without pydantic.
+"""Avoid pydantic for values on the command line that need no conversion.
 
 typer converts every value with pydantic, even a text that stays a text. Loading pydantic takes longer than most
-commands. So values that already have the type of their option are passed on as they are. typer converts only the
-others, for example the text of a number.
+commands. So a value that already has the type of its option goes to the command unchanged. typer converts only other
+values, for example the text "5" for an option that is a number.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def without_conversion(options: Iterable[Any]) -> None:
-    """Let these options pass on values that already have their type, without typer's conversion."""
+    """Change these options, so that a value that already has the type of its option skips typer's conversion."""
     for option in options:
         # typer keeps its converter there. An option without that stays as it is.
         if getattr(option, "_runtime_param", option) is None:
@@ -21,7 +21,7 @@ class _Values:
     """A replacement for typer's converter of one option."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the value that a command gets."""
+        """Return the value for the command: unchanged if it needs no conversion, otherwise as typer converts it."""
         about = param.type_descriptor
         kind, several = about.annotation, param.multiple or param.nargs == -1
         plain = about.parameter_info.parser is None and not (about.is_path or about.is_file)

@@ -25,7 +25,7 @@ from antecede.trace.sources import shown, trace_files
 from antecede.trace.titles import Titles, named
 
 _cycle_shown = 8
-"""The largest number of messages of a cycle that are printed."""
+"""The largest number of messages to print for one cycle. The other messages of a longer cycle are left out."""
 _ways = ("auto", "walk", "chunks")
 
 
@@ -133,7 +133,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _check_writable(option: str, folder: str) -> None:
-    """Check, before the work begins, that a folder can be written to."""
+    """Check that files can be written to a folder, so that a long run does not fail at its end."""
     try:
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -151,7 +151,8 @@ def cut_of(since: str | None, until: str | None, processes: str | None) -> Cut:
 
 
 def _time(option: str, text: str | None) -> int | None:
-    """Return nanoseconds, from a number or from an ISO 8601 date and time (UTC by default)."""
+    """Return the value of an option as nanoseconds since 1970. The text is this number, or a date and time in ISO 8601
+    (UTC by default)."""
     if text is None:
         return None
     try:
@@ -193,7 +194,7 @@ def _dry_run(paths: list[str], engine: str, as_json: bool) -> int:
 
 
 def _rows_of(path: str) -> int | None:
-    """Return the number of rows that a file declares; only Parquet files do so."""
+    """Return the number of rows that a Parquet file states in its metadata; None for other files."""
     if not path.lower().endswith(".parquet"):
         return None
     try:
@@ -259,7 +260,7 @@ def _lines(report: dict[str, Any], lenient: bool) -> list[str]:
 
 
 def _unchecked(report: dict[str, Any]) -> str:
-    """Return a sentence with the number of deliveries, or other rows, that were set aside."""
+    """Return a text with the number of deliveries that were set aside, and the number of other rows set aside."""
     aside = {reason: count for reason, count in report["quarantined"].items() if reason != "index_gap"}
     deliveries = sum(count for reason, count in aside.items() if reason in DELIVERIES)
     others = sum(aside.values()) - deliveries
@@ -271,7 +272,7 @@ def _unchecked(report: dict[str, Any]) -> str:
 
 
 def _speed(report: dict[str, Any]) -> str:
-    """Return the speed, or nothing if the run was too short to measure."""
+    """Return the duration and the speed as text; an empty text if the run was too short to measure."""
     return f"{report['seconds']} s, {report['events_per_second']:,} events/s, " if report["seconds"] else ""
 
 
@@ -287,7 +288,8 @@ def _said(entry: dict[str, Any], doubtful: bool) -> str:
 
 
 def _epochs(report: dict[str, Any]) -> list[str]:
-    """Return one line for each epoch, if the topology changed or an order was not guaranteed everywhere."""
+    """Return one line for each epoch (the time from one change of the topology to the next). If there is only one
+    epoch, return its line only if deliveries were late by an order that was not guaranteed."""
     epochs = report.get("epochs", ())
     lines = []
     for one in epochs:
@@ -305,7 +307,7 @@ def _epochs(report: dict[str, Any]) -> list[str]:
 
 
 def _evident(report: dict[str, Any]) -> set[str]:
-    """Return the messages that are named in the printed report."""
+    """Return the ids of the messages that the printed report names."""
     found: set[str] = set()
     for entry in report["orders"].values():
         first = entry.get("first")
@@ -319,7 +321,11 @@ def _evidence(entry: dict[str, Any], titles: Titles) -> list[str]:
     if first:
         message, other = (shown_name(titles(first[key])) for key in ("message", "overtaken_by"))
         source, target = shown_name(first["from"]), shown_name(first["to"])
-        last = "before which it has to come" if "rule" in first else f"which was sent causally after {message}"
+        last = (
+            f"but {message} has to come before {other}"
+            if "rule" in first
+            else f"which was sent causally after {message}"
+        )
         return [
             f"  first: {target} at index {first['deliver_index']} delivers {message}, which {source} sent at index "
             f"{first['send_index']},",

@@ -1,4 +1,4 @@
-"""Shared texts of the commands that read traces: names that are safe on a terminal, and rows that were set aside."""
+"""Texts that several commands print: names that are safe on a terminal, numbers, and rows that were set aside."""
 
 import os
 import re
@@ -20,8 +20,8 @@ def shown_text(text: str) -> str:
 
 
 def letter_name(one: Mapping[str, Any]) -> str:
-    """Return a text that names a letter of a running server: ``Said "answer to q5?" (s1…2)``. The letter is given with
-    its ``id``, its ``type`` and, since version 0.2, its ``label``."""
+    """Return a text that names a letter, for example ``Said "answer to q5?" (s1…2)``. ``one`` is the description of the
+    letter from a running server: its ``id``, its ``type`` and, from servers since version 0.2, its ``label``."""
     from antecede.trace.titles import Titles
 
     named = {"message": one["id"], "notification": one["type"], "label": one.get("label")}
@@ -29,8 +29,7 @@ def letter_name(one: Mapping[str, Any]) -> str:
 
 
 def set_aside(report: Mapping[str, Any], consequence: str) -> list[str]:
-    """Return lines about rows that were set aside, their reasons and the consequence; an empty list if there are no
-    such rows."""
+    """Return the lines of :func:`unread`. If rows were set aside, the last line states the consequence."""
     lines = unread(report)
     if not report["complete"]:
         lines.append(f"rows were set aside: {consequence}")
@@ -47,8 +46,8 @@ def warn_of_unread(report: Mapping[str, Any]) -> None:
 
 
 def unread(report: Mapping[str, Any]) -> list[str]:
-    """Return lines about the rows and values that were set aside, by reason, each with the place of the first one if it
-    is known."""
+    """Return lines with the number of rows that were set aside for each reason, and the number of values that were
+    treated as null in each column. If the place of the first such row or value is known, a second line names it."""
     lines = []
     first = report.get("unread_first", {})
     for reason, count in report["quarantined"].items():
@@ -66,21 +65,22 @@ def unread(report: Mapping[str, Any]) -> list[str]:
 
 
 def counted(count: int, thing: str) -> str:
-    """Return a number with its noun: ``1 delivery``, ``2 deliveries``. An irregular plural is given as
-    ``delivery|deliveries``."""
+    """Return a number with its noun: ``1 row``, ``2 rows``. If the plural of ``thing`` is not formed with "s" alone,
+    ``thing`` has both forms: ``delivery|deliveries``."""
     one, _, many = thing.partition("|")
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def rounded(value: float) -> str:
-    """Format a measured figure with three significant digits, or with all digits before the decimal point. Never use
-    the notation with an exponent."""
+    """Return a measured value as text with three significant digits. A value of 1,000 or more is rounded to an integer.
+    The text never has an exponent."""
     places = max(0, 2 - floor(log10(abs(value)))) if value else 0
     return f"{value:,.{places}f}"
 
 
 def assumed_rows(report: Mapping[str, Any]) -> list[str]:
-    """Return a line about the rows of an imported trace whose positions are assumed, if there are any."""
+    """Return a line with the number of rows that have an assumed position; an import may make such rows. Return an
+    empty list if there are none."""
     if not report["assumed"]:
         return []
     rows = counted(sum(report["assumed"].values()), "row at an assumed position|rows at assumed positions")
@@ -88,8 +88,8 @@ def assumed_rows(report: Mapping[str, Any]) -> list[str]:
 
 
 def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "delivery") -> str:
-    """Return the message that a trace has no valid row of a kind. If the trace has no valid row at all, add what the
-    file probably is."""
+    """Return the message that a trace has no valid row of the kind ``sought``. If no row at all is valid, the message
+    also says what the file probably is, or why its rows were set aside."""
     found = f"no valid {sought} among {counted(report['events'], 'event')}"
     if report["events"]:
         return found + _strayed(report)
@@ -105,8 +105,8 @@ def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "de
 
 
 def exit_code(report: Mapping[str, Any], found: object, what: str, paths: list[str], sought: str = "delivery") -> int:
-    """Return 0 if something was found in a trace. Otherwise print an error, and return 2. The error begins with
-    "nothing could be" and ``what``, for example "measured"."""
+    """Return 0 if ``found`` is true. Otherwise print an error with the reason, and return 2. The error begins with
+    "nothing could be" and the word ``what``, for example "nothing could be measured"."""
     if found:
         return 0
     print_error(f"nothing could be {what}: {nothing_valid(report, paths, sought)}")
@@ -114,8 +114,9 @@ def exit_code(report: Mapping[str, Any], found: object, what: str, paths: list[s
 
 
 def _strayed(report: Mapping[str, Any]) -> str:
-    """Return a text with the number of deliveries that were set aside, and with the first processes that are
-    destinations of sends but have no rows. Empty if no delivery was set aside."""
+    """Return a text with the number of deliveries that were set aside for each reason. If there are processes that are
+    destinations of sends but have no rows, the text names some of them. The text is empty if no delivery was set
+    aside."""
     from antecede.trace.quarantine import DELIVERIES
 
     aside = [f"{report['quarantined'][reason]:,} {reason}" for reason in DELIVERIES if reason in report["quarantined"]]
@@ -126,14 +127,15 @@ def _strayed(report: Mapping[str, Any]) -> str:
 
 
 def silent_names(report: Mapping[str, Any]) -> str:
-    """Return the first names that occur only as destinations."""
+    """Return the names of the first processes that are destinations of sends but have no rows. If there are more such
+    processes, the text ends with "…"."""
     names = ", ".join(map(shown_name, report["silent_first"]))
     return names if len(report["silent_first"]) == report["silent"] else f"{names}, …"
 
 
 def _instead(path: str) -> str | None:
-    """Return a message about a file that is not a trace: what it is, and what to do with it. None if this is not
-    known."""
+    """Return a message about a file that is not a trace. The message says what kind of file it is, and what to do with
+    it. Return None if the kind of file is not known."""
     from antecede.trace.foreign import recognised
     from antecede.trace.sources import shown
 
@@ -147,8 +149,8 @@ def _instead(path: str) -> str | None:
 
 
 def _other_table(path: str) -> str | None:
-    """Return the error message for a Parquet file that is not a trace. None if a column of the file has the name of a
-    trace column, or if the columns are not known."""
+    """Return the error message for a Parquet file that is not a trace. Return None if the file may be a trace, because
+    one of its columns has the name of a trace column, or if its columns are not known."""
     from antecede.trace.foreign import columns_of_parquet
     from antecede.trace.sources import shown
 

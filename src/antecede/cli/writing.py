@@ -1,4 +1,4 @@
-"""Files that commands write."""
+"""Functions with which commands write files."""
 
 import os
 from collections.abc import Iterable
@@ -16,7 +16,8 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_whole(path: str | Path, pieces: Iterable[str]) -> None:
-    """Write a file that appears as a whole or not at all. Raise :class:`UsageError` if it cannot be written."""
+    """Write a file so that other programs see either the complete file or no new file. Raise :class:`UsageError` if the
+    file cannot be written."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

@@ -1,8 +1,8 @@
 """The content of a diagram: points on the lines of processes, and messages from one point to another.
 
-Several events can be one *point*: a message that is delivered when it arrives (the two events are adjacent in the
-global sequence) is drawn as one dot. A message that waits is *held* from the point of its arrival to the point of its
-delivery. Nothing has a position on paper here; `text` and `svg` add positions.
+Several events can be one *point*: if a message is delivered when it arrives (the two events are adjacent in the global
+sequence), both events are drawn as one dot. A message that waits is *held* from the point of its arrival to the point
+of its delivery. This module does not compute positions on paper; the modules `text` and `svg` do.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -16,7 +16,7 @@ from antecede.trace.schema import Event as Row
 
 KINDS = ("send", "arrive", "drop", "deliver", "local")
 _text_max = 1_000
-"""The most letters of a name, label or sentence; a longer one helps no reader."""
+"""The largest number of characters of a name, label or caption. The middle of a longer text is cut out."""
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -24,45 +24,47 @@ class Event(msgspec.Struct, frozen=True):
 
     process: str
     kind: str
-    """``send``, ``arrive``, ``drop`` (arrived, and the order treats it as a repeat), ``deliver`` or ``local``."""
+    """``send``, ``arrive``, ``drop`` (a message arrived, and the order dropped it as a repeat), ``deliver`` or
+    ``local``."""
     message: str = ""
     to: tuple[str, ...] = ()
-    """On a send, its destinations as far as they are known. A copy that never arrives is drawn as a stub towards its
-    destination."""
+    """The known destinations of a send; empty for other kinds. If the copy for a destination never arrives, it is drawn
+    as a short line towards this destination."""
     label: str | None = None
-    """The label; by default the message's id."""
+    """The text that is drawn for the message or local event; by default the message's id."""
 
 
 class Point(msgspec.Struct):
-    """A place on a process's line, for one event or for several."""
+    """A point on the line of a process. It stands for one event or for several adjacent events."""
 
     lane: int
-    """The process, by its position from the top (SVG) or from the left (text)."""
+    """The number of the process's line, from 0: counted from the top (SVG) or from the left (text)."""
     kind: str
-    """``send``, ``local``, ``deliver``, ``hold`` (arrived, delivered later or never), ``repeat`` (arrived again) or
-    ``drop`` (arrived for the first time, and treated as a repeat)."""
+    """``send``, ``local``, ``deliver``, ``hold`` (arrived, and delivered later or never), ``repeat`` (arrived again) or
+    ``drop`` (dropped as a repeat, although no earlier arrival of the message is known)."""
     label: str
     message: str
     late: bool = False
 
 
 class Flight(msgspec.Struct):
-    """One copy of a message in transit."""
+    """The way of one copy of a message from its sender to one destination. It is drawn as an arrow."""
 
     label: str
     start: Point | None
-    """The point of its send; None if the trace does not have the send."""
+    """The point where the message was sent; None if the trace does not contain the send."""
     lane: int
-    """The process of its destination."""
+    """The number of the destination's line, from 0."""
     end: Point | None
-    """The point of its arrival; None if it never arrived."""
+    """The point where the copy arrived; None if it never arrived."""
     delivery: Point | None = None
-    """The point of its delivery; ``end`` itself unless it was held."""
+    """The point where the copy was delivered: ``end`` if the copy was delivered when it arrived, a later point if it
+    was held; None if it was not delivered."""
     late: bool = False
 
 
 class Diagram:
-    """A computation to be drawn."""
+    """A computation that can be drawn, as text for a terminal or as SVG."""
 
     def __init__(
         self,
@@ -73,8 +75,8 @@ class Diagram:
         title: str = "",
         caption: str = "",
     ) -> None:
-        """``late`` has pairs of message and receiver. ``title`` is above the drawing. In SVG, ``caption`` follows the
-        title: one sentence that says what is drawn."""
+        """``late``: the late deliveries, each as the message's id and the receiver's name. ``title``: a text above the
+        drawing. ``caption``: a sentence that says what is drawn; SVG shows it below the title, text does not."""
         _check(len(events), "events", limits.diagram_events_max)
         _check(len(processes), "processes", limits.diagram_processes_max)
         self.processes = [printable(name) for name in processes]
@@ -85,7 +87,7 @@ class Diagram:
         self.points: list[Point] = []
         """The points, in the global sequence."""
         self.flights: list[Flight] = []
-        """The flights in the sequence of their arrivals; flights that never arrive come last."""
+        """The copies of messages, in the sequence of their arrivals. Copies that never arrive come last."""
         self._sends: dict[str, tuple[Point, Event]] = {}
         self._arrived: dict[tuple[str, int], Flight] = {}
         self._dropped: set[tuple[str, int]] = set()
@@ -96,7 +98,7 @@ class Diagram:
     def _add(self, event: Event, previous: Event | None) -> None:
         lane = self._lanes.get(event.process)
         if lane is None:
-            raise DiagramError(f"process {event.process!r} is not in the diagram")
+            raise DiagramError(f"process {event.process!r} is not among the processes of the diagram")
         if event.kind not in KINDS:
             raise DiagramError(f"event of kind {event.kind!r}: expected one of {', '.join(KINDS)}")
         label = printable(event.message if event.label is None else event.label)
@@ -154,7 +156,7 @@ class Diagram:
                     self.flights.append(Flight(start.label, start, lane, None))
 
     def targets(self, point: Point) -> list[str]:
-        """Return the names of a send's destinations, as far as they are known; empty for other points."""
+        """Return the names of the known destinations of a send; an empty list for other points."""
         found = self._sends.get(point.message)
         if found is None or found[0] is not point:
             return []
@@ -180,7 +182,7 @@ class Diagram:
 def _check(count: int, things: str, most: int) -> None:
     if count > most:
         raise DiagramError(
-            f"{count} {things}: a diagram shows at most {most}; without a drawing there is no such limit"
+            f"{count} {things}: a diagram shows at most {most}; without a drawing, the command has no such limit"
         )
 
 
@@ -193,13 +195,13 @@ def from_events(
     caption: str = "",
     names: Callable[[str], str] | None = None,
 ) -> Diagram:
-    """Return a diagram of a trace's rows, which may be given in any sequence. ``names`` returns the label of a message,
-    given its id.
+    """Return a diagram of a trace's rows. ``names``: a function that returns the label for the id of a message.
 
-    The global sequence respects each process's ``index`` and puts a message's arrival and delivery after its send;
-    otherwise it keeps the given sequence. By default, processes come in the sequence of their first rows, then
-    processes that only occur as destinations. Rows of routers (``hop``) are left out. Raise :class:`DiagramError` if
-    the rows contradict each other, or if there is too much to draw.
+    The rows may be given in any sequence. In the diagram, the rows of a process are in the sequence of their ``index``,
+    and a message's arrival and delivery come after its send. Apart from that, the given sequence is kept. By default,
+    processes are shown in the sequence of their first rows, and then processes that only occur as destinations. Rows of
+    routers (``hop``) are left out. Raise :class:`DiagramError` if the rows contradict each other, or if there is too
+    much to draw.
     """
     given = [row for row in rows if row.kind in KINDS]
     _check(len(given), "events", limits.diagram_events_max)
@@ -221,7 +223,8 @@ def from_events(
 
 
 def _in_sequence(rows: list[Row]) -> list[Row]:
-    """Return the rows in one sequence; among the possible next rows, take the one that was given first."""
+    """Return the rows in one sequence: the rows of a process by their ``index``, and each send before the arrivals and
+    deliveries of its message. If several rows can come next, take the row that was given first."""
     lanes = {name: lane for lane, name in enumerate(dict.fromkeys(row.process for row in rows))}
     lines: list[list[int]] = [[] for _ in lanes]
     sends: dict[str, tuple[int, int]] = {}

@@ -1,6 +1,6 @@
-"""The diagram of an explanation: just the events that it names, with the late delivery marked.
+"""The diagram of an explanation: only the events that the explanation names, with the late delivery marked.
 
-An explanation has the form of :mod:`antecede.trace.explain`, whichever engine made it.
+:mod:`antecede.trace.explain` describes the form of an explanation. The form is the same for all engines.
 """
 
 from typing import Any
@@ -12,7 +12,8 @@ from antecede.trace.titles import Titles, short_id
 
 
 def of_explanation(explanation: dict[str, Any], titles: Titles | None = None) -> Diagram:
-    """Return the diagram of an overtaking chain, or of messages in a cycle."""
+    """Return the diagram of an explanation. It shows a late message and the chain of messages that overtook it, or the
+    messages of a cycle."""
     titles = titles or Titles()
     rows = rows_of(explanation)
     length = explanation["length"]

@@ -1,15 +1,16 @@
 """The positions of points and labels on paper, chosen so that a drawing is readable.
 
 Time runs from left to right, and each process has a horizontal line, its *lane*. Points are placed one after another,
-each as far left as possible. A point is to the right of the previous point on its lane, and to the right of its send.
-It may be to the left of points that were placed before it, but only by a small distance. It is not near an arrow that
-passes by. So independent events can share a column, and the drawing of a run with many processes stays short.
+each as far left as possible. A point is to the right of the previous point on its lane. The arrival of a message is to
+the right of its send. A point may be to the left of points on other lanes that were placed earlier, but only by a small
+distance. A point is not near an arrow that passes by. So independent events can share a column, and the drawing of a
+run with many processes stays short.
 
 A drawing can be stretched to a given width, so that several drawings below each other are equally wide.
 
-Labels are placed last. The label of a message lies along its arrow, so that it is clear to which arrow it belongs, even
-where many arrows cross. Several places on both sides of the arrow are tried. The label gets the place where it covers
-the fewest other things.
+Labels are placed last. The label of a message lies along its arrow, so that a reader sees to which arrow the label
+belongs, even where many arrows cross. Several places on both sides of the arrow are tried. The label gets the place
+where it covers the fewest other things.
 """
 
 from bisect import bisect_left, insort
@@ -23,23 +24,23 @@ from antecede.diagram.computation import Diagram, Flight, Point
 from antecede.trace.titles import short_id
 
 LANE = 62.0
-"""The distance from one lane to the next."""
+"""The distance between the lines of two adjacent processes, in pixels."""
 STEP = 34.0
-"""The least distance from one point to the next on a lane."""
+"""The least distance between two adjacent points on the line of one process."""
 CLEAR = 11.0
 """The least distance between a point and an arrow that passes by."""
 LETTER = 7.6
-"""The assumed width of a letter in text of 12 pixels; most letters are a little narrower."""
+"""The assumed width of a letter if the font size is 12 pixels. Most letters are a little narrower."""
 STEEP = 0.6
-"""The least width of an arrow, as a share of its height: the label of a steeper one is hard to read."""
+"""The least ratio of an arrow's width to its height. The label of a steeper arrow would be hard to read."""
 NAME_CHARS = 24
-"""The most letters of a process's name that are drawn."""
+"""The largest number of characters of a process's name. A longer name is drawn in a shortened form."""
 ARC = 26.0
-"""The height of the arrow of a self-send above its lane."""
+"""The height of an arrow from a process to itself, above the line of the process."""
 
 
 class Box(msgspec.Struct):
-    """A rectangle that a label covers."""
+    """A rectangle that a text or a dot covers."""
 
     left: float
     top: float
@@ -53,7 +54,7 @@ class Box(msgspec.Struct):
 
 
 class Segment(msgspec.Struct):
-    """A straight piece of an arrow."""
+    """A straight line, for example an arrow or a piece of a curved arrow."""
 
     x1: float
     y1: float
@@ -64,7 +65,7 @@ class Segment(msgspec.Struct):
         return self.x1 + share * (self.x2 - self.x1), self.y1 + share * (self.y2 - self.y1)
 
     def meets(self, box: Box) -> bool:
-        """Return whether the segment passes through the box (Liang and Barsky's clipping)."""
+        """Return whether the segment passes through the box (Liang–Barsky algorithm)."""
         enter, leave = 0.0, 1.0
         dx, dy = self.x2 - self.x1, self.y2 - self.y1
         for delta, low, high in (
@@ -81,7 +82,7 @@ class Segment(msgspec.Struct):
 
 
 class Layout:
-    """Coordinates for everything in a diagram."""
+    """The coordinates of the points, lanes and arrows of a diagram."""
 
     def __init__(self, diagram: Diagram, left: float, top: float) -> None:
         self.top = top
@@ -109,7 +110,7 @@ class Layout:
         self.right = frontier + STEP
 
     def stretch(self, right: float) -> None:
-        """Stretch the drawing to the right edge ``right``, if it is narrower."""
+        """Stretch the drawing so that its right edge is at ``right``. A wider drawing stays as it is."""
         if right <= self.right or not self._x:
             self.right = max(right, self.right)
             return
@@ -125,8 +126,8 @@ class Layout:
         return self.top + lane * LANE
 
     def segment(self, flight: Flight) -> Segment | None:
-        """Return the straight line of an arrow from lane to lane; a stub if the message never arrives; None without a
-        send, or for a self-send."""
+        """Return the straight arrow of a message from one lane to another. If the message never arrives, return a short
+        line towards its destination. Return None if the send is unknown, or if a process sent the message to itself."""
         if flight.start is None or flight.start.lane == flight.lane:
             return None
         x, y = self.x(flight.start), self.y(flight.start.lane)
@@ -137,8 +138,8 @@ class Layout:
         return Segment(x, y, x + 22, y + direction * LANE * 0.55)
 
     def arc(self, flight: Flight) -> list[Segment]:
-        """Return the arrow of a self-send as short straight pieces, to place labels beside it; empty for other
-        messages."""
+        """Return the curved arrow of a message from a process to itself, as short straight pieces that labels should
+        not cover. Return an empty list for other messages."""
         if flight.start is None or flight.end is None or flight.start.lane != flight.lane:
             return []
         begin, end, y = self.x(flight.start), self.x(flight.end), self.y(flight.lane)
@@ -165,7 +166,8 @@ class Layout:
         return x
 
     def _crossings(self, flight: Flight | None, x: float) -> Iterator[tuple[int, float]]:
-        """Return the places where an arrow that ends at ``x`` crosses the lanes between its two ends."""
+        """Yield the lanes that an arrow crosses between its two ends, each with the x coordinate of the crossing.
+        ``x``: the x coordinate of the arrow's end."""
         if flight is None or flight.start is None:
             return
         begin, end = flight.start.lane, flight.lane
@@ -180,7 +182,7 @@ def _near(places: list[float], x: float) -> bool:
 
 
 class Place(msgspec.Struct):
-    """The middle of a label, and its angle in degrees."""
+    """A place for a label: the coordinates of the label's middle, and the label's angle in degrees."""
 
     x: float
     y: float
@@ -188,7 +190,7 @@ class Place(msgspec.Struct):
 
 
 class Labels:
-    """The search for the places of labels, one after another."""
+    """Chooses a place for one label after another, so that each label covers as few other things as possible."""
 
     _bucket = 120.0
 
@@ -196,14 +198,15 @@ class Labels:
         self._things: dict[int, list[tuple[float, Box | Segment]]] = {}
 
     def avoid(self, thing: Box | Segment, cost: float) -> None:
-        """From now on, a label that covers ``thing`` costs ``cost``."""
+        """Add ``cost`` to the cost of each place where a later label would cover ``thing``."""
         left, right = (thing.left, thing.right) if isinstance(thing, Box) else (thing.x1, thing.x2)
         for bucket in range(int(min(left, right) // self._bucket), int(max(left, right) // self._bucket) + 1):
             self._things.setdefault(bucket, []).append((cost, thing))
 
     def place(self, text: str, places: list[Place], own: Segment | None = None) -> Place:
-        """Return the place where a label costs least, and reserve it. If several places cost the same, return the first
-        of them. ``own``: the label's own arrow; covering it costs nothing."""
+        """Return the place with the lowest cost for a label, and reserve this place. If several places have the same
+        cost, return the first of them. ``own``: the arrow to which the label belongs; covering this arrow costs
+        nothing."""
         best, least = places[0], float("inf")
         for rank, place in enumerate(places):
             cost = rank * 0.03 + self._covered(label_boxes(text, place), own)
@@ -228,7 +231,7 @@ class Labels:
 
 
 def along(text: str, line: Segment) -> list[Place]:
-    """Return places for a label along an arrow, on both sides of it, the best first."""
+    """Return the possible places for a label along an arrow, on both sides of the arrow. The best place comes first."""
     dx, dy = line.x2 - line.x1, line.y2 - line.y1
     length = hypot(dx, dy)
     angle = degrees(atan2(dy, dx))
@@ -251,19 +254,19 @@ def along(text: str, line: Segment) -> list[Place]:
 
 _shares = (0.5, 0.35, 0.65, 0.2, 0.8, 0.1, 0.9, 0.0, 1.0)
 _level_chars = 2
-"""The largest number of letters of a label that stays horizontal beside a sloping arrow."""
+"""A label with at most this number of letters stays horizontal, even beside a sloping arrow."""
 _beside = 9.5
 """The distance between an arrow and the middle of its label."""
 
 
 def shorten(text: str, length: int = 28) -> str:
-    """Shorten a label in the middle to leave space for others; ids in recorded traces can be long."""
+    """Cut out the middle of a label that is longer than ``length``. Ids in recorded traces can be long."""
     return short_id(text, length) if len(text) > length else text
 
 
 def label_boxes(text: str, place: Place) -> list[Box]:
-    """Return the areas that a label covers: one if the label is horizontal, otherwise several small ones along its
-    slope."""
+    """Return the rectangles that a label covers. A horizontal label covers one rectangle; a sloping label covers a row
+    of small squares."""
     half = LETTER * len(text) / 2 + 3
     if abs(place.angle) < 1:
         return [Box(place.x - half, place.y - 8, place.x + half, place.y + 8)]

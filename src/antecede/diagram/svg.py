@@ -87,7 +87,7 @@ _meanings = (
 
 
 def draw_stack(diagrams: Sequence[Diagram]) -> str:
-    """Return one document with several drawings, one below the other, equally wide, and one legend for all."""
+    """Return one SVG document with several drawings of the same width, one below the other, and one common legend."""
     panels = [_Panel(diagram) for diagram in diagrams]
     legend, legend_width = _legend(diagrams)
     right = max([panel.layout.right for panel in panels] + [legend_width, 0.0])
@@ -117,7 +117,7 @@ def draw_stack(diagrams: Sequence[Diagram]) -> str:
 
 
 class _Panel:
-    """One drawing of a document, before its width is known."""
+    """One of the drawings in a document. Its final width is known only when all drawings have been measured."""
 
     def __init__(self, diagram: Diagram) -> None:
         self.diagram = diagram
@@ -126,7 +126,7 @@ class _Panel:
         self.layout = Layout(diagram, self.left - 8, 0.0)
 
     def draw(self, right: float) -> tuple[float, list[str]]:
-        """Return the height of the drawing and its elements."""
+        """Return the height of the drawing, and its SVG elements. ``right``: the right edge of the drawing."""
         diagram, layout = self.diagram, self.layout
         layout.stretch(right)
         parts: list[str] = []
@@ -155,7 +155,7 @@ class _Panel:
 
 
 def _describe(diagram: Diagram) -> str:
-    """Return the computation in words, process by process."""
+    """Return a description of the computation in words, for screen readers: one sentence per process."""
     words = {"send": "sends", "deliver": "delivers", "hold": "holds", "repeat": "gets again", "drop": "drops"}
     said: list[str] = []
     for lane, name in enumerate(diagram.processes):
@@ -168,7 +168,7 @@ def _describe(diagram: Diagram) -> str:
 
 
 def _waits(diagram: Diagram, layout: Layout) -> Iterator[str]:
-    """Draw each held message as a thick piece of its process's line, from arrival to delivery."""
+    """Yield a thick line on the receiver's lane for each held message, from its arrival to its delivery."""
     for flight in diagram.flights:
         if flight.end is None or flight.end.kind != "hold":
             continue
@@ -225,7 +225,8 @@ def _dot_at(kind: str, x: float, y: float) -> str:
 
 
 def _labels(diagram: Diagram, layout: Layout, left: float) -> Iterator[str]:
-    """Return the names of messages along their arrows, and at points without an arrow."""
+    """Yield the labels as SVG. The label of a message is along its arrow. A point that has no arrow has its label above
+    or below the point."""
     room = Labels()
     for lane in range(len(diagram.processes)):
         y = layout.y(lane)
@@ -268,13 +269,14 @@ def _label(text: str, place: Place, late: bool) -> Iterator[str]:
 
 
 def _written(text: str, length: int = 28) -> str:
-    """Return text as it is drawn; if it was cut, the full text appears under the pointer."""
+    """Return a text for SVG, shortened if it is long. The full text then appears when the mouse points at it."""
     short = shorten(text, length)
     return escape(short) if short == text else f"<title>{escape(text)}</title>{escape(short)}"
 
 
 def _legend(diagrams: Sequence[Diagram]) -> tuple[list[str], float]:
-    """Return the legend of the signs that occur, as one row, and its width."""
+    """Return a legend for the signs that occur in the diagrams, as SVG elements in one row, and the width of this
+    row."""
     kinds = {_class(point) for diagram in diagrams for point in diagram.points}
     parts: list[str] = []
     x, y = _edge + 5, 0.0

@@ -2,8 +2,8 @@
 
 Each row shows one point, so that the sequence can be read from top to bottom. A message is an arrow on the row of its
 *arrival*, drawn from its sender's line. The send has a separate row, unless the arrival is the next point. While a
-process holds a message, its line is drawn double, except on rows where the process has a sign. (In this example, P3 has
-a sign on each such row.) ::
+process holds a message, the line of this process is drawn double. Rows where the process has a sign show the sign
+instead. (In this example, P3 has a sign on each row on which it holds a message.) ::
 
     P1       P2       P3
     ■ x      │        │    x to P3
@@ -12,7 +12,7 @@ a sign on each such row.) ::
     ├── x ───┼───────▶●    x delivered
     │        │        ●    z delivered
 
-A row is a list of cells, each with its style; only `_finish` knows how a style looks.
+In the code, a row is a list of cells, and each cell has a style. Only `_finish` translates styles to colours.
 """
 
 from textwrap import wrap
@@ -40,7 +40,7 @@ _signs = {
     "drop": ("×", "x"),
     "cut": ("…", "~"),
 }
-"""Each sign in Unicode, and in ASCII."""
+"""For each sign, its Unicode character and its ASCII character."""
 _meanings = {
     "send": "sent",
     "hold": "arrived, held",
@@ -76,7 +76,7 @@ _gap_wide = 34
 
 
 class _Canvas:
-    """The positions of the lines, and the row that is being drawn."""
+    """The columns of the processes' lines, and the cells of the row that is being drawn."""
 
     def __init__(self, diagram: Diagram, width: int, unicode: bool) -> None:
         self.signs = {name: forms[0] if unicode else forms[1] for name, forms in _signs.items()}
@@ -101,17 +101,17 @@ class _Canvas:
                 self._place(count, names, labels)
         self.holding = [0] * count
         self.held = False
-        """Whether a line is drawn double on some row. Otherwise the legend does not explain double lines."""
+        """Whether a row has a double line. The legend explains double lines only in this case."""
         self.cells: list[tuple[str, str]] = []
 
     def _place(self, count: int, names: int, labels: int) -> None:
-        """Give each line its column."""
+        """Compute the column of each process's line, and the right edge of the lines."""
         names = min(names, self.gap - 1)
         self.columns = [names // 2 + lane * self.gap for lane in range(count)]
         self.right = (self.columns[-1] if count else 0) + max(min(labels + 3, self.gap), names - names // 2)
 
     def say(self, text: str) -> str:
-        """Return the text as this terminal can show it."""
+        """Return the text. If the terminal cannot show Unicode, characters outside ASCII are escaped."""
         return text if self.unicode else text.encode("ascii", "backslashreplace").decode()
 
     def begin(self) -> None:
@@ -122,7 +122,7 @@ class _Canvas:
             self.cells[column] = (self.signs[style], style)
 
     def put(self, column: int, text: str, style: str) -> None:
-        """Write a text into the row, from ``column`` on; a wide character also takes the next cell."""
+        """Write a text into the row, beginning at ``column``. A wide character takes two cells."""
         for character in text:
             size = cell_len(character)
             if not 0 <= column <= self.right - size or size == 0:
@@ -133,8 +133,8 @@ class _Canvas:
             column += size
 
     def fit(self, text: str, size: int) -> str:
-        """Return the text, cut if it needs more than ``size`` columns; empty if only one or two letters would be
-        left."""
+        """Return the text, cut if it needs more than ``size`` columns. If only one or two letters would be left, return
+        an empty text."""
         text = self.say(text)
         if cell_len(text) <= size:
             return text
@@ -152,7 +152,8 @@ class _Canvas:
         self.put(self.columns[point.lane] + shift, self.fit(point.label, room), style)
 
     def arrow(self, flight: Flight, starts_here: bool) -> None:
-        """Draw an arrow on this row from the sender's line to the receiver's."""
+        """Draw an arrow on this row, from the sender's line to the receiver's line. ``starts_here``: whether this row
+        also shows the sign of the send."""
         assert flight.start is not None
         assert flight.end is not None
         source, target = flight.start.lane, flight.lane
@@ -191,7 +192,7 @@ class _Canvas:
 
 
 def draw(diagram: Diagram, width: int, *, unicode: bool, colour: bool) -> str:
-    """Return all rows, with the processes' names above and a legend below."""
+    """Return the diagram as text: the title, the names of the processes, the rows, and a legend."""
     canvas = _Canvas(diagram, width, unicode)
     flights = {id(flight.end): flight for flight in diagram.flights if flight.end is not None}
     held = {id(flight.delivery) for flight in diagram.flights if flight.delivery is not flight.end}
@@ -263,7 +264,8 @@ def _legend(canvas: _Canvas, colour: bool, width: int) -> list[str]:
 
 
 def _finish(canvas: _Canvas, note: str, style: str, colour: bool, width: int) -> str:
-    """Return the row as text; adjacent cells of one style share one colour sequence."""
+    """Return the current row and its note as text. Adjacent cells with the same style share one ANSI colour
+    sequence."""
     out: list[str] = []
     run, current = "", ""
     for character, kind in [*canvas.cells, ("", "end")]:

@@ -1,17 +1,17 @@
 """The Engine: mailboxes, and the reactions that empty them (Laumay et al. §3).
 
-Its algorithm, for each agent: *get* the next letter, *react*, then in one transaction *dispatch* the messages of the
-reaction, *save* the agent, and *remove the letter* from the mailbox. The engine does not run handlers. It returns the
-reactions that are due (:class:`React`), receives their outcomes (:class:`Reaction`), and keeps everything that must
-survive. An agent handles one letter after the other, in the sequence of its mailbox, even if it gets several in one
-batch.
+The algorithm for each agent: *get* the next letter, *react*, then in one transaction *dispatch* the messages of the
+reaction, *save* the agent, and *remove the letter* from the mailbox. The engine does not run handlers. It *hands out*
+letters: it returns the letters to which agents must react now (:class:`React`). Later it receives the outcomes
+(:class:`Reaction`). It keeps everything that must survive a crash. An agent handles one letter after the other, in the
+sequence of its mailbox, even if it gets several letters in one batch.
 
-A question that becomes a dead letter is answered with the reason (:func:`died`), unless it died because the channel
+A reaction that fails is tried again with growing pauses. Meanwhile, the other letters of the mailbox wait. After the
+last try the letter is *dead*: it is kept with the reason, counts as delivered, and waits for an operator. If a dead
+letter is a question, the sender gets the reason as an answer (:func:`died`), unless the letter died because the channel
 could not forward it.
 
-A reaction that fails is tried again with growing pauses, while its mailbox waits. After the last try the letter is
-*dead*: it is kept with the reason, counts as delivered, and waits for an operator. A client is an agent whose reactions
-run in another process.
+A client is an agent that reacts in another process.
 """
 
 from collections import deque
@@ -61,14 +61,14 @@ __all__ = [
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A question of an agent that has not been answered."""
+    """A question without an answer so far: the agent that asked it, and the handler of this agent for the answer."""
 
     agent: str
     handler: str
 
 
 class SavedEngine(msgspec.Struct, frozen=True, array_like=True):
-    """The durable state of an :class:`Engine`; see there for the fields."""
+    """The durable state of an :class:`Engine`. Its attributes, and those of its parts, explain the fields."""
 
     mailboxes: dict[str, list[Letter]]
     states: dict[str, bytes]
@@ -90,34 +90,34 @@ _by_type = ("",)
 
 
 class Engine:
-    """Mailboxes, agents' saved states, open questions, dead letters."""
+    """The mailboxes of one server, the saved states and open questions of its agents, and its dead letters."""
 
     def __init__(self, settings: Mailboxes = _no_settings, homes: Container[str] = ()) -> None:
-        """``settings``: how much may wait in mailboxes. ``homes``: the agents of the topology."""
+        """``settings``: the quotas of the mailboxes. ``homes``: all agents that the topology names."""
         self.homes = homes
         self.mailboxes: dict[str, deque[Letter]] = {}
-        """Letters that were delivered and not reacted to, by agent; an agent without such letters has no entry."""
+        """Letters that were delivered and are not handled yet, by agent. An agent without such letters has no entry."""
         self.states: dict[str, bytes] = {}
         self.born: dict[str, str] = {}
-        """Agents created at run time: address → class."""
+        """The class of each agent that was created at run time, by the agent's address."""
         self.read: dict[str, str] = {}
-        """For clients that published something while they handled letters: the last letter that they had begun to
-        handle, as the log records it."""
+        """For each client that published something while it handled letters: the id of the last letter that it had
+        begun to handle, as the log records it."""
         self.dead: dict[str, Dead] = {}
-        """Dead letters, by letter and agent, in the sequence in which they died."""
+        """Dead letters, in the sequence in which they died. The key contains the id of the letter and the agent."""
         self.deaths = 0
-        """The number of letters that ever died here; this is also the number of the newest dead letter."""
+        """The number of letters that ever died on this server. The newest dead letter has this number."""
         self.clock_ms = 0
         """The server time of the last reactions (:mod:`antecede.server.clock`)."""
         self.forgotten = 0
-        """The number of dead letters that were dropped in this life of the server, because there were more than the
-        bounds allow."""
+        """The number of dead letters that were dropped since the server started, because there were more of them than
+        the limits allow."""
         self.asks: dict[str, Question] = {}
-        """Open questions, by the id of the letter that asked."""
+        """Questions without an answer so far, by the id of the question."""
         self._counting = Counting()
         self._changed = self._counting.changed
         self.footprint = self._counting.footprint
-        """The memory of letters in mailboxes at the last ``count``, of held letters and of timers."""
+        """The memory of letters in mailboxes (counted by the last :meth:`count`), of held letters and of timers."""
         self.dead_footprint = Footprint()
         """The memory of dead letters."""
         self.quotas = Quotas(settings, lambda address: address in self.homes or address in self.born)
@@ -127,11 +127,12 @@ class Engine:
         self.ready: dict[str, None] = {}
         """Agents that have letters and are not reacting."""
         self.frozen: frozenset[str] | None = None
-        """Agents and clients that must not do anything, because they will move. An empty set means all of them, None
-        means none."""
+        """Agents and clients that must not do anything, because they will move to another server. An empty set means
+        all agents and clients; None means that no agent or client is frozen."""
 
     def deliver(self, agent: str, letter: Letter) -> None:
-        """Put a letter into an agent's mailbox, unless it must be held."""
+        """Put a letter into an agent's mailbox. But if the letter may depend on a dead letter of this agent, hold it
+        until an operator has decided about the dead letter (:mod:`antecede.engine.following`)."""
         if agent in self.following.agents:
             self.following.came(agent, letter)
             if self.following.holds(agent, letter):
@@ -149,7 +150,7 @@ class Engine:
             self.ready[agent] = None
 
     def deliver_all(self, arrived: list[tuple[str, list[Letter]]]) -> None:
-        """Put letters into mailboxes, in this sequence."""
+        """Deliver these letters in this sequence. ``arrived``: pairs of an agent and its letters."""
         for agent, letters in arrived:
             if agent in self.following.agents:
                 for letter in letters:
@@ -159,7 +160,7 @@ class Engine:
 
     @property
     def too_many_dead(self) -> bool:
-        """Whether there are more dead letters than the bounds allow."""
+        """Whether the number or the bytes of the dead letters exceed the limits."""
         many = len(self.dead) > limits.dead_letters_max
         return many or self.dead_footprint.bytes > limits.dead_letter_bytes_max
 
@@ -169,8 +170,8 @@ class Engine:
             raise MailboxFullError(reason)
 
     def seen(self, agents: list[str], clock_ms: int) -> None:
-        """Record ``clock_ms`` as the time from which the new letters of these agents wait. Letters are new if they came
-        after the last call."""
+        """Record ``clock_ms`` as the time since which the new letters of these agents have waited. A letter is new if
+        it came after the last call for its agent."""
         for agent in agents:
             if agent in self.mailboxes:
                 self.quotas.seen(agent, len(self.mailboxes[agent]), clock_ms)
@@ -182,8 +183,8 @@ class Engine:
         return self.footprint
 
     def set_aside(self, agent: str, letter: Letter, reason: str, since_ms: int | None = None) -> None:
-        """Keep a letter that cannot be handled as a dead letter, until an operator decides about it. ``since_ms``: the
-        time when it died, if not now."""
+        """Keep a letter as a dead letter, because it cannot be handled, until an operator decides about it.
+        ``since_ms``: the server time when the letter died; None: now."""
         self.deaths += 1
         dead = Dead(agent, letter, reason, self.deaths, self.clock_ms if since_ms is None else since_ms)
         self.bury(dead.key)
@@ -191,7 +192,7 @@ class Engine:
         self.dead_footprint.add(letter)
 
     def bury(self, key: str) -> None:
-        """Forget a dead letter, if it exists."""
+        """Forget a dead letter, if it exists. Letters that were held only because of it go to the mailbox."""
         dead = self.dead.pop(key, None)
         if dead is not None:
             self.dead_footprint.remove(dead.letter)
@@ -199,7 +200,7 @@ class Engine:
                 self._release(dead.agent, self.following.unblock(dead.agent, key))
 
     def bury_all(self, keys: list[str]) -> None:
-        """Forget dead letters, as far as they exist."""
+        """Call :meth:`bury` for each of these dead letters."""
         for key in keys:
             self.bury(key)
 
@@ -209,8 +210,9 @@ class Engine:
             self._put(agent, (letter,))
 
     def hold_for(self, agents: list[str]) -> tuple[set[str], dict[str, Past]]:
-        """From now on, hold letters that follow from dead letters of these agents, and of no other agents. Return the
-        set of these agents, and the dictionary of the pasts of their letters, which the channel fills."""
+        """From now on, if a letter of one of these agents dies, hold the letters to this agent that may depend on the
+        dead letter. For all other agents, release the held letters. Return two objects for the channel: the set of
+        these agents, and a dictionary that the channel fills with the :class:`Past` of each of their letters."""
         following = self.following
         following.agents.clear()
         following.agents.update(agents)
@@ -220,7 +222,7 @@ class Engine:
         return following.agents, following.pasts
 
     def _block(self, agent: str, key: str, letter: Letter, mailbox: deque[Letter]) -> None:
-        """Hold the letters of the mailbox that may follow from this dead letter; remove them from the mailbox."""
+        """Hold the letters in the mailbox that may depend on this dead letter, and remove them from the mailbox."""
         letters, following = list(mailbox), self.following
         self._taken(agent, letters)
         self._changed.add(agent)
@@ -233,7 +235,8 @@ class Engine:
                 self.footprint.add(one)
 
     def due(self) -> list[React]:
-        """Hand out letters to all agents that have some and are neither reacting nor frozen; return the batches."""
+        """Return a batch of letters for each agent that has letters and is neither reacting nor frozen. From now on,
+        these agents are reacting."""
         ready, self.ready = self.ready, {}
         if self.frozen is not None:
             self.ready = {agent: None for agent in ready if self.is_frozen(agent)}
@@ -241,14 +244,14 @@ class Engine:
         return list(map(self._hand_out, ready))
 
     def freeze(self, agents: list[str] | None) -> None:
-        """Hand out no letters to these agents and clients (an empty list: to no agent or client at all), and ignore
-        their outcomes. None: hand out letters again."""
+        """Stop these agents and clients: :meth:`due` returns no letters for them, and the outcomes of their reactions
+        are ignored. An empty list stops all agents and clients. None lets all of them continue."""
         before, self.frozen = self.frozen, None if agents is None else frozenset(agents)
         for agent in [] if before is None else before or list(self.mailboxes):
             self.abandon(agent)
 
     def is_frozen(self, agent: str) -> bool:
-        """Return whether an agent or a client must not do anything now."""
+        """Return whether :meth:`freeze` has stopped an agent or a client."""
         return self.frozen is not None and (not self.frozen or agent in self.frozen)
 
     def _hand_out(self, agent: str) -> React:
@@ -269,8 +272,8 @@ class Engine:
         return React(agent, letters, several, self.states.get(agent))
 
     def _handler(self, letter: Letter, settled: set[str]) -> str:
-        """Return the handler that waits for this answer. The first answer settles a question, even if it is handed out
-        in one batch with the timeout."""
+        """Return the handler for an answer, or ``STALE`` if its question already has an answer. ``settled``: the
+        questions that earlier letters of the same batch answer; a batch may contain both an answer and the timeout."""
         question = self.asks.get(letter.answers)
         if question is None or letter.answers in settled:
             return STALE
@@ -278,8 +281,8 @@ class Engine:
         return question.handler
 
     def expects(self, agent: str, letters: list[str]) -> bool:
-        """Return whether these are the ids of the agent's next letters. An operator, or an earlier session of the
-        client, may have removed a client's letters meanwhile."""
+        """Return whether ``letters`` are the ids of the agent's next letters. They may not be, because an operator or
+        an earlier session of a client may have removed letters of the client meanwhile."""
         mailbox = self.mailboxes.get(agent)
         if mailbox is None or (self.frozen is not None and self.is_frozen(agent)):
             return not letters
@@ -290,7 +293,7 @@ class Engine:
     def finish(
         self, agent: str, reactions: tuple[Reaction, ...], state: State | None, clock_ms: int = 0
     ) -> list[Letter]:
-        """Remove handled letters from the mailbox and save the agent's new state; return the letters."""
+        """Remove handled letters from the mailbox and save the agent's new state. Return the removed letters."""
         self.clock_ms = clock_ms
         mailbox, holding = self.mailboxes.get(agent), self.following.agents
         if agent in holding and reactions and self.following.is_held(agent, reactions[0].letter):
@@ -319,7 +322,8 @@ class Engine:
         return letters
 
     def finish_plainly(self, agent: str, ids: list[str], state: State | None, clock_ms: int) -> None:
-        """Do the same as :meth:`finish`, but only for reactions that requested nothing and left no letter dead."""
+        """Do the same as :meth:`finish`, but faster. All reactions must have handled their letters without sending
+        messages, setting timers or creating agents. ``ids``: the ids of the handled letters."""
         mailbox = self.mailboxes.get(agent)
         if mailbox is None or agent in self.following.agents:
             self.finish(agent, tuple(map(Reaction, ids)), state, clock_ms)
@@ -365,8 +369,8 @@ class Engine:
                 self.quotas.emptied(agent)
 
     def _expire_held(self, agent: str, reactions: tuple[Reaction, ...]) -> list[Letter]:
-        """Turn held letters into dead letters, because their mailbox is above its quota. If the agent is reacting, its
-        reaction continues."""
+        """Turn held letters into dead letters, because the agent's mailbox exceeds its quota. A reaction of the agent
+        that is in progress continues."""
         letters = []
         for reaction in reactions:
             letter = self.following.expire(agent)
@@ -377,23 +381,25 @@ class Engine:
         return letters
 
     def is_reacting(self, agent: str) -> bool:
-        """Return whether an agent's first letters were handed out and their outcomes have not come."""
+        """Return whether letters were handed out to an agent, and their outcomes have not come yet."""
         return agent in self._reacting
 
     def note_read(self, client: str, letter: str) -> None:
-        """Record the last letter that a client's handler has begun."""
+        """Record the id of the last letter that a client has begun to handle."""
         self.read[client] = letter
         if len(self.read) > 2 * len(self.mailboxes) + 64:
             self.read = {one: last for one, last in self.read.items() if one in self.mailboxes}
 
     def abandon(self, agent: str) -> None:
-        """Hand out the letters of an agent again, because their outcomes will not come (a client disconnected)."""
+        """Let :meth:`due` return the letters of an agent again. Their outcomes will not come, for example because a
+        client has disconnected."""
         self._reacting.discard(agent)
         if agent in self.mailboxes:
             self.ready[agent] = None
 
     def clear(self, agent: str) -> list[Letter]:
-        """Remove the letters of a mailbox, and return them. If some were handed out, their reactions do not count."""
+        """Remove all letters from an agent's mailbox, and return them. If the agent is reacting to some of them, the
+        outcomes do not count."""
         letters = list(self.mailboxes.pop(agent, ()))
         if agent in self._counting.runs:
             self._counting.taken(agent, letters)

@@ -11,15 +11,16 @@
             self.stock -= order.count
             ctx.reply(Sold(item=order.item))
 
-A notification is a typed struct. An agent is a struct too: its fields are its state, saved with every reaction. A
-method whose name begins with ``on_`` and whose first parameter is annotated with a notification is the handler of that
-notification; it may be ``async``. The handler's calls on its context (send, ask, set a timer, create an agent) and the
-agent's new state take effect together: once, or not at all. **A reaction is a transaction.** It never waits for a
-message: an answer is a later reaction. An optional method ``otherwise(self, letter, ctx)`` gets the letters without a
-handler; without this method such a letter is dead.
+A notification is a typed struct. An agent is a struct too: its fields are its state, which is saved after every
+reaction. A handler is a method with a name that begins with ``on_``. The annotation of its first parameter after
+``self`` says which notification it handles. A handler may be ``async``. The handler's calls on its context (send, ask,
+set a timer, create an agent) and the agent's new state take effect together: once, or not at all. **A reaction is a
+transaction.** A reaction never waits for a message: the answer to a question causes a later reaction. The optional
+method ``otherwise(self, letter, ctx)`` gets the letters for which there is no handler. Without this method, such a
+letter becomes a dead letter.
 
-On the wire a notification is its name and its bytes. The receiver looks the name up among the notifications of its
-handlers. It never imports or builds anything else because of a name from the wire.
+On the wire, a notification consists of its name and its bytes. The receiver looks for the name among the notifications
+that its handlers accept. A name from the wire never makes the receiver import or create anything else.
 """
 
 import inspect
@@ -36,15 +37,15 @@ class Notification(msgspec.Struct, kw_only=True):
 
 
 class Timeout(Notification):
-    """Delivered instead of an answer that did not come in time."""
+    """The notification that an agent gets instead of an answer, if the answer did not come in time."""
 
     ask: str
     """The id of the question."""
 
 
 class Unanswered(Notification):
-    """Delivered immediately instead of an answer, when the agent that was asked could not react. If there is no handler
-    for it, the handler of :class:`Timeout` is called."""
+    """The notification that an agent gets instead of an answer, as soon as the question becomes a dead letter. An agent
+    without a handler for this notification gets a :class:`Timeout`."""
 
     ask: str
     """The id of the question."""
@@ -52,29 +53,29 @@ class Unanswered(Notification):
 
 
 class Returned(Notification):
-    """Delivered when a called operation has ended. An agent that calls several operations may subclass it, to have a
-    handler for each."""
+    """The notification that an agent gets when an operation that it called has ended. An agent that calls several
+    operations may define a subclass for each operation, to have a separate handler for each."""
 
     object: str
     operation: str
     ok: bool
-    """Whether the operation was computed at every replica and committed; if not, all its effects are undone."""
+    """Whether the operation succeeded: every replica computed and committed it. If not, all its effects are undone."""
     value: Any = None
-    """The result of the operation."""
+    """The result of the operation, if it succeeded."""
     reason: str = ""
-    """The reason of the failure."""
+    """The reason why the operation failed; empty if it succeeded."""
     late: bool = False
-    """Whether it failed because of its time limit."""
+    """Whether the operation failed because it exceeded its time limit."""
     tries: int = 1
-    """How often it was started: more than once if it conflicted with an older call."""
+    """The number of times that the operation was started. After a conflict with an older call, it is started again."""
 
 
 class Agent(msgspec.Struct, kw_only=True):
-    """A persistent, sequential object with a name. Its fields are its state."""
+    """A persistent object with a name, which handles one letter after the other. Its fields are its state."""
 
 
 class Handler(msgspec.Struct, frozen=True):
-    """How one agent class reacts to one kind of notification."""
+    """The method of an agent class that handles one kind of notification."""
 
     method: str
     notification: type[Notification]
@@ -82,12 +83,12 @@ class Handler(msgspec.Struct, frozen=True):
 
 
 def name_of(kind: type[Notification]) -> str:
-    """Return the name of a notification on the wire."""
+    """Return the name that stands for a class of notifications on the wire."""
     return kind.__qualname__
 
 
 def handlers_of(agent: type[Agent]) -> dict[str, Handler]:
-    """Return the handlers of an agent class, by the notification's name."""
+    """Return the handlers of an agent class, by the name of the notification that they handle."""
     known = _known.get(agent)
     if known is None:
         known = _known[agent] = _find_handlers(agent)
@@ -105,7 +106,10 @@ def _find_handlers(agent: type[Agent]) -> dict[str, Handler]:
         kind = _first_annotation(agent, name, method)
         called = name_of(kind)
         if called in handlers:
-            raise AgentError(f"{agent.__qualname__}: both {handlers[called].method} and {name} handle {called}")
+            raise AgentError(
+                f"{agent.__qualname__}: both {handlers[called].method} and {name} handle {called}: expected one "
+                "handler for each notification"
+            )
         handlers[called] = Handler(name, kind, inspect.iscoroutinefunction(method))
     return handlers
 

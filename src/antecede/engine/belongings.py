@@ -1,12 +1,13 @@
-"""Everything that a server keeps for one agent or client, to hand it over to another server.
+"""The belongings of an agent or client: everything that a server stores for it. They move with it to another server.
 
-``take_out`` removes these belongings from an engine, ``put_in`` adds them to one. They are complete: the saved state,
-the letters that wait, the open questions and the dead letters. Timers, the number of a client's last publish and the
-next index in the trace belong to other parts of the server, which add them. The age of a letter counts again from its
-arrival at the new server.
+``take_out`` removes the belongings from the engine of the old server, ``put_in`` adds them to the engine of the new
+server. The engine stores the saved state, the letters that wait, the open questions and the dead letters. Other parts
+of the server store the timers, the number of a client's last publish and the next index in the trace; these parts add
+them to the belongings. The age of a letter counts again from its arrival at the new server.
 
-Letters that are held because they follow from a dead letter cannot be handed over, because the stamps that decide about
-them are those of the old server's domains. The plan of a change refuses to move such an agent (:func:`holds`).
+Letters that are held because they follow from a dead letter cannot be moved: stamps decide whether they follow, and
+these stamps belong to the domains of the old server. So a change of the topology that would move such an agent is
+refused (:func:`holds`).
 """
 
 import msgspec
@@ -17,36 +18,37 @@ from antecede.engine.dead import Dead
 
 
 class Belongings(msgspec.Struct, frozen=True, array_like=True):
-    """The belongings of one agent or client."""
+    """Everything that a server stores for one agent or client."""
 
     address: str
     state: bytes | None = None
     born: str = ""
-    """The class of an agent that was created at run time."""
+    """The class of an agent that was created at run time; empty for other agents and for clients."""
     letters: list[Letter] = []
     asks: dict[str, Question] = {}
     dead: list[Dead] = []
     timers: list[tuple[int, Letter]] = []
-    """For each timer the time at which it fires, by the wall clock in milliseconds, and its letter."""
+    """The timers, each as (time at which it fires, its letter). The time is in milliseconds, by the wall clock."""
     published: int | None = None
-    """The number of a client's last publish."""
+    """The number of a client's last publish; ``None`` for agents, and for clients that have published nothing."""
     index: int = 0
-    """The next index in the trace."""
+    """The index in the trace for the next event of this agent or client."""
     tries: dict[str, int] = {}
-    """For each letter, how often a process ended while it handled the letter. Letters with the count 0 are left out."""
+    """Letter id → how often a process ended during the handler call for this letter. Letters with the count 0 are left
+    out."""
     read: str = ""
-    """The last letter that the client has begun to handle, if a record says so."""
+    """The id of the last letter that the client has begun to handle; empty if the log does not contain this."""
 
     @property
     def client(self) -> str:
-        """The name of the client, if it has letters in its mailbox or has published something; empty for other clients,
-        and for agents."""
+        """The name of a client that has letters in its mailbox or has published something. Empty for agents, and for
+        all other clients."""
         name = self.address.rpartition("@")[0]
         return name if not self.born and (self.letters or self.published is not None) else ""
 
 
 def addresses_in(engine: Engine) -> list[str]:
-    """Return all agents and clients that have anything in an engine."""
+    """Return the addresses of all agents and clients for which an engine stores anything."""
     found = [*engine.states, *engine.born, *engine.mailboxes, *engine.following.held]
     found += [dead.agent for dead in engine.dead.values()]
     found += [question.agent for question in engine.asks.values()]
@@ -59,7 +61,7 @@ def holds(engine: Engine, address: str) -> bool:
 
 
 def take_out(engine: Engine, address: str) -> Belongings:
-    """Remove everything of an agent or client from an engine, and return it."""
+    """Remove all belongings of an agent or client from an engine, and return them."""
     letters = engine.clear(address)
     tries = {letter.id: engine.tries.of(address, letter.id) for letter in letters}
     for letter in letters:
@@ -75,8 +77,8 @@ def take_out(engine: Engine, address: str) -> Belongings:
 
 
 def put_in(engine: Engine, belongings: Belongings) -> None:
-    """Add everything of an agent or client to an engine. The engine has nothing of it yet, except perhaps letters that
-    came earlier; these are put behind the letters that are added."""
+    """Add all belongings of an agent or client to an engine. If letters for this address have already come to the
+    engine, they are put behind the letters in ``belongings``."""
     address = belongings.address
     came = engine.clear(address)
     if belongings.state is not None:

@@ -1,6 +1,7 @@
-"""The change of an agent's state: which bytes of the old state are replaced, and by which.
+"""The change of an agent's state: which byte ranges of the old state are replaced, and the new bytes for each range.
 
-If one entry of a large state changes, as with each subscription to a topic, the log need not repeat the whole state.
+The log can contain such a change instead of the whole new state. This saves space if only one entry of a large state
+changes, as with each subscription to a topic.
 
 Only a change that is cheap to find is used: a few byte ranges whose length stays the same (counters, the length of a
 list), then one byte range of any length. In all other cases the log gets the whole new state.
@@ -14,22 +15,23 @@ from antecede.errors import StoreError
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The bytes that turn one state into the next."""
+    """The difference between an old state and a new state of an agent."""
 
     parts: tuple[tuple[int, int, bytes], ...]
-    """(offset in the old state, number of bytes to remove there, bytes to insert), by ascending offset."""
+    """The replaced byte ranges, by ascending offset. Each is (offset in the old state, number of bytes to remove there,
+    bytes to insert there)."""
     check: int
-    """The checksum of the new state."""
+    """The checksum (CRC-32) of the new state."""
 
 
 State = bytes | Change
 CHANGES_FROM_BYTES = 1024
-"""Shorter states are written whole."""
+"""A state with fewer bytes is always written to the log as a whole, not as a :class:`Change`."""
 
 
 def change_of(old: bytes | None, new: bytes) -> State:
-    """Return the change between two states. If the change would have about half of the new state's bytes, or more,
-    return the new state itself."""
+    """Return the change from the old state to the new state. If the change would have about half as many bytes as the
+    new state, or more, return the new state itself."""
     if old is None:
         return new
     common = min(len(old), len(new))
@@ -51,7 +53,8 @@ def change_of(old: bytes | None, new: bytes) -> State:
 
 
 def changed(old: bytes | None, state: State) -> bytes:
-    """Return the new state. ``old``: the state from which the change was made."""
+    """Return the new state as bytes. If ``state`` is a :class:`Change`, apply it to ``old``, the state before the
+    change. If ``state`` is already the whole new state, return it."""
     if isinstance(state, bytes):
         return state
     old, done = old or b"", 0
@@ -61,13 +64,13 @@ def changed(old: bytes | None, state: State) -> bytes:
         done = place + removed
     new = b"".join([*pieces, old[done:]])
     if crc32(new) != state.check:
-        raise StoreError("the change of an agent's state does not fit the state before it")
+        raise StoreError("the log has a change of an agent's state that does not fit the agent's previous state")
     return new
 
 
 def _common_start(one: bytes, other: bytes, start: int, stop: int) -> int:
-    """Return the first offset from ``start`` on, before ``stop``, at which the two differ; ``stop`` if they do not
-    differ."""
+    """Return the first offset, from ``start`` up to but not including ``stop``, at which the bytes of ``one`` and
+    ``other`` differ. Return ``stop`` if no byte differs."""
     while start < stop:
         middle = (start + stop + 1) // 2
         if one[start:middle] == other[start:middle]:
@@ -78,7 +81,7 @@ def _common_start(one: bytes, other: bytes, start: int, stop: int) -> int:
 
 
 def _common_end(one: bytes, other: bytes, most: int) -> int:
-    """Return how many bytes at the end of the two are the same, up to ``most``."""
+    """Return how many bytes at the end of ``one`` and at the end of ``other`` are the same, at most ``most``."""
     count = 0
     while count < most:
         more = (count + most + 1) // 2
@@ -92,5 +95,5 @@ def _common_end(one: bytes, other: bytes, most: int) -> int:
 _places_max = 3
 _place_bytes = 8
 _sure_bytes = 32
-"""After a replaced byte range whose length stays the same, this many bytes must be equal in the old and the new
-state."""
+"""After each replaced byte range whose length stays the same, at least this many bytes must be equal in the old and the
+new state."""

@@ -1,12 +1,14 @@
-"""The requests of a reaction. None of them takes effect before the reaction is committed.
+"""The context of a reaction: it collects the requests of the handler (to send, to create an agent, to start a timer).
+None of these requests takes effect before the reaction is committed.
 
 External effects of a handler (a web request, a print) happen at least once: a reaction that was not committed runs
 again. ``ctx.reaction_id`` is the same each time, so it is a good idempotency key.
 
-Handlers may run before their letters are durable. A letter that got its id from this server can then come again under
-another id after a crash: its client publishes it again, or the agent that sent it reacts again. So a handler that asks
-for ``ctx.reaction_id`` too early is stopped there (:class:`TooEarly`), and runs again when its letter is durable. From
-then on all reactions of its agent wait until their letters are durable (:mod:`antecede.server.driver.retries`).
+A handler may run before its letter is durable. If this server gave the letter its id, the same letter can come again
+after a crash with another id, because its client publishes it again, or because the agent that sent it reacts again. So
+a handler that asks for ``ctx.reaction_id`` too early is stopped there (:class:`TooEarly`), and runs again when its
+letter is durable. From then on, all reactions of its agent wait until their letters are durable
+(:mod:`antecede.server.driver.retries`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,22 +30,22 @@ _no_kinds: Mapping[str, type[Agent]] = MappingProxyType({})
 
 
 class Outbound(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A notification that a reaction sends; it becomes a letter when the reaction is committed."""
+    """A notification that a reaction sends. It becomes a letter when the reaction is committed."""
 
     to: tuple[str, ...]
     type: str
     body: bytes
     reply: str = ""
-    """The handler that gets the answer, if this is a question; otherwise empty."""
+    """The name of the handler that gets the answer, if this notification is a question; otherwise empty."""
     timeout_ms: int = 0
     answers: str = ""
     context: str = ""
-    """The span of the reaction, as a W3C trace context, followed by the label (:mod:`antecede.labels`); both may be
-    empty."""
+    """The span of the reaction, as a W3C trace context, followed by the label of the notification
+    (:mod:`antecede.labels`). Both may be empty."""
 
 
 class Alarm(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A notification that an agent sends to itself, and gets after some time."""
+    """A timer that a reaction starts: a notification that the agent sends to itself, and gets after ``after_ms``."""
 
     after_ms: int
     type: str
@@ -51,7 +53,7 @@ class Alarm(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Birth(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An agent that a reaction creates, on this server."""
+    """An agent that a reaction creates on its own server."""
 
     name: str
     kind: str
@@ -63,15 +65,16 @@ def _any_address(to: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class TooEarly(BaseException):
-    """Raised in a handler that asks for the id of its reaction before its letter is durable: the handler runs again
-    later. Handlers that catch errors do not catch this."""
+    """Raised in a handler that asks for the id of its reaction before its letter is durable. The handler runs again
+    later. This is a ``BaseException``, so ``except Exception`` in a handler does not catch it."""
 
 
 class Context(msgspec.Struct, eq=False):
-    """The interface of one reaction to everything else."""
+    """The argument ``ctx`` of a handler. With it, the handler reads the data of its letter, sends notifications, starts
+    timers and creates agents."""
 
     agent: str
-    """This agent's own address."""
+    """The address of the agent that reacts."""
     server: str
     letter: Letter
     _check: Callable[[tuple[str, ...]], tuple[str, ...]] = _any_address
@@ -80,15 +83,17 @@ class Context(msgspec.Struct, eq=False):
     alarms: Sequence[Alarm] = ()
     births: Sequence[Birth] = ()
     kinds: Mapping[str, type[Agent]] = _no_kinds
-    """The classes of the agents that the reaction creates, by name."""
+    """For each agent that the reaction creates: its name → its class."""
     trace: str = ""
     """The span of this reaction, as a W3C trace context, if tracing is on."""
     requests: bool = False
-    """Whether the reaction has requested anything."""
+    """Whether the handler has requested anything (a send, a timer, a new agent), or has asked for the reaction's id too
+    early."""
     durable: bool = True
-    """Whether the letter is durable."""
+    """Whether the letter of this reaction is durable."""
     early: bool = False
-    """Whether the handler asked for the reaction's id too early; it may have caught :class:`TooEarly` and gone on."""
+    """Whether the handler asked for the reaction's id too early. It stays True if the handler caught :class:`TooEarly`
+    and continued."""
 
     @property
     def sender(self) -> str:
@@ -97,7 +102,8 @@ class Context(msgspec.Struct, eq=False):
 
     @property
     def reaction_id(self) -> str:
-        """An id that is the same each time this reaction runs."""
+        """An id that is the same each time this reaction runs. Raises :class:`TooEarly` if the id may still change,
+        because the letter is not durable."""
         if not self.durable and self.letter.id.startswith(f"{self.server}."):
             self.early = self.requests = True
             raise TooEarly
@@ -108,23 +114,24 @@ class Context(msgspec.Struct, eq=False):
         self._put(_outbound((to,), notification))
 
     def multicast(self, to: Iterable[str], notification: Notification) -> None:
-        """Send one message to several agents; it is one event, and total orders treat it as one message."""
+        """Send one notification to several agents. This is one event, and a total order treats it as one message."""
         targets = tuple(sorted(set(to)))
         if targets:
             self._put(_outbound(targets, notification))
 
     def ask(self, to: str, notification: Notification, *, reply: str, timeout: float = 30.0) -> None:
-        """Send a question. The answer, or a :class:`Timeout`, comes as a later reaction, to the handler ``reply``."""
+        """Send a question. A later reaction gets the answer in the handler ``reply``. If no answer comes in time, a
+        later reaction gets a :class:`Timeout` in the handler for this class."""
         if not 0 < timeout <= timer_seconds_max:
-            raise AgentError(f"ask with a timeout of {timeout} s: expected more than 0, at most {timer_seconds_max}")
+            raise AgentError(f"ask with a timeout of {timeout} s: expected more than 0, at most {timer_seconds_max} s")
         milliseconds = max(round(timeout * 1000), 1)
         self._put(_outbound((to,), notification, writable(reply), milliseconds))
 
     def call(self, object_: str, operation: str, *arguments: Any, reply: str = "", timeout: float = 30.0) -> None:
-        """Call an operation of a replicated object. Its result, or the reason of its failure, comes in a later
-        reaction, a :class:`Returned`, to the handler ``reply``; without ``reply`` the result is dropped."""
+        """Call an operation of a replicated object. A later reaction gets a :class:`Returned` in the handler ``reply``,
+        with the result or with the reason of the failure. Without ``reply`` the result is dropped."""
         if not 0 < timeout <= call_seconds_max:
-            raise AgentError(f"call with a timeout of {timeout} s: expected more than 0, at most {call_seconds_max}")
+            raise AgentError(f"call with a timeout of {timeout} s: expected more than 0, at most {call_seconds_max} s")
         milliseconds = max(round(timeout * 1000), 1)
         try:
             body = _encode((milliseconds, arguments))
@@ -133,30 +140,31 @@ class Context(msgspec.Struct, eq=False):
         self._put(Outbound((f"{object_}()",), writable(operation), body, writable(reply), milliseconds))
 
     def forward(self, to: Iterable[str], letter: Letter) -> None:
-        """Forward a received letter of any type to these agents or clients."""
+        """Forward a received letter, of any type, to these agents or clients."""
         targets = tuple(sorted(set(to)))
         if targets:
             self._put(Outbound(targets, letter.type, letter.body, context=tail_in(letter.context)))
 
     def reply(self, notification: Notification) -> None:
-        """Answer the sender of the current letter; if the letter is a question, this is its answer."""
+        """Send a notification to the sender of the current letter. If this letter is a question, the notification is
+        the answer."""
         letter = self.letter
         self._put(_outbound((letter.source,), notification, answers=letter.ask))
 
     def timer(self, seconds: float, notification: Notification) -> None:
-        """Send a notification to this agent later. The timer survives a crash."""
+        """Send a notification to this agent itself after ``seconds``. The timer survives a crash."""
         if not 0 <= seconds <= timer_seconds_max:
-            raise AgentError(f"timer of {seconds} s: expected 0 to {timer_seconds_max}")
+            raise AgentError(f"timer of {seconds} s: expected 0 to {timer_seconds_max} s")
         self.requests = True
         self.alarms = _more(self.alarms, Alarm(round(seconds * 1000), _name(notification), _encode(notification)))
 
     def create(self, name: str, agent: Agent) -> str:
-        """Create an agent on this server; return its address."""
+        """Create an agent on this server, and return the address of the new agent."""
         if not name or "@" in name or writable(name) != name:
-            raise AgentError(f"agent name {name!r}: expected one or more UTF-8 characters, without @")
+            raise AgentError(f"agent name {name!r}: expected one or more characters, valid in UTF-8, without @")
         address = f"{name}@{self.server}"
         if self._check((address,)) != (address,):
-            raise AgentError(f"agent name {name!r}: the topology has an agent of that name here")
+            raise AgentError(f"agent name {name!r}: the topology already has an agent with this name on this server")
         kind = type(agent)
         state = encoded(address, agent)
         check(address, agent, state)
@@ -169,7 +177,7 @@ class Context(msgspec.Struct, eq=False):
         # An address that does not exist, or cannot be reached, is an error of this call.
         to = self._check(outbound.to)
         if len(outbound.body) > letter_bytes_max:
-            raise AgentError(f"notification of {len(outbound.body)} bytes: at most {letter_bytes_max}")
+            raise AgentError(f"notification of {len(outbound.body)} bytes: at most {letter_bytes_max} are allowed")
         if self.trace or to is not outbound.to:
             outbound = msgspec.structs.replace(outbound, to=to, context=self.trace + outbound.context)
         self.requests = True
@@ -193,7 +201,8 @@ def _outbound(
 
 
 _plain: dict[type, str] = {}
-"""Class → name of notifications without a label. Most classes are here after their first send."""
+"""Class → name, for the notification classes that have no label. A class is added when its first notification is
+sent."""
 
 
 def _name(notification: Notification) -> str:
@@ -203,7 +212,8 @@ def _name(notification: Notification) -> str:
 
 
 def _more(some: Sequence[_Asked], one: _Asked) -> Sequence[_Asked]:
-    """Return the list with one more element. The first element begins a new list, since ``()`` is shared."""
+    """Return the list ``some`` with one more element. If ``some`` is still the empty tuple that all reactions share,
+    return a new list."""
     if isinstance(some, list):
         some.append(one)
         return some

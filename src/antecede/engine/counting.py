@@ -1,10 +1,11 @@
-"""The number of letters in mailboxes, and their memory. Both are exact when they are requested. Between two requests,
-counting takes almost no time.
+"""Counts the letters in mailboxes, and their memory. Both numbers are exact when they are requested. Between two
+requests, counting takes almost no time.
 
-Most letters are handled soon, so a letter is counted only if it is still there when the count is requested. Letters of
-one mailbox are counted in *runs*; only the number of letters and their bytes are kept for a run. So removing letters
-costs time per run, not per letter. The next count examines again the rest of a run from which letters were removed. If
-a run has multicasts, which other mailboxes may hold too, its letters are counted one by one.
+Most letters are handled soon, so a letter is counted only if it is still in its mailbox when the numbers are requested.
+The letters of one mailbox are counted in groups of consecutive letters, called *runs*. For each run only the number of
+letters and their bytes are kept. So removing letters costs time per run, not per letter. If letters of a run were
+removed, the next request counts the remaining letters of this run again. If a run has multicasts, which may be in other
+mailboxes too, its letters are counted one by one.
 """
 
 from collections import deque
@@ -17,13 +18,14 @@ from antecede.channel.letters import Letter
 
 
 class _Run(msgspec.Struct, gc=False):
-    """Consecutive letters in a mailbox."""
+    """Consecutive letters of one mailbox that were counted together."""
 
     letters: int
     bytes: int | None
-    """The bytes of these letters; ``None``: the letters are counted one by one."""
+    """The bytes of these letters. ``None`` if the run has multicasts: then the footprint counts each letter by
+    itself."""
     begun: bool = False
-    """Whether letters were removed since ``bytes`` was counted."""
+    """Whether letters of this run were removed since ``bytes`` was counted."""
 
 
 class Counting:
@@ -31,15 +33,16 @@ class Counting:
 
     def __init__(self) -> None:
         self.footprint = Footprint()
-        """All counted letters; also held letters and timers, which other parts of the server add."""
+        """The number and the memory of all counted letters. Other parts of the server add held letters and timers."""
         self.changed: set[str] = set()
-        """Agents whose mailboxes may have letters that are not counted, or a run with removed letters."""
+        """The agents whose mailboxes must be counted again: new letters may have come, or letters of a run were
+        removed."""
         self.runs: dict[str, list[_Run]] = {}
-        """The counted letters of each agent."""
+        """For each agent, the counted letters of its mailbox, from the head of the mailbox on."""
 
     def look(self, mailboxes: dict[str, deque[Letter]]) -> None:
-        """Count the letters that came since the last call. Count again the rest of each run from which letters were
-        removed."""
+        """Count the letters that came since the last call. If letters of a run were removed, count the remaining
+        letters of this run again."""
         changed = list(self.changed)
         self.changed.clear()
         for agent in changed:
@@ -69,7 +72,8 @@ class Counting:
                 footprint.bytes += size
 
     def taken(self, agent: str, letters: list[Letter]) -> None:
-        """Record that these letters were removed from the head of a mailbox that is in ``runs``."""
+        """Record that these letters were removed from the head of the agent's mailbox. The agent must be in
+        ``runs``."""
         runs = self.runs[agent]
         start = 0
         while runs and start < len(letters):
@@ -93,4 +97,4 @@ class Counting:
 
 
 _run_letters = 256
-"""The largest number of letters in one run. At most this many letters are counted again after a removal."""
+"""The largest number of letters in one run. After a removal, at most this many letters are counted again."""

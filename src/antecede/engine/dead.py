@@ -1,10 +1,10 @@
-"""Dead letters: letters that could not be handled, with the reason; they wait for an operator.
+"""Dead letters: letters that could not be handled. Each is kept, with the reason, until an operator decides about it.
 
-Dead letters are kept in the sequence in which they died, and each has a number in that sequence. One command of an
-operator may be about all of them, or about those that fit a :class:`Choice`, and there may be very many. So they are
-read in pages (:func:`page_of`). There are limits for the letters on a page, for their bytes, and for the letters that
-are examined. A page says up to which number letters were examined, and the next page begins after that number. Pages
-stay correct when dead letters before or after them are added or removed.
+Dead letters are kept in the sequence in which they died, and each has a number in that sequence. A command of an
+operator may be about all dead letters, or about those that fit a :class:`Choice`. There may be very many, so they are
+read in pages (:func:`page_of`). There are limits for the number of letters on a page, for their bytes, and for the
+number of letters that are examined. A page contains the number of the last letter that was examined, and the next page
+begins after that number. So pages stay correct when dead letters before or after them are added or removed.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,34 +15,34 @@ from antecede.channel.letters import Letter
 
 
 class Dead(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A letter that its agent could not react to."""
+    """A letter to which its agent could not react, with the reason."""
 
     agent: str
     letter: Letter
     reason: str
     number: int = 0
-    """Its place in the sequence of all dead letters of this server, from 1."""
+    """The position of this letter in the sequence of all dead letters of this server, from 1."""
     since_ms: int = 0
-    """The server time when it died."""
+    """The server time at which the letter died, in milliseconds."""
 
     @property
     def key(self) -> str:
-        """The name by which operators replay or bury this letter."""
+        """The name that operators use to replay or bury this letter."""
         return f"{self.letter.id} {self.agent}"
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The dead letters that an operator means. A field that is empty, or 0, admits all dead letters."""
+    """The conditions with which an operator selects dead letters. A field that is empty or 0 is not a condition."""
 
     agent: str = ""
     type: str = ""
     reason: str = ""
-    """A text that the reason must contain."""
+    """A text that must occur in the reason of the dead letter."""
     before_ms: int = 0
-    """Only letters that died before this server time."""
+    """The dead letter must have died before this server time, in milliseconds."""
 
     def admits(self, dead: Dead) -> bool:
-        """Return whether a dead letter fits all fields."""
+        """Return whether a dead letter meets all conditions."""
         return (
             (not self.agent or dead.agent == self.agent)
             and (not self.type or dead.letter.type == self.type)
@@ -52,22 +52,22 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct):
-    """Some of the dead letters that fit a choice."""
+    """One page of the dead letters that fit a :class:`Choice`."""
 
     letters: list[Dead]
     upto: int
-    """The number of the last letter that was examined."""
+    """The number of the last dead letter that was examined. The next page begins after it."""
     more: bool
-    """Whether letters after ``upto`` are left to examine."""
+    """Whether there are dead letters after ``upto`` that must still be examined."""
 
 
 class Range(msgspec.Struct, frozen=True):
-    """The part of all dead letters from which a page is taken, and how much the page may hold."""
+    """The dead letters that are examined for one page, and how much the page may contain."""
 
     after: int = 0
-    """Letters up to this number are not examined."""
+    """Only dead letters with a larger number are examined."""
     last: int = 0
-    """Letters after this number are not examined either; 0: there is no such limit."""
+    """Dead letters with a larger number than this are not examined; 0: there is no such limit."""
     letters_max: int = 1_000
     size_max: int = 1 << 20
     examined_max: int = 20_000
@@ -76,8 +76,8 @@ class Range(msgspec.Struct, frozen=True):
 def page_of(
     dead: Mapping[str, Dead], choice: Choice, within: Range, size: Callable[[Dead], int] = lambda dead: 0
 ) -> Page:
-    """Return the next page. ``size``: returns the size of one letter. The sum of the sizes on a page is limited, but
-    one letter always fits."""
+    """Return the next page of the dead letters that fit ``choice``. ``size`` returns the size of one dead letter. The
+    sum of the sizes on a page is limited, but a single letter may be larger than the limit."""
     page = Page([], within.after, False)
     total = examined = 0
     for one in dead.values():

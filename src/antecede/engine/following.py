@@ -1,24 +1,25 @@
-"""Causal dead-lettering: letters that follow from a dead letter wait until an operator has decided about it.
+"""Causal dead-lettering: letters that follow from a dead letter wait until an operator decides about the dead letter.
 
-If a letter dies at an agent with ``dead_follow = "hold"``, letters to this agent that follow from it (that is, depend
-on it) are held: those that wait already, and those that come later. An operator buries the dead letter, or sends it
-again; then the held letters are handed out, after the letter that was sent again. Letters that do not follow from it
-are handled meanwhile.
+A letter *follows from* another letter if it depends on it causally. If a letter dies at an agent that has the setting
+``dead_follow = "hold"``, all letters to this agent that follow from the dead letter are held: those that wait already,
+and those that come later. Letters that do not follow from it are handled meanwhile. An operator buries the dead letter,
+or sends it again. Then the held letters are handed out, after the letter that was sent again.
 
 **Stamps decide** whether a letter follows from another. A letter that came through a domain has the past of its train
-(:class:`Past`): for each member the newest of its messages that the train follows from. Routes are unique in a forest.
-So if a letter follows from a dead letter, its train follows from the train of the dead letter, or it came through
-another domain. Stamps are about servers, not about agents. So they can only show that a letter *may* follow; then it is
-held. A letter is also held if the stamps cannot decide: it was sent on this server, it came through another domain than
-the dead letter, or the order has no such stamps. A letter that may follow from a *held* letter is held as well, so
-order is kept.
+(:class:`Past`): for each member of the domain, the newest message of this member on which the train depends. The
+domains form a forest, so there is only one route between two servers. So if a letter follows from a dead letter, then
+its train follows from the train of the dead letter, or it came through another domain. Stamps are about servers, not
+about agents. So they can only show that a letter *may* follow from the dead letter; such a letter is held. A letter is
+also held if the stamps cannot decide: it was sent on this server, it came through another domain than the dead letter,
+or the order has no such stamps. A letter that may follow from a *held* letter is held as well, so order is kept.
 
-A letter from the agent itself does not follow, because the agent did not react to the dead letter. It is held only if
-another letter from the agent itself is dead or held, or if it is a multicast and the stamps cannot decide. Timers are
-not messages and are never held. A letter that an operator sent again is never held either, because the operator has
-decided. It names its first sender, but the client that publishes it is ``dead-letters``, and this client receives
-nothing. So the letter follows only from letters that were sent again earlier. If one of these were held, later ones
-would overtake it.
+A letter that the agent sent to itself does not follow from the dead letter, because the agent did not react to the dead
+letter. It is held in two cases only: another letter from the agent to itself is dead or held, or it is a multicast and
+the stamps cannot decide. Timers are not messages and are never held.
+
+A letter that an operator sent again is never held, because the operator has decided. It names its first sender as its
+source, but it is published by the client ``dead-letters``, and this client receives nothing. So it follows only from
+letters that were sent again earlier. If one of those were held, letters that are sent again later would overtake it.
 """
 
 from collections.abc import Iterable
@@ -29,17 +30,19 @@ from antecede.channel.letters import Letter, Past
 
 
 class _Barrier(msgspec.Struct):
-    """The properties of an agent's dead and held letters with which later letters are compared."""
+    """A summary of the dead and held letters of one agent. A later letter is compared with it, to decide whether the
+    letter may follow from one of them."""
 
     least: dict[tuple[str, int], int]
-    """For each domain and member: the number of the first message that carried one of the letters."""
+    """(domain, member) → the number of the first message of this member that carried one of the dead or held
+    letters."""
     sources: set[str]
     everything: bool = False
-    """Whether one of the letters has no stamp, so that every later letter may follow from it."""
+    """Whether one of the dead or held letters has no stamp. Then every later letter may follow from it."""
 
 
 class SavedFollowing(msgspec.Struct, frozen=True, array_like=True):
-    """The durable state of :class:`Following`; see there."""
+    """The durable state of :class:`Following`, which describes the fields."""
 
     agents: list[str] = []
     pasts: dict[str, Past] = {}
@@ -51,27 +54,30 @@ class SavedFollowing(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Following:
-    """The held letters of one server."""
+    """Decides which letters on one server are held because of a dead letter, and keeps the held letters."""
 
     def __init__(self) -> None:
         self.agents: set[str] = set()
-        """Agents with ``dead_follow = "hold"``."""
+        """The agents with ``dead_follow = "hold"``."""
         self.pasts: dict[str, Past] = {}
-        """The past of each letter that waits, is held or is dead at one of these agents, by letter and agent."""
+        """The past of each letter that waits, is held or is dead at one of ``agents``. A key is ``LETTER-ID AGENT``."""
         self.blocks: dict[str, dict[str, Letter]] = {}
-        """For each agent the dead letters about which an operator has to decide, by key."""
+        """For each agent, the dead letters about which an operator has to decide. The inner keys are those of
+        ``Dead.key``."""
         self.held: dict[str, list[Letter]] = {}
-        """For each agent its held letters, in the sequence in which they came."""
+        """For each agent, its held letters in the sequence in which they came."""
         self.numbers: dict[str, int] = {}
-        """The sequence in which the letters of these agents came, by letter and agent."""
+        """For each letter of one of ``agents``, its number in the sequence in which letters came. A key has the form
+        ``LETTER-ID AGENT``."""
         self.newest = 0
         self.since: dict[str, int] = {}
-        """The server time from which each held letter of a mailbox with a limit of time waits, by letter and agent."""
+        """For each held letter of a mailbox with a time limit, the server time from which the letter waits. A key is
+        ``LETTER-ID AGENT``."""
         self._barriers: dict[str, _Barrier] = {}
 
     def came(self, agent: str, letter: Letter) -> None:
-        """Number a letter that came for one of the agents. A dead letter that was sent again keeps its number, so that
-        letters that followed from it still follow."""
+        """Give a number to a letter that came for one of ``agents``. A dead letter that was sent again gets its old
+        number, so that it is still before the letters that follow from it."""
         replayed = [key for key, dead in self.blocks.get(agent, {}).items() if dead.id == letter.replays]
         if replayed:
             self.numbers[f"{letter.id} {agent}"] = self.numbers.get(replayed[0], 0)
@@ -80,32 +86,33 @@ class Following:
             self.numbers[f"{letter.id} {agent}"] = self.newest
 
     def gone(self, key: str) -> None:
-        """Forget a letter that no longer waits, and is neither held nor dead."""
+        """Forget a letter that is no longer waiting, held or dead."""
         self.pasts.pop(key, None)
         self.numbers.pop(key, None)
         self.since.pop(key, None)
 
     def keep(self, domains: set[str]) -> None:
-        """Forget the pasts of letters that came through domains outside ``domains``, because such domains begin again.
-        A letter without a past counts as one that follows."""
+        """Forget the pasts of all letters that came through a domain outside ``domains``, because these domains begin
+        again. A letter without a past is treated like a letter that may follow from a dead letter."""
         for key in [key for key, past in self.pasts.items() if past.domain not in domains]:
             del self.pasts[key]
         self._barriers.clear()
 
     def seen(self, agent: str, clock_ms: int) -> None:
-        """Record ``clock_ms`` as the time from which the held letters of an agent wait, if no time is recorded for them
-        yet. If the clock was set back, the other held letters wait from this time on, too."""
+        """Record ``clock_ms`` as the time from which the held letters of an agent wait, for those that have no recorded
+        time. If the clock was set back, a recorded time may be later than ``clock_ms``; replace it with
+        ``clock_ms``."""
         for letter in self.held.get(agent, ()):
             key = f"{letter.id} {agent}"
             self.since[key] = min(self.since.get(key, clock_ms), clock_ms)
 
     def is_held(self, agent: str, letter: str) -> bool:
-        """Return whether this is the first held letter of an agent."""
+        """Return whether ``letter`` is the id of an agent's first held letter."""
         held = self.held.get(agent)
         return held is not None and held[0].id == letter
 
     def expire(self, agent: str) -> Letter:
-        """Remove the first held letter of an agent, which is now dead, and return it."""
+        """Remove the first held letter of an agent, because this letter has expired; return it."""
         held = self.held[agent]
         letter = held.pop(0)
         if not held:
@@ -115,13 +122,13 @@ class Following:
         return letter
 
     def block(self, agent: str, key: str, letter: Letter, waiting: Iterable[Letter]) -> list[Letter]:
-        """From now on, hold letters that follow from this one. Of the letters that wait, return those that need not be
-        held."""
+        """Record a dead letter of an agent. From now on, hold the agent's letters that may follow from it. Return those
+        letters of ``waiting`` that need not be held."""
         self.blocks.setdefault(agent, {})[key] = letter
         return self._sift(agent, list(waiting), self.held.pop(agent, []))
 
     def unblock(self, agent: str, key: str) -> list[Letter]:
-        """Record that an operator has decided about a dead letter; return the letters that may now be handled."""
+        """Record that an operator has decided about a dead letter. Return the held letters that may be handled now."""
         blocks = self.blocks.get(agent)
         if blocks is None or blocks.pop(key, None) is None:
             return []
@@ -131,8 +138,9 @@ class Following:
         return self._sift(agent, self.held.pop(agent, []), [])
 
     def _sift(self, agent: str, letters: list[Letter], held: list[Letter]) -> list[Letter]:
-        """Return the letters that need not be held, in their sequence. Each is compared only with dead and held letters
-        that came before it: it cannot follow from later ones."""
+        """Hold those of ``letters`` that must be held, and return the others in their sequence. ``held``: letters that
+        stay held. Each letter is compared only with dead and held letters that came before it, because it cannot follow
+        from later ones."""
         self._barriers.pop(agent, None)
         barrier = _Barrier({}, set())
         free: set[str] = set()
@@ -149,7 +157,8 @@ class Following:
         return [letter for letter in letters if letter.id in free]
 
     def holds(self, agent: str, letter: Letter) -> bool:
-        """Hold a letter that has just come, if it may follow from a dead or a held one; return whether it is held."""
+        """Hold a letter that has just come, if it may follow from a dead or held letter. Return whether the letter is
+        held."""
         if agent not in self.blocks or not self._may_follow(agent, letter, self._barrier(agent)):
             return False
         self.held.setdefault(agent, []).append(letter)
@@ -157,8 +166,8 @@ class Following:
         return True
 
     def undecided(self, agent: str) -> int:
-        """Return how many of an agent's held letters are not from the sender of a dead letter. These may follow from a
-        dead letter, or not."""
+        """Return how many of an agent's held letters have a sender that sent none of the agent's dead letters. It is
+        not certain that these held letters follow from a dead letter."""
         sources = {letter.source for letter in self.blocks.get(agent, {}).values()}
         return sum(letter.source not in sources for letter in self.held.get(agent, ()))
 
@@ -196,18 +205,18 @@ class Following:
         barrier.least[place] = min(barrier.least.get(place, past.counts[past.source]), past.counts[past.source])
 
     def count(self) -> int:
-        """Return how many letters are held."""
+        """Return the number of held letters of all agents."""
         return sum(map(len, self.held.values()))
 
     def dump(self) -> SavedFollowing:
-        """Return the durable state."""
+        """Return the durable state, for :meth:`load`."""
         blocks = {agent: list(keys) for agent, keys in self.blocks.items()}
         held = {agent: list(letters) for agent, letters in self.held.items()}
         numbers = (dict(self.numbers), self.newest, dict(self.since))
         return SavedFollowing(sorted(self.agents), dict(self.pasts), blocks, held, *numbers)
 
     def load(self, saved: SavedFollowing, letters: dict[str, Letter]) -> None:
-        """Load the durable state. ``letters``: the dead letters, by key."""
+        """Load the durable state that ``dump`` returned. ``letters``: the dead letters, by ``Dead.key``."""
         self.agents, self.pasts = set(saved.agents), dict(saved.pasts)
         self.blocks = {agent: {key: letters[key] for key in keys} for agent, keys in saved.blocks.items()}
         self.held = {agent: list(held) for agent, held in saved.held.items()}

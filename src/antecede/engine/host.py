@@ -1,16 +1,17 @@
 """Runs reactions: finds the handler, calls it, collects its requests, encodes the agent's new state.
 
 A host keeps agents in memory between reactions, in the state that is committed or will be committed next. The letters
-of one batch are handled one after the other. The first that fails ends the batch: the reactions before it are kept, the
-agent returns to its state before the failed reaction, and the driver decides when to try again. Any exception of a
-handler is a failure, ``SystemExit`` and ``CancelledError`` included, except Ctrl-C.
+of one batch are handled one after the other. The first reaction that fails ends the batch: the reactions before it are
+kept, the agent returns to its state before the failed reaction, and the driver decides when to try again. Every
+exception of a handler is a failure, even ``SystemExit`` and ``CancelledError``. The only exception that is not a
+failure is Ctrl-C.
 
 A state that cannot be read again (:mod:`antecede.engine.state`) is a failure, too. Only the last state of a batch is
-checked, because it is the one that is committed. If the check fails, the batch runs again with a check after each
+checked, because only this state is committed. If the check fails, the batch runs again with a check after each
 reaction, and ends at the reaction that made the unreadable state.
 
-If no handler accepts the notification of a letter, or its bytes do not fit the notification's fields, the letter is
-*dead* after the first try, since another try would not help.
+If the agent has no handler for the notification of a letter, or if the letter's bytes do not fit the notification's
+fields, the letter is *dead* after the first try, since another try would not help.
 """
 
 from collections.abc import Callable
@@ -31,45 +32,48 @@ from antecede.interrupts import is_ctrl_c
 from antecede.whereabouts import text_of
 
 _none: list[Any] = []
-"""An empty list: the results of ``begin`` if there is no observer, and the times of reactions that are not timed."""
+"""An empty list, used for the results of ``begin`` if there is no observer, and for the times of reactions that are not
+timed."""
 
 
 class Outcome(msgspec.Struct):
-    """The outcome of a batch."""
+    """The outcome of a batch of letters for one agent."""
 
     agent: str
     reactions: list[Reaction]
     state: bytes | None
-    """The agent's new state; ``None``: unchanged."""
+    """The agent's new state; ``None``: the state has not changed."""
     failure: BaseException | None = None
-    """The error of the reaction after the last committed one."""
+    """The exception of the reaction that failed and ended the batch; ``None``: no reaction failed."""
     ended_at: int | None = None
-    """The position in the batch, from 0, of the letter whose handler call ended the worker process. Nothing of the
-    batch is kept; its other letters run again, and this does not count as a try for them."""
+    """The position in the batch, from 0, of the letter whose handler call ended the worker process. No reaction of this
+    batch is kept. The other letters of the batch run again, and the failed call does not count as a try for them.
+    ``None``: the worker process did not end."""
     plain: list[str] = []
-    """All letters of the batch, if no reaction failed or requested anything; then ``reactions`` is empty."""
+    """The ids of all letters of the batch, if no reaction failed or requested anything; then ``reactions`` is empty.
+    Otherwise empty."""
 
     @property
     def too_early(self) -> bool:
-        """Whether the batch ended at a reaction that needs a durable letter."""
+        """Whether the batch ended because a handler asked for the id of its reaction before its letter was durable."""
         return isinstance(self.failure, TooEarly)
 
     def merge(self) -> None:
-        """Put the reactions to ``plain`` letters before the other reactions."""
+        """Move the letters of ``plain`` to the beginning of ``reactions``, each as a reaction without requests."""
         if self.plain:
             self.reactions[:0] = map(Reaction, self.plain)
             self.plain = []
 
 
 class Unfit(str):
-    """The reason why no handler can take a letter, which is then dead without another try. The reason has its own type,
-    because a handler may return an ordinary text, which is ignored."""
+    """The reason why no handler can take a letter. Such a letter is dead without another try. This class distinguishes
+    the reason from a plain ``str`` that a handler returns; such a ``str`` is ignored."""
 
     __slots__ = ()
 
 
 class Host:
-    """The agents of one server in memory."""
+    """Keeps the agents of one server in memory, and runs their handlers."""
 
     def __init__(self, server: str, check: Callable[[tuple[str, ...]], tuple[str, ...]]) -> None:
         self.server = server
@@ -84,8 +88,8 @@ class Host:
         self._alive: dict[str, tuple[Agent, bytes]] = {}
         self._decoders: dict[type, msgspec.msgpack.Decoder[object]] = {}
         self._ready: dict[tuple[type[Agent], str], tuple[Callable[[bytes], object], str]] = {}
-        """For each class of agents and each type of letter that it has a handler for: the decoder and the method's
-        name."""
+        """(class of an agent, type of a letter) → (decoder of the letter, name of the handler method). An entry is
+        added when the handler is first looked up."""
 
     def declare(self, agent: str, kind: type[Agent]) -> None:
         """Set the class of this agent."""
@@ -95,11 +99,12 @@ class Host:
         self._kinds[agent] = kind
 
     def retire(self, agent: str) -> None:
-        """Remove an agent, which lives elsewhere from now on."""
+        """Remove an agent that no longer runs on this server."""
         self._kinds.pop(agent, None)
 
     def lives(self, agent: str) -> bool:
-        """Return whether this agent's reactions run here (a client's do not)."""
+        """Return whether the reactions of this agent run on this server. For a client the result is False, because its
+        reactions run in its own process."""
         return agent in self._kinds
 
     def kind_of(self, agent: str) -> type[Agent]:
@@ -107,25 +112,26 @@ class Host:
         return self._kinds[agent]
 
     def is_async(self, agent: str) -> bool:
-        """Return whether some reaction of this agent may have to be awaited."""
+        """Return whether this agent has an ``async`` handler."""
         return any(handler.is_async for handler in handlers_of(self._kinds[agent]).values())
 
     def time_reactions(self, clock: Callable[[], float], durations: Durations) -> None:
-        """From now on, record how long each reaction takes by this clock, which is read once per reaction."""
+        """From now on, record how long each reaction takes. The time is read from ``clock``, once per reaction."""
         self._timed = (clock, durations)
 
     def share_time(self, clock: Callable[[], float], seconds: float) -> None:
-        """From now on, end a batch of plain handlers after this time, so that other agents do not wait long; the rest
-        of the batch is handed out again."""
+        """From now on, end a batch after ``seconds`` if none of its handlers is ``async``, so that other agents do not
+        wait long. The letters that were not handled are handed out again later."""
         self._shared = (clock, seconds)
 
     def time_run(self, marks: list[float]) -> None:
-        """Record the times of a batch that ran in a worker process, if reactions are timed."""
+        """Record the times of a batch that ran in a worker process, if reactions are timed. ``marks``: the start of the
+        batch, then the end of each reaction."""
         if self._timed is not None:
             self._timed[1].add_run(marks)
 
     def react(self, due: React) -> Outcome:
-        """React to a batch whose handlers are all plain functions."""
+        """React to a batch of an agent that has no ``async`` handler."""
         progress = self.progress
         if progress is None:
             return self._react(due) if self._timed is None else self._timed_run(due)
@@ -215,7 +221,7 @@ class Host:
         return self._react(due, clock, marks, True)
 
     async def react_async(self, due: React) -> Outcome:
-        """React to a batch whose handlers may have to be awaited."""
+        """React to a batch of an agent that may have ``async`` handlers."""
         progress = self.progress
         if progress is None:
             return await self._timed_run_async(due, -1)
@@ -265,11 +271,11 @@ class Host:
         return await self._react_async(due, slot, clock, marks, True)
 
     def forget(self, agent: str) -> None:
-        """Drop the agent from memory; it is loaded from its saved state next time."""
+        """Drop the agent from memory. Its next batch loads it from its saved state."""
         self._alive.pop(agent, None)
 
     def _wake(self, due: React) -> tuple[Agent, bytes]:
-        """Load the agent of a batch into memory; return it with its saved state."""
+        """Load the agent of a batch into memory. Return the agent and its encoded state."""
         kind = self._kinds[due.agent]
         try:
             agent = kind() if due.state is None else msgspec.msgpack.decode(due.state, type=kind)
@@ -287,7 +293,7 @@ class Host:
         return agent, state
 
     def _call(self, agent: Agent, letter: Letter, named: str, context: Context) -> Any:
-        """Call the handler and return its result; if there is no handler to call, return the reason
+        """Call the handler for a letter and return its result. If no handler can take the letter, return the reason
         (:class:`Unfit`)."""
         if named == STALE:
             return None
@@ -366,7 +372,8 @@ class Host:
             raise error
 
     def _done(self, outcome: Outcome, agent: Agent, saved: bytes, checked: bool) -> bool:
-        """End a batch. Return False if its last state cannot be read again: then nothing of the batch is kept."""
+        """End a batch. Return False if its last state may be unreadable: then nothing of the batch is kept, and it must
+        run again with a check after each reaction."""
         state = outcome.state
         if state is None or state == saved:
             outcome.state = None
@@ -389,4 +396,4 @@ _shown_max = 8
 
 
 def _nothing(notification: Any, context: Context) -> None:
-    """Do nothing: this is the placeholder for a handler that was not looked up."""
+    """Do nothing. This function is used as long as no handler has been looked up."""

@@ -1,21 +1,22 @@
-"""Quotas: which letters of which mailboxes are too many, and must expire.
+"""Quotas: how much may wait in each mailbox, and which letters expire if a mailbox contains more.
 
-A receiver that is slow or absent must not slow others down, so its mailbox has a quota: letters, bytes, and how long a
-letter may wait (:mod:`antecede.topology.mailboxes`). All mailboxes of clients together have a limit too. Letters above
-a quota **expire from the head** of the mailbox: they are dead, with the reason. So each letter is delivered once, or
-dead with a reason. Letters leave a mailbox in its sequence, even if they leave it as dead letters. Otherwise a letter
-could be handled after another letter that follows from it.
+A receiver that is slow or absent must not slow others down, so its mailbox has a quota: a limit for the number of
+letters, for their bytes, and for the time that a letter may wait (:mod:`antecede.topology.mailboxes`). All mailboxes of
+clients together have a limit too. Letters above a quota **expire from the head** of the mailbox: they become dead
+letters, with the reason. So each letter is either delivered once, or dead with a reason. Letters leave a mailbox in its
+sequence, even if they leave it as dead letters. Otherwise a letter could be handled after another letter that follows
+from it.
 
 **Letters that were handed out do not expire.** While an agent reacts, or while a client handles letters of its mailbox,
-nothing expires from the mailbox. If the mailbox is above its quota meanwhile, it is *crowded*, and no further letters
-are handed out.
+nothing expires from this mailbox. If the mailbox is above its quota during this time, it is *crowded*, and no further
+letters are handed out.
 
 **Letters that are held** behind a dead letter (:mod:`antecede.engine.following`) count towards the quota of their
-mailbox. Of the held letters and those in the mailbox, the oldest expire first.
+mailbox. Of the held letters and the letters in the mailbox, the oldest expire first.
 
-The log contains the letters that expired, so a replay does not decide about them again. But the replay must know from
-which time on each letter waits. So an item of the log contains this time for all letters that came since the previous
-item of this kind (``Engine.quotas.seen``).
+The log contains which letters expired, so a replay of the log does not decide this again. But the replay must restore
+the time from which each letter waits. So the log also contains this time, in items that are written now and then. Such
+an item has the time for all letters that came since the previous item of this kind (``Engine.quotas.seen``).
 """
 
 from collections import deque
@@ -37,7 +38,7 @@ _empty: _Mailbox = deque()
 
 
 class Excess(msgspec.Struct, frozen=True):
-    """The number of letters at the head of a mailbox that must expire, because a limit is exceeded."""
+    """Says how many of an agent's first letters must expire because a limit is exceeded, and gives the reason."""
 
     agent: str
     letters: int
@@ -45,35 +46,40 @@ class Excess(msgspec.Struct, frozen=True):
 
 
 class _Size(msgspec.Struct, gc=False):
-    """The counted letters at the head of a mailbox."""
+    """The number and the bytes of the letters of a mailbox that were counted. Letters that came later are not yet
+    included."""
 
     letters: int = 0
     bytes: int = 0
 
 
 class Quotas:
-    """The quotas of one server's mailboxes, and how full these are."""
+    """The quotas of one server's mailboxes, and the number, bytes and ages of the letters in these mailboxes."""
 
     def __init__(self, settings: Mailboxes, is_agent: Callable[[str], bool]) -> None:
-        """``is_agent``: whether an address is an agent of this server, not a client."""
+        """``is_agent``: returns whether an address belongs to an agent of this server, not to a client."""
         self.settings = settings
         self.is_agent = is_agent
         self.handed: dict[str, int] = {}
-        """For each client to which letters of its mailbox were handed out: the number of these letters, as its session
-        reports it. A letter counts until the step that removes it from the mailbox."""
+        """Client → how many letters of its mailbox were handed out to it and are still in the mailbox. The client's
+        session sets this number."""
         self.crowded: set[str] = set()
-        """Mailboxes above their quota from which nothing can expire, because their first letters were handed out."""
+        """Mailboxes that are above their quota, but from which nothing can expire, because their first letters were
+        handed out."""
         self.ages: dict[str, deque[list[int]]] = {}
-        """For each mailbox with a limit of time: its letters from the head on, as [server time at which they were seen,
-        number of letters]. Letters behind these have not been seen. This is durable."""
+        """For each mailbox with a time limit, groups of consecutive letters from its head on, each as [server time from
+        which the letters wait, number of letters]. Letters behind the last group have no recorded time yet. This field
+        is durable."""
         self.expired: dict[str, int] = {}
-        """The number of letters that expired since this was last read, by mailbox."""
+        """Mailbox → how many of its letters expired since the last report in the server's log. The report clears
+        this."""
         self.known: dict[str, Quota] = {}
-        """The quotas that were needed so far. Sizes, ages and crowded mailboxes are noted for these only."""
+        """Mailbox → its quota, for mailboxes whose quota was needed since they were last empty. Sizes, ages and crowded
+        mailboxes are recorded for these mailboxes only."""
         self._sizes: dict[str, _Size] = {}
 
     def use(self, settings: Mailboxes) -> None:
-        """Use these settings from now on. Keep the sizes and ages that were recorded for mailboxes."""
+        """Use these settings from now on. Keep the sizes and ages that are recorded for mailboxes."""
         self.settings = settings
         for agent in self.known:
             self.known[agent] = settings.quota(agent, self.is_agent(agent))
@@ -81,7 +87,8 @@ class Quotas:
     # Changes of mailboxes.
 
     def taken(self, agent: str, letters: list[Letter], emptied: bool = False) -> None:
-        """Record that letters were removed from the head of a mailbox; ``emptied``: it has no more."""
+        """Record that these letters were removed from the head of a mailbox. ``emptied``: whether the mailbox is empty
+        now."""
         if agent in self.handed:
             left = self.handed[agent] - len(letters)
             if left > 0:
@@ -104,7 +111,7 @@ class Quotas:
             self.emptied(agent)
 
     def emptied(self, agent: str) -> None:
-        """Record that a mailbox has no letters any more."""
+        """Record that a mailbox is empty now."""
         self.known.pop(agent, None)
         self._sizes.pop(agent, None)
         self.ages.pop(agent, None)
@@ -112,9 +119,9 @@ class Quotas:
 
     def seen(self, agent: str, letters: int, clock_ms: int) -> None:
         """Record ``clock_ms`` as the time from which the new letters of a mailbox wait. Letters are new if they came
-        after the last call. If the clock was set back, the other letters wait from this time on, too; otherwise their
-        age would not grow until the clock reaches its old value. ``letters``: the number of all letters in the
-        mailbox."""
+        after the last call for this mailbox. If the clock was set back, also replace later times of older letters with
+        ``clock_ms``; otherwise the age of these letters would not grow until the clock reaches its old value.
+        ``letters``: the number of all letters in the mailbox."""
         self.of(agent)
         runs = self.ages.setdefault(agent, deque())
         for run in runs:
@@ -126,15 +133,16 @@ class Quotas:
     # Questions.
 
     def of(self, agent: str) -> Quota:
-        """Return the quota of a mailbox that is not empty."""
+        """Return the quota of a mailbox, and keep it in ``known`` until the mailbox becomes empty."""
         quota = self.known.get(agent)
         if quota is None:
             quota = self.known[agent] = self.settings.quota(agent, self.is_agent(agent))
         return quota
 
     def unseen(self, mailboxes: dict[str, _Mailbox], clock_ms: int) -> list[str]:
-        """Return the mailboxes with a limit of time for which ``seen`` must be called. There are three reasons: it was
-        not called yet; its last call was at least a second ago, and letters have come since; the clock was set back."""
+        """Return the mailboxes with a time limit for which ``seen`` must be called, for one of three reasons: no time
+        is recorded for the mailbox; the last recorded time is at least a second ago, and letters have come since; the
+        clock was set back."""
         found = []
         for agent, mailbox in mailboxes.items():
             if self.of(agent).seconds:
@@ -146,14 +154,16 @@ class Quotas:
         return found
 
     def unseen_held(self, held: _Held, since: dict[str, int]) -> list[str]:
-        """Return the mailboxes with a time limit that have held letters for which ``seen`` was not called yet."""
+        """Return the mailboxes with a time limit that have a held letter without a time in ``since``. A key of
+        ``since`` is ``LETTER-ID AGENT``."""
         timed = [agent for agent in held if self.of(agent).seconds]
         return [agent for agent in timed if any(f"{letter.id} {agent}" not in since for letter in held[agent])]
 
     def refusal(self, to: tuple[str, ...], bodies: list[bytes], mailboxes: dict[str, _Mailbox], held: _Held) -> str:
-        """Return why new letters from a client of this server are refused: a mailbox has no room for all of them.
-        Empty: they are not refused. New letters are checked before they are accepted; otherwise earlier letters would
-        expire to make room for them. ``to``: mailboxes of this server."""
+        """Return the reason why new letters from a client of this server are refused: a mailbox with the
+        setting ``full = "refuse"`` does not have room for all of them. Return an empty text if they are not refused.
+        This is checked before the new letters are accepted; otherwise earlier letters would expire to make room for
+        them. ``to``: mailboxes of this server."""
         for address in to:
             quota = self.known.get(address) or self.settings.quota(address, self.is_agent(address))
             if quota.full != "refuse":
@@ -179,13 +189,13 @@ class Quotas:
         reacting: Callable[[str], bool],
         clock_ms: int,
     ) -> Iterator[tuple[Excess, Iterable[Letter]]]:
-        """Yield (excess, letters): the first of these letters must expire now, as many as the excess counts. The
-        letters are the held letters of an agent, or the mailbox of an agent that has held letters. ``numbers``: the
-        sequence in which the letters of an agent came. ``since``: the time from which each held letter waits. Keys of
-        ``numbers`` and ``since`` consist of letter and agent.
+        """Yield pairs (excess, letters). The excess says how many of the letters, from the first on, must expire now.
+        The letters are either the held letters of an agent, or the mailbox of an agent that has held letters.
+        ``numbers``: for each letter, its number in the sequence in which letters came. ``since``: for each held letter,
+        the time from which it waits. A key of ``numbers`` and ``since`` is ``LETTER-ID AGENT``.
 
-        The oldest expire first. A held letter may follow from an older one in the mailbox, which the agent will handle;
-        so the held letter does not expire before the older one."""
+        The oldest letters expire first. A held letter may follow from an older letter in the mailbox, which the agent
+        will handle. So the held letter does not expire before this older letter."""
         for agent, letters in held.items():
             quota, mailbox = self.of(agent), mailboxes.get(agent, _empty)
             if not quota.limited:
@@ -207,8 +217,9 @@ class Quotas:
     def look(
         self, mailboxes: dict[str, _Mailbox], reacting: Callable[[str], bool], clock_ms: int, memory_bytes: int
     ) -> Iterator[Excess]:
-        """Yield what must expire now, and note the crowded mailboxes. ``memory_bytes``: the memory of all letters in
-        mailboxes, in which a multicast counts once."""
+        """Yield how many letters of which mailboxes must expire now, and record the crowded mailboxes.
+        ``memory_bytes``: the memory of all letters in mailboxes; a multicast that is in several mailboxes counts only
+        once."""
         letters = size = 0
         fullest: list[tuple[int, str]] = []
         self.crowded.clear()
@@ -259,7 +270,7 @@ class Quotas:
         return size.bytes
 
     def dump(self) -> dict[str, list[tuple[int, int]]]:
-        """Return the durable part: for each mailbox, since when its letters wait."""
+        """Return the durable part: for each mailbox, pairs (time from which letters wait, number of these letters)."""
         return {agent: [(run[0], run[1]) for run in runs] for agent, runs in self.ages.items() if runs}
 
     def load(self, saved: dict[str, list[tuple[int, int]]]) -> None:
@@ -270,7 +281,7 @@ class Quotas:
 
 
 def _older(letters: Iterable[Letter], others: Sequence[Letter], numbers: dict[str, int], agent: str) -> int:
-    """Return how many letters at the head of ``letters`` came before all of ``others``."""
+    """Return how many letters at the head of ``letters`` came before all letters of ``others``."""
     first = numbers.get(f"{others[0].id} {agent}", 0) if others else inf
     count = 0
     for letter in letters:
@@ -281,8 +292,8 @@ def _older(letters: Iterable[Letter], others: Sequence[Letter], numbers: dict[st
 
 
 def _over(quota: Quota, count: int, size: int, letters: Iterable[Letter]) -> tuple[int, str]:
-    """Return how many of the first letters must expire, because there are too many letters or bytes, and the reason.
-    ``count``, ``size``: the number and the bytes of all letters."""
+    """Return how many letters must expire, from the first on, because there are too many letters or bytes. Also return
+    the reason. ``count``, ``size``: the number and the bytes of all letters."""
     many = count - quota.letters if quota.letters else 0
     over, place = size - quota.bytes if quota.bytes else 0, 0
     if over > 0:

@@ -13,38 +13,40 @@ from antecede.whereabouts import writable
 
 
 class React(msgspec.Struct, frozen=True, gc=False):
-    """The next letters of an agent, in this sequence."""
+    """A batch: the next letters of an agent, in the sequence in which it must react to them."""
 
     agent: str
     letters: tuple[Letter, ...]
     handlers: tuple[str, ...]
-    """For each letter, the handler to call. For an answer, it is the handler that the question named, if any. Empty:
-    the letter's type decides. ``STALE``: no question waits for this answer."""
+    """For each letter, the name of the handler to call. If the letter is an answer, the question has named the handler.
+    Empty: the type of the letter decides which handler is called. ``STALE``: the letter is an answer, but no question
+    waits for it, so no handler is called."""
     state: bytes | None
-    """The agent's saved state; ``None`` if it has none yet."""
+    """The agent's saved state; ``None`` if the agent has no saved state yet."""
     durable: bool = False
-    """Whether the letters are known to be durable, so that they keep their ids."""
+    """Whether all letters are known to be durable. A durable letter keeps its id after a crash."""
 
 
 STALE = "-"
 
 
 class Reaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The outcome of one letter. It is committed when its record is durable."""
+    """The outcome of one letter. The outcome is committed when the log record that contains it is durable."""
 
     letter: str
     outbound: tuple[Outbound, ...] = ()
     alarms: tuple[Alarm, ...] = ()
     births: tuple[Birth, ...] = ()
     dead: str = ""
-    """The reason why the letter is dead; empty: it is not dead."""
+    """The reason why the letter is dead; empty if it is not dead."""
     expired: bool = False
-    """Whether the letter is dead because of a quota. Letters that follow from such a letter are not held."""
+    """Whether the letter is dead because it expired (:mod:`antecede.engine.quotas`). Letters that follow from an
+    expired letter are not held."""
 
 
 def died(letter: Letter, reason: str, check: Callable[[tuple[str, ...]], object], expired: bool = False) -> Reaction:
-    """Return the outcome of a letter that is dead for this reason. If the letter is a question, its sender is notified.
-    ``check`` raises an error for an address that does not exist; then the sender is not notified."""
+    """Return the outcome of a letter that is dead for this reason. If the letter is a question, the outcome contains a
+    notice to its sender. ``check`` raises an error if the sender's address does not exist; then there is no notice."""
     reason = writable(reason[: limits.reason_chars_max])
     told: tuple[Outbound, ...] = ()
     if letter.ask:

@@ -27,7 +27,7 @@ from antecede.whereabouts import text_of
 
 encode = msgspec.msgpack.Encoder().encode
 UNLIMITED = "_unlimited"
-"""The attribute of a class of agents whose states may have any size."""
+"""The name of a class attribute. If a class of agents sets it to True, the states of its agents may have any size."""
 
 
 def check(name: str, agent: Agent, state: bytes) -> None:
@@ -51,8 +51,8 @@ def check(name: str, agent: Agent, state: bytes) -> None:
 
 
 def comes_back(kind: type[Agent], state: bytes) -> bool:
-    """Return whether an agent decoded from these bytes encodes to the same bytes. False is only a hint, not an error:
-    the same state may be encoded in several ways."""
+    """Return whether an agent decoded from these bytes encodes to the same bytes. If not, the state may still be
+    correct, because the same state may be encoded in several ways."""
     try:
         return encode(msgspec.msgpack.decode(state, type=kind)) == state
     except BaseException as error:
@@ -62,9 +62,9 @@ def comes_back(kind: type[Agent], state: bytes) -> bool:
 
 
 def encoded(name: str, agent: Agent, saved: bytes = b"") -> bytes:
-    """Return the encoded state of an agent; raise :class:`AgentError` if it cannot be encoded, or has grown beyond the
-    limit. ``saved``: its previous encoded state. If it is already beyond the limit (an older version saved it), the new
-    state may be as large as ``saved``."""
+    """Return the encoded state of an agent. Raise :class:`AgentError` if the state cannot be encoded, or has grown
+    beyond the limit. ``saved``: the previous encoded state. If ``saved`` is already beyond the limit (an older version
+    saved it), the new state may be as large as ``saved``."""
     try:
         state = encode(agent)
     except BaseException as error:
@@ -80,7 +80,8 @@ _decoders: dict[type[Agent], Callable[[bytes], Agent]] = {}
 
 
 def unfit(name: str, agent: Agent, error: BaseException) -> BaseException:
-    """Return the exception for an error in encoding or decoding an agent; it names the first field with the error."""
+    """Return the exception to raise if an agent cannot be encoded or decoded. Its text names the first field that
+    causes the error. If ``error`` is Ctrl-C, return it unchanged."""
     if is_ctrl_c(error):
         return error
     kind = type(agent)
@@ -101,8 +102,8 @@ def _told(error: BaseException) -> str:
 
 
 def _other_class(before: Any, after: Any, path: str = "") -> tuple[str, str]:
-    """Return the path of the first struct that came back as another class, and a text with both classes. Both results
-    are empty if there is no such struct."""
+    """Find the first struct that came back as another class. Return its path, and a text that names both classes.
+    Return two empty texts if there is no such struct."""
     if isinstance(before, msgspec.Struct):
         kind = type(before)
         if type(after) is not kind:

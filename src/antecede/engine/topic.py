@@ -1,7 +1,7 @@
-"""A topic: a built-in agent that keeps its subscribers and forwards everything it receives to them, as one multicast.
+"""A topic: a built-in agent that forwards each letter it receives to all its subscribers, as one multicast.
 
-Declare it like any agent: ``news = { server = "s1", class = "antecede:Topic" }``. A subscription is a message like any
-other, so it is ordered like any other: a publication that causally precedes a subscription does not reach the
+Declare a topic like any agent: ``news = { server = "s1", class = "antecede:Topic" }``. A subscription is a message,
+and is ordered like every other message: a publication that causally precedes a subscription does not reach the
 subscriber.
 """
 
@@ -21,7 +21,7 @@ class Unsubscribe(Notification):
 
 
 class Topic(Agent):
-    """Keeps its subscribers and multicasts to them."""
+    """An agent that forwards each letter it receives to all its subscribers, as one multicast."""
 
     _unlimited: ClassVar = True
 
@@ -35,5 +35,5 @@ class Topic(Agent):
         self.subscribers = tuple(name for name in self.subscribers if name != ctx.sender)
 
     def otherwise(self, letter: Letter, ctx: Context) -> None:
-        """Forward a letter of any type."""
+        """Forward a letter to all subscribers. Subscriptions and unsubscriptions do not come to this method."""
         ctx.forward(self.subscribers, letter)

@@ -1,18 +1,19 @@
-"""Tries that survive a crash: letters whose handlers were in progress when the process ended.
+"""Counts how often a handler ended the server's process. The counts survive the crash.
 
-An exception of a handler is counted in memory (:mod:`antecede.server.driver.retries`). A handler that ends the process
-(``os._exit``, a fault in a C library, lack of memory, a loop that the watchdog ends) leaves no exception. So each
-handler call in progress is named in shared memory (:mod:`antecede.server.progress`), with its letter. After an unclean
-end, the first record of the next life counts one try for each of these letters, and for no other letter.
+A *life* of a server lasts from one start of its process to the end of this process. If a handler raises an exception,
+the try is counted in memory (:mod:`antecede.server.driver.retries`). A handler that ends the process (``os._exit``, a
+fault in a C library, lack of memory, a loop that the watchdog ends) leaves no exception. So the server writes each
+handler call in progress, with its letter, to shared memory (:mod:`antecede.server.progress`). If a life ends uncleanly,
+the first record of the next life counts one try for each of these letters, and for no other letter.
 
-Such a letter is a **suspect**: it is handed out alone, so that other letters are not affected, and only one suspect
-runs at a time, so that the next unclean end shows which letter is the cause.
+Such a letter is a **suspect**. It is handed out alone, so that other letters are not affected. Only one suspect runs at
+a time, so that the next unclean end shows which letter is the cause.
 
-A handler may run before the record that has its letter is durable. If the process then ends, the letter comes again:
-from a peer under its old id, from a client of this server under a new one. So an agent whose call was in progress at an
-unclean end is **careful** in the next life: its letters are handed out one at a time, and handled only when they are
-durable. It stays careful as long as each life ends during a call of any agent: otherwise two agents could end the
-process alternately.
+A handler may run before the log record that contains its letter is durable. If the process then ends, the letter comes
+again: from a peer with its old id, from a client of this server with a new id. So an agent whose call was in progress
+at an unclean end is **careful** in the next life: its letters are handed out one at a time, and handled only when they
+are durable. The agent stays careful as long as each life ends during a call of any agent. Otherwise two agents could
+end the process alternately.
 """
 
 from collections import deque
@@ -24,23 +25,25 @@ from antecede.channel.letters import Letter
 
 
 class Tries:
-    """The suspects of one server."""
+    """The letters and agents of one server whose handler calls were in progress when the process ended."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
-        """How often the process ended during a call, by letter and agent. It is possible that the letter has not come
-        again yet."""
+        """How often the process ended during the handler call for a letter. A key is ``LETTER-ID AGENT``. It is
+        possible that the letter has not come again yet."""
         self.life = 0
-        """The life whose unclean end was counted last, so that it is not counted twice."""
+        """The number of the last life whose unclean end was counted. So the same end is not counted twice."""
         self.careful: set[str] = set()
-        """The agents that are careful in this life."""
+        """The agents whose letters are handed out one at a time in this life, and only when they are durable."""
         self._before: set[str] = set()
-        """The careful agents of the last life, while a new life begins."""
+        """The agents that were careful in the last life. If that life ended during handler calls, they become careful
+        again."""
         self.letters: dict[str, dict[str, None]] = {}
-        """For each agent the suspects, which run alone."""
+        """For each agent, the ids of its letters that are suspects. A suspect is handed out alone."""
 
     def ended(self, life: int, calls: Iterable[tuple[str, str]]) -> None:
-        """Record that a life ended while these calls, (agent, letter), were in progress."""
+        """Record that a life ended while these handler calls were in progress. Each call is (agent, id of the
+        letter)."""
         self.life = life
         self.careful |= self._before
         for agent, letter in calls:
@@ -54,16 +57,16 @@ class Tries:
             self.settled(agent, letter)
 
     def resumed(self) -> None:
-        """Record that a life begins. No agent is careful in it, unless ``ended`` reports that the last life ended
-        during calls."""
+        """Record that a new life of the server begins. No agent is careful in the new life, unless ``ended`` then
+        reports that the last life ended during handler calls."""
         self._before, self.careful = self.careful, set()
 
     def suspect(self, agent: str, letter: str) -> None:
-        """Hand out this letter alone from now on."""
+        """Make this letter a suspect: from now on, it is handed out alone."""
         self.letters.setdefault(agent, {})[letter] = None
 
     def settled(self, agent: str, letter: str) -> None:
-        """Record that a letter was handled, or is dead."""
+        """Record that a letter was handled or is dead, so it is not a suspect any longer."""
         letters = self.letters.get(agent)
         if letters is not None and letter in letters:
             del letters[letter]
@@ -72,19 +75,19 @@ class Tries:
                 del self.letters[agent]
 
     def of(self, agent: str, letter: str) -> int:
-        """Return how often the process ended during a call for this letter."""
+        """Return how often the process ended during the handler call for this letter."""
         return self.counts.get(f"{letter} {agent}", 0)
 
     def is_suspect(self, agent: str, letter: str) -> bool:
-        """Return whether this letter is a suspect, which is handled alone."""
+        """Return whether this letter is a suspect, that is, whether it is handed out alone."""
         return letter in self.letters.get(agent, ())
 
     def is_careful(self, agent: str, letter: str) -> bool:
-        """Return whether this letter is handled only when it is durable."""
+        """Return whether this letter must be durable before it is handled."""
         return agent in self.careful or self.is_suspect(agent, letter)
 
     def together(self, agent: str, mailbox: deque[Letter]) -> int:
-        """Return how many letters of this agent may be handed out in one batch."""
+        """Return how many letters from the head of this agent's mailbox may be handed out in one batch."""
         if agent in self.careful:
             return 1
         suspects = self.letters.get(agent)
@@ -96,7 +99,7 @@ class Tries:
         return limits.reactions_together_max
 
     def load(self, counts: dict[str, int], life: int, careful: Iterable[str]) -> None:
-        """Load the durable state."""
+        """Load the durable state: the values of the fields with these names."""
         self.counts, self.life, self.careful = dict(counts), life, set(careful)
         for key in self.counts:
             letter, _, agent = key.partition(" ")

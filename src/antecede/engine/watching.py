@@ -1,4 +1,4 @@
-"""The observers of reactions while they run: spans for tracing, and the names of the calls in progress."""
+"""Interfaces of objects that observe running reactions, for tracing and to record the handler calls in progress."""
 
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
@@ -13,17 +13,18 @@ class Watch(Protocol):
     """An observer of reactions, for example for tracing."""
 
     def begin(self, context: Context) -> Any:
-        """Called when a reaction begins; its result is passed to ``end``."""
+        """Observe that a reaction begins. The returned value is passed to ``end`` as ``begun``."""
         ...
 
     def end(self, begun: Any, dead: str, failure: BaseException | None) -> None:
-        """Called when the reaction has ended: successfully, with a dead letter for the reason ``dead``, or with an
-        exception."""
+        """Observe that the reaction has ended. ``dead``: the reason if its letter is dead, otherwise empty.
+        ``failure``: its exception, or ``None``."""
         ...
 
 
 class Progress(Protocol):
-    """Names the calls in progress, batch by batch, for the next life (:mod:`antecede.server.progress`)."""
+    """Records the handler calls in progress. After a crash, the next life of the server reads which calls were in
+    progress (:mod:`antecede.server.progress`)."""
 
     @property
     def running(self) -> tuple[str, str] | None: ...
@@ -47,8 +48,8 @@ class Progress(Protocol):
 
 
 class Stepwise(Generic[_Result]):
-    """Awaits a batch. Reports each time that the batch starts or continues to run, and each time that it pauses or
-    ends."""
+    """Awaits a batch. Tells ``progress`` each time that the batch starts or continues to run, and each time that it
+    pauses or ends."""
 
     def __init__(self, batch: Coroutine[Any, Any, _Result], progress: Progress, slot: int) -> None:
         self._batch = batch

@@ -1,19 +1,20 @@
 """The live server and the bus: thin adapters (asyncio) around the classes of :mod:`antecede.server`.
 
-They own sockets, the log's commit thread, clocks and tasks. They contain no rule of the protocol. The driver's gate
-(:mod:`antecede.server.driver.gate`) ensures *persist, then send, then acknowledge*. The driver also decides what
-happens when the disk is full, or when the server is overloaded. This package carries out the driver's decisions.
+They own sockets, the log's commit thread, clocks and tasks, but contain no rules of the protocol. The driver
+(:mod:`antecede.server.driver`) makes the decisions, and this package carries them out. For example, the driver decides
+what happens when the disk is full, or when the server is overloaded. The driver's gate
+(:mod:`antecede.server.driver.gate`) ensures *persist, then send, then acknowledge*.
 
 ``server`` and ``process`` run one server; ``tcp`` carries frames; ``client`` is the bus for programs that are not
 agents. Another transport must offer the same as ``tcp``: a :class:`~antecede.server.connections.Connection` that calls
 a :class:`~antecede.server.connections.Receiver`. The code that uses a connection assumes only this: until the
 connection ends, the parts (:class:`antecede.wire.Part`) that are sent arrive complete, in sequence and at most once.
-After it has ended, the last parts may or may not have arrived.
+When a connection has ended, it is not known whether the last parts have arrived.
 
-**The data directory** names its server in its first record, and its log contains the topology in force. A server
-refuses the directory of another server. It also refuses a topology file that was never in force and is not staged, if
-this file would change something for the server. If the file was in force earlier, the server uses the topology that is
-in force now (:mod:`antecede.server.recovery`).
+**The data directory** contains the log. The first record of the log names the server, and the log contains the topology
+in force. A server does not start with the data directory of another server. It also does not start with a topology file
+that would change something for it, unless this topology was in force earlier or is staged. If the topology of the file
+was in force earlier, the server starts, but uses the topology that is in force now (:mod:`antecede.server.recovery`).
 """
 
 from antecede.live.server import ServerRuntime

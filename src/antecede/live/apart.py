@@ -1,14 +1,17 @@
-"""Work that another process does for a server. The process, ``python -m antecede.live.apart``, reads a
-:class:`Request`.
+"""Work that a separate process does for a server, so that the server is not disturbed.
 
-* **Build a snapshot.** While the server continues to write, the process reads and replays the previous snapshot and the
-  log. It writes the new snapshot under a temporary name, which contains its process number. The server checks the
-  snapshot and gives it its final name. The process ends when the server that started it is gone.
-* **Import the classes of a planned change.** A dry run must not change the server. If the server imported a module for
-  it, the server would keep this version of the module, even if the module's file is edited before the real change.
+The process is ``python -m antecede.live.apart``. It reads a :class:`Request` from standard input, and does one of two
+things:
 
-The process runs with low priority. Its standard output is not read, because a module of the application may print
-something when it is imported.
+* **Build a snapshot.** The process reads the previous snapshot and replays the log after it, while the server continues
+  to write the log. It writes the new snapshot under a temporary name, which contains its process id. Then the server
+  checks the snapshot and gives it its final name. The process ends early if the server that started it is gone.
+* **Import the classes of a planned change.** A dry run of a change must not change the server. If the server itself
+  imported a module for a dry run, it would keep this version of the module, even if the module's file is edited before
+  the real change.
+
+The process runs with low priority. The server does not read its standard output, because a module of the application
+may print something when it is imported.
 """
 
 import asyncio
@@ -32,21 +35,22 @@ from antecede.topology import TopologyFile, parse_topology
 
 
 class Request(msgspec.Struct, frozen=True):
-    """The input of the process."""
+    """The task for the separate process, which reads this object from its standard input."""
 
     server: str
     topology: str
     """The text of the topology file."""
     folders: list[str]
-    """The folders of modules."""
+    """The folders from which modules are imported: ``sys.path`` of the server."""
     directory: str = ""
-    """The data directory."""
+    """The server's data directory; only used to build a snapshot."""
     task: Task | None = None
     """The snapshot to build; None: import the classes that the server needs for the topology."""
 
 
 async def build_apart(directory: str, server: str, topology: TopologyFile, task: Task) -> str:
-    """Let another process build a snapshot; return the path of the snapshot. Raise StoreError if the process fails."""
+    """Let another process build a snapshot. Return the path of the snapshot, which still has a temporary name. Raise
+    StoreError if the process fails."""
     request = Request(server, topology.text(), sys.path, directory, task)
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
@@ -70,7 +74,8 @@ async def build_apart(directory: str, server: str, topology: TopologyFile, task:
 
 
 async def _give_up(process: asyncio.subprocess.Process, draft: str) -> None:
-    """End the process, and remove its file: a snapshot without its final name has no effect."""
+    """End the process, and remove the snapshot file that it may have begun to write. If the file cannot be removed, it
+    has no effect, because it does not have its final name."""
     with suppress(ProcessLookupError):
         process.kill()
     await process.wait()
@@ -79,13 +84,13 @@ async def _give_up(process: asyncio.subprocess.Process, draft: str) -> None:
 
 
 def is_imported(topology: TopologyFile, server: str) -> bool:
-    """Return whether this process has imported all modules that a server needs for its agents in a topology."""
+    """Return whether this process has already imported all modules that the server's agents need in this topology."""
     modules = {agent.kind.partition(":")[0] for agent in topology.agents if agent.server == server}
     return modules | ({topology.module} if topology.module is not None else set()) <= sys.modules.keys()
 
 
 def try_apart(topology: TopologyFile, server: str) -> None:
-    """Let another process import the classes that a server needs for a topology; raise an error if that fails."""
+    """Let another process import the classes that a server needs for a topology. Raise AgentError if this fails."""
     request = msgspec.msgpack.encode(Request(server, topology.text(), sys.path))
     seconds = limits.change_command_seconds_max / 2
     try:
@@ -103,7 +108,8 @@ def _failure(process: str, code: int, output: bytes) -> str:
 
 
 def main() -> int:
-    """Run the process; the exit code is 2 after an error, with one line on standard error."""
+    """Carry out the request from standard input. After an error, print one line on standard error and return exit code
+    2."""
     os.nice(10)
     # Ctrl-C on a terminal is for the server, which then ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""The plan of one server and the classes of its agents, made from a topology file."""
+"""Make the plan (the configuration of a server) and find the classes of a server's agents, from a topology file."""
 
 import sys
 from collections.abc import Mapping
@@ -23,12 +23,13 @@ from antecede.whereabouts import described, place_of
 
 Kind = TypeVar("Kind")
 Classes = Mapping[str, type[Agent] | type[Object]]
-"""The classes of agents and of replicated objects, by name."""
+"""The classes of agents and of replicated objects. The key is the name of the agent or object in the topology."""
 
 
 def plan_of(topology: TopologyFile, objects: Mapping[str, type[Object]] | None = None) -> Plan:
-    """Return the configuration for every server of this topology. Raise TopologyError if the topology breaks a rule.
-    ``objects``: the classes of replicated objects; classes that are missing here are imported."""
+    """Return the plan for this topology; all its servers have the same plan. Raise TopologyError if the topology breaks
+    a rule. ``objects``: the classes of replicated objects, by the object's name; classes that are missing here are
+    imported."""
     orders: dict[str, OrderSpec] = {}
     for domain in topology.domains:
         try:
@@ -46,7 +47,8 @@ def plan_of(topology: TopologyFile, objects: Mapping[str, type[Object]] | None =
 
 
 def run_by(topology: TopologyFile, server: str, given: Classes | None = None) -> tuple[Plan, dict[str, type[Agent]]]:
-    """Return a server's plan, and the classes of its agents. ``given``: the classes to use; None: import them."""
+    """Return a server's plan, and the classes of its agents by agent name. ``given``: the classes to use; None: import
+    the classes."""
     if given is None:
         plan, agents = plan_of(topology), agents_of(topology, server)
     else:
@@ -57,8 +59,9 @@ def run_by(topology: TopologyFile, server: str, given: Classes | None = None) ->
 
 
 def readable(topology: TopologyFile, server: str, came: list[Belongings], given: Classes | None = None) -> None:
-    """Import the classes of the agents that a server will have, and try to read the states of the agents that move to
-    it (``came``); raise an error if that fails. ``given``: classes to use instead of importing them."""
+    """Check that a server can run its agents under a topology: import their classes, and try to read the states of the
+    agents that move to this server (``came``). Raise an error if this fails. ``given``: classes to use instead of
+    importing them."""
     if server not in topology.servers:
         return
     kinds = agents_of(topology, server, given)
@@ -75,20 +78,22 @@ def readable(topology: TopologyFile, server: str, came: list[Belongings], given:
 
 
 def check_beginnings(agents: Mapping[str, type[Agent]]) -> None:
-    """Raise AgentError if an agent of the topology has no handlers, or has a field without a default value. (An agent
-    that another agent creates gets the values of its fields from that agent.)"""
+    """Raise AgentError if an agent of the topology has no handlers, or has a field without a default value. (Only an
+    agent that another agent creates gets initial values for its fields.)"""
     for name, kind in agents.items():
         if not handlers_of(kind):
             raise AgentError(f"agent {name}: {kind.__qualname__} has no handlers, expected methods on_…")
         wanting = [field.name for field in fields(kind) if field.required]
         if wanting:
             which = f"{kind.__qualname__}.{wanting[0]}"
-            raise AgentError(f"agent {name}: field {which} has no default; agents of the topology need one")
+            raise AgentError(
+                f"agent {name}: field {which} has no default value: add one, because a topology cannot set fields"
+            )
 
 
 def agents_of(topology: TopologyFile, server: str, given: Classes | None = None) -> dict[str, type[Agent]]:
-    """Import the application; return the classes of the agents that the file puts on a server. ``given``: classes to
-    use instead of importing them."""
+    """Import the application. Return the classes of the agents that run on this server according to the topology file,
+    by agent name. ``given``: classes to use instead of importing them."""
     if server not in topology.servers:
         raise UsageError(f"{topology.name} has no server {server}: expected one of {', '.join(topology.servers)}")
     if topology.module is not None:
@@ -102,8 +107,9 @@ def agents_of(topology: TopologyFile, server: str, given: Classes | None = None)
 
 
 def _host(topology: TopologyFile, orders: dict[str, OrderSpec], given: Mapping[str, type[Object]] | None) -> None:
-    """Add the replicated objects to the order of their domain. All servers of the domain need the classes: even a
-    server that only calls an object must know which of its operations conflict."""
+    """Extend the order of one domain by the replicated objects of the topology. All servers of the domain need the
+    classes of the objects. Even a server that only calls an object must know which operations of the object
+    conflict."""
     domain = next(one for one in topology.domains if set(topology.objects[0].servers) <= set(one.servers))
     kinds = dict(given or {})
     if topology.module is not None and not all(one.name in kinds for one in topology.objects):
@@ -124,7 +130,7 @@ def _host(topology: TopologyFile, orders: dict[str, OrderSpec], given: Mapping[s
 
 
 def load_class(kind: str, base: type[Kind] = Agent) -> type[Kind]:  # type: ignore[assignment]
-    """Return the class that ``module:Class`` names, by default a class of agents."""
+    """Import and return the class that ``kind`` names as ``module:Class``. It must be a subclass of ``base``."""
     module, _, path = kind.partition(":")
     found = _import(module, f"agent class {kind}")
     for name in path.split("."):
@@ -138,7 +144,7 @@ def load_class(kind: str, base: type[Kind] = Agent) -> type[Kind]:  # type: igno
 
 
 def find_beside(topology_path: str) -> None:
-    """Let modules be imported from the folder of the topology file and from the current folder."""
+    """Let Python import modules from the folder of the topology file and from the current folder, too."""
     # Installed packages come first: a file of the application may have the name of a module that we need.
     for folder in (str(Path(topology_path).resolve().parent), str(Path.cwd())):
         if folder not in sys.path:

@@ -1,4 +1,4 @@
-"""The audit log on disk: two files of bounded size. New lines are appended to the current one.
+"""The audit log on disk: two files of bounded size. New lines are appended to the newer file.
 
 A file that cannot be written does not stop the server: the server logs the error once, and tries again with the next
 line.
@@ -13,8 +13,8 @@ from antecede.live.logs import ServerLog
 
 
 class AuditFile:
-    """Appends lines to ``FILE``; when the file is full, it is renamed to ``FILE.1``, and replaces the previous
-    ``FILE.1``."""
+    """Appends lines to ``FILE``. When ``FILE`` is full, it is renamed to ``FILE.1``, which replaces the previous
+    ``FILE.1``, and a new ``FILE`` is begun."""
 
     def __init__(self, path: str | Path, log: ServerLog, bytes_max: int = limits.audit_bytes_max) -> None:
         self._path = Path(path)

@@ -1,9 +1,10 @@
-"""The file in a data directory that names the handler calls in progress (:mod:`antecede.server.progress`).
+"""A file in the data directory with the handler calls that are in progress (:mod:`antecede.server.progress`).
 
-It is mapped into memory and never synced, so naming a call costs no I/O. Its space is allocated before it is used: a
-mapped file without space on the disk would end the process. Without such a file (no data directory, no space, another
-kind of file system) the server works. But if it ends uncleanly, no try is counted for the letters whose handlers were
-running.
+After a crash, the server reads from this file which handlers were running. Each of these calls can count as a failed
+try of its letter. The file is mapped into memory and never synced, so recording a call costs no I/O. Disk space for the
+file is allocated before it is used, because writing to a mapped file without disk space would end the process. A server
+also works without this file (no data directory, no disk space, an unsuitable file system). Then, after a crash, no try
+is counted for the letters that were being handled.
 """
 
 import mmap
@@ -18,7 +19,7 @@ from antecede.server.progress import ENDED_WELL, Interrupted, Memory, Progress, 
 
 
 class CallsFile:
-    """The calls in progress of one server."""
+    """The file with the handler calls in progress of one server."""
 
     def __init__(self, directory: str | None, log: Log) -> None:
         self._path = directory and f"{directory}/{NAME}"
@@ -28,7 +29,7 @@ class CallsFile:
         self._progress: Progress | None = None
 
     def ended(self) -> Interrupted:
-        """Return the calls that were in progress when the last life ended."""
+        """Return the handler calls that were in progress when the previous process of this server ended."""
         if self._path is None:
             return ENDED_WELL
         try:
@@ -37,8 +38,8 @@ class CallsFile:
             return ENDED_WELL
 
     def begin(self, life: int) -> Progress:
-        """Begin an empty file, and return the object that names the calls of this life in it. The calls of the last
-        life must already be in the log."""
+        """Make the file empty, and return the object that records the calls of this life in it. The calls from
+        ``ended`` must already be in the log, because they are deleted here."""
         memory: Memory | None = None
         if self._path is not None:
             with suppress(OSError):
@@ -62,8 +63,8 @@ class CallsFile:
             return None
 
     def close(self) -> None:
-        """Record that the server ends for a reason other than a handler call. So the calls in progress do not count as
-        tries."""
+        """Clear and delete the file, because the server ends for a reason other than a handler call. So the next start
+        does not count the calls in progress as tries."""
         if self._progress is not None:
             self._progress.clear()
         if self._file >= 0:

@@ -1,8 +1,8 @@
-"""File descriptors: raise their limit as far as the system allows, and reserve some for the log.
+"""The limit of open file descriptors: raise it as far as the system allows, and leave some descriptors for the log.
 
 A process begins with a soft limit, often 1,024, which it may raise itself up to a hard limit. Every connection takes a
-descriptor, and so does every file that is opened. So the number of connections is kept below the limit, and the log can
-still open files.
+descriptor, and so does every file that is opened. Therefore the number of connections is kept below the limit, so that
+the log can still open files.
 """
 
 import resource
@@ -12,7 +12,8 @@ from antecede.errors import UsageError
 
 
 def raise_limit() -> None:
-    """Raise this process's soft limit to what a server may need, as far as the hard limit allows."""
+    """Raise this process's soft limit to the number of descriptors that a server may need, as far as the hard limit
+    allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = limits.descriptors_wanted if hard == resource.RLIM_INFINITY else min(limits.descriptors_wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -20,15 +21,16 @@ def raise_limit() -> None:
 
 
 def connections_possible(dialed: int) -> int:
-    """Return how many incoming connections leave enough descriptors for the log, and for ``dialed`` outgoing
-    connections; raise UsageError if there are too few."""
+    """Return how many incoming connections this process may have at the same time. They leave enough descriptors for
+    the log, and for ``dialed`` outgoing connections. Raise UsageError if too few descriptors are left for incoming
+    connections."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return limits.connections_max
     room = soft - limits.descriptors_reserved - dialed
     if room < _connections_min:
         needed = limits.descriptors_reserved + dialed + _connections_min
-        raise UsageError(f"this process may open {soft} files: expected at least {needed} (ulimit -n)")
+        raise UsageError(f"this process may open only {soft} files, but needs {needed}: raise the limit (ulimit -n)")
     return min(limits.connections_max, room)
 
 

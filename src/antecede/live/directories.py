@@ -1,10 +1,10 @@
 """Change the topology of stopped servers, in their data directories.
 
 Each directory is opened as a server would open it, and the server's state machine replays the log to its end. These
-state machines answer the commands of a change (:mod:`antecede.server.change.changing`) without a network. They pass
-messages that were in transit directly to each other, in memory (:mod:`antecede.server.change.draining`). Every record
-is durable before anything depends on it. So it is safe to kill the command at any point: if it runs again, it continues
-the change or begins it again.
+state machines answer the commands of a change (:mod:`antecede.server.change.changing`) without a network. Messages that
+were in transit when the servers stopped are passed from one state machine to the other in memory
+(:mod:`antecede.server.change.draining`). Every record is durable before anything depends on it. So it is safe to kill
+the operator's command at any point. If the operator runs the command again, it continues the change or begins it again.
 """
 
 import os
@@ -37,13 +37,13 @@ Progress = Callable[[str], None]
 
 
 class _Stopped:
-    """One stopped server."""
+    """One stopped server: its data directory, and the state machine that has replayed the log."""
 
     def __init__(
         self, name: str, directory: str, store: Store | None, found: Recovered, files: Sequence[TopologyFile]
     ) -> None:
-        """``store``: None if nothing may be written. ``files``: the topologies to choose from if the log contains
-        none."""
+        """``store``: the log to append to; None if nothing may be written. ``files``: if the log does not contain its
+        topology, one of these topologies is used."""
         self.name = name
         self.directory = directory
         self.store = store
@@ -63,7 +63,7 @@ class _Stopped:
         self.append(first)
         self.participant = Participant(self.machine, self.feed, self._prepare, self._indices)
         self.restored = system_in(directory)
-        """The id of the restored system that the directory belongs to; empty: none."""
+        """The id of the restored system that the directory belongs to; empty if it was not restored from a backup."""
         self.participant.restored = lambda: self.restored
         self.participant.belong = self._belong
 
@@ -80,7 +80,7 @@ class _Stopped:
 
     def sync(self) -> None:
         if self.store is not None and not self.store.wait(self.store.last, _sync_seconds):
-            raise StoreError(f"{self.directory}: the disk does not finish writing")
+            raise StoreError(f"{self.directory}: the disk did not finish writing within {_sync_seconds:g} s")
 
     def close(self) -> None:
         if self.store is not None:
@@ -101,9 +101,9 @@ class _Stopped:
 
 
 def differing(folder: str, new: TopologyFile) -> TopologyFile | None:
-    """Look for a data directory in the folder whose topology in force is not ``new``. Return the topology in force of
-    the first such directory; None: there is none. If a change was decided but not finished, the directories can have
-    different topologies. Nothing is changed."""
+    """Look for the first data directory in the folder with a topology in force that is not ``new``. Return this
+    topology; None: there is no such directory. Different directories can have different topologies if a change was
+    decided but not finished. Nothing is written."""
     for name in _names_in(folder):
         directory = f"{folder}/{name}"
         found = judged_in(directory).recovered
@@ -125,19 +125,19 @@ def differing(folder: str, new: TopologyFile) -> TopologyFile | None:
 
 
 def histories(folder: str, old: TopologyFile | None = None) -> dict[str, tuple[dict[str, object], list[Epoch]]]:
-    """Return, for each data directory in a folder, the state of the change in progress (``Organisation.state``) and the
-    topologies so far. Nothing is changed."""
+    """Return two values for each data directory in a folder: ``Organisation.state``, which contains the change in
+    progress, and the list of the topologies so far. Nothing is written."""
     organisations = {one.name: one.machine.organisation for one in _all_in(folder, old)}
     return {name: (organisation.state(), organisation.history) for name, organisation in organisations.items()}
 
 
 def finish(folder: str, clock_ms: int, old: TopologyFile | None = None, resolve: str = "") -> Outcome:
-    """End a change that is in progress: finish it if its coordinator has decided to make it, otherwise abandon it.
-    ``resolve``: the decision to use if the coordinator is lost."""
+    """End a change that is in progress. If the coordinator of the change has decided to make it, finish the change;
+    otherwise abandon it. ``resolve``: the decision to use if the data of the coordinator is lost."""
     machines = [one.machine for one in _all_in(folder, old)]
     newest = max(machines, key=lambda machine: machine.organisation.change, default=None)
     if newest is None or newest.plan.file is None:
-        raise TopologyError(f"{folder}: no data directories of servers there")
+        raise TopologyError(f"{folder}: this folder contains no data directories of servers")
     return change_directories(folder, Wish(newest.plan.file, (), "", clock_ms, resolve=resolve), old)
 
 
@@ -147,10 +147,10 @@ def _names_in(folder: str) -> list[str]:
 
 
 def _all_in(folder: str, old: TopologyFile | None) -> list[_Stopped]:
-    """Read all servers that were not removed; nothing is changed."""
+    """Read the data directories of all servers in the folder, except removed servers. Nothing is written."""
     names = _names_in(folder)
     if not names:
-        raise TopologyError(f"{folder}: no data directories of servers there")
+        raise TopologyError(f"{folder}: this folder contains no data directories of servers")
     opened = [_opened(name, f"{folder}/{name}", True, [] if old is None else [old]) for name in names]
     return [one for one in opened if one is not None]
 
@@ -158,8 +158,8 @@ def _all_in(folder: str, old: TopologyFile | None) -> list[_Stopped]:
 def change_directories(
     folder: str, wish: Wish, old: TopologyFile | None = None, progress: Progress = lambda text: None
 ) -> Outcome:
-    """Change the topology of the servers whose data directories are in a folder, each under its server's name.
-    ``old``: the topology in force, for directories that do not contain it."""
+    """Change the topology of stopped servers. The folder contains one data directory per server, with the name of the
+    server. ``old``: the topology in force, for data directories that do not contain it."""
     files = [file for file in (old, wish.new) if file is not None]
     servers: dict[str, _Stopped] = {}
     try:
@@ -173,11 +173,11 @@ def change_directories(
                 servers[name] = opened
             elif name in wish.new.servers:
                 raise TopologyError(
-                    f"{folder}/{name}: the data of a server that was removed by an earlier change: move this directory "
-                    "away, to add the server again"
+                    f"{folder}/{name}: this directory contains the data of a server that an earlier change removed: "
+                    "move the directory away, to add the server again"
                 )
         if not servers:
-            raise TopologyError(f"{folder}: no data directories of servers there")
+            raise TopologyError(f"{folder}: this folder contains no data directories of servers")
         for server in servers.values():
             server.sync()
         plans = [server.machine.plan.file for server in servers.values()]
@@ -247,7 +247,7 @@ def _keep(servers: dict[str, _Stopped], records: dict[str, bytes]) -> None:
 
 
 def _opened(name: str, directory: str, dry: bool, files: list[TopologyFile]) -> _Stopped | None:
-    """Open a directory; None: its server was removed by an earlier change."""
+    """Open the data directory of a server. Return None if an earlier change has removed the server."""
     found = judged_in(directory).recovered
     if found.snapshot is not None:
         text = topology_of(found.snapshot.data(), [])[1]
@@ -259,7 +259,7 @@ def _opened(name: str, directory: str, dry: bool, files: list[TopologyFile]) -> 
 
 
 def _continued(name: str, directory: str, files: list[TopologyFile]) -> _Stopped:
-    """Open a directory to continue its log; one that does not exist is made."""
+    """Open a data directory to append to its log. Create the directory if it does not exist."""
     store = open_store(directory)
     try:
         return _Stopped(name, directory, store, store.recovered, files)
@@ -269,8 +269,8 @@ def _continued(name: str, directory: str, files: list[TopologyFile]) -> _Stopped
 
 
 def _known(directory: str, epoch: str, files: Sequence[TopologyFile]) -> TopologyFile:
-    """Return the topology in force for a log that contains no topology. It is one of ``files``, or the topology that
-    the trace has recorded."""
+    """Return the topology in force, for a log that does not contain it. This is one of ``files``, or the topology that
+    is stored with the trace in the directory."""
     recorded = recorded_topology(directory)
     for file in (*files, *([] if recorded is None else [recorded])):
         if not epoch or file.epoch == epoch:

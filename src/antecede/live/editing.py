@@ -1,7 +1,8 @@
-"""Changes of an access file that a person may have edited: tables are appended, and the keys of one table are replaced.
+"""Change an access file that a person may have edited: append tables, and replace the keys in a table.
 
 Comments, layout and line ends stay. The changed text is parsed before it is written. If its content differs from the
-wanted content, the file is not changed. If keys cannot be replaced, the error contains the text to write by hand.
+wanted content, the file is not changed. If keys cannot be replaced, the error message contains the text that the
+operator must write into the file.
 """
 
 import re
@@ -18,7 +19,7 @@ from antecede.live.issuing import FOLDERS, keys_text, table, write_public
 
 
 class AccessText:
-    """The text of an access file, and its content."""
+    """The text of an access file and its parsed content. Both are changed together; ``write`` writes the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -29,13 +30,13 @@ class AccessText:
         self.access = parse_access(self._text, str(path))
 
     def add(self, identity: Identity) -> None:
-        """Add an identity."""
+        """Append the table of a new identity to the text."""
         if identity.name in self.access.identities(identity.role):
             raise AccessError(f"{self.path}: {identity.label} exists already: use antecede credentials rotate")
         self._change(self._text.rstrip("\n") + "\n" + table(identity), _with(self.access, identity))
 
     def set_keys(self, identity: Identity, keys: tuple[Key, ...]) -> None:
-        """Replace the keys of an identity."""
+        """Replace the keys in the table of an identity."""
         wanted = _with(self.access, msgspec.structs.replace(identity, keys=keys))
         try:
             self._change(_replaced(self._text, identity, keys_text(keys)), wanted)
@@ -46,17 +47,18 @@ class AccessText:
     def _change(self, text: str, wanted: Access) -> None:
         found = parse_access(text, str(self.path))
         if found.digest != wanted.digest:
-            raise AccessError(f"{self.path}: not changed, because the edit would also change other content")
+            raise AccessError(f"{self.path}: not changed, because this edit would change more than intended")
         self._text, self.access = text, found
 
     def write(self) -> None:
-        """Write the file atomically: a reader finds the previous content or the new one."""
+        """Write the file atomically: a reader finds either the previous content or the new content."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_public(self.path, self._text.replace("\n", self._line_end).encode())
 
 
 def find(access: Access, name: str) -> Identity:
-    """Return the identity with this name; if several have it, the name must be given as ``ROLE/NAME``."""
+    """Return the identity with this name. If identities of several roles have the same name, it must be given as
+    ``ROLE/NAME``."""
     role, _, plain = name.rpartition("/")
     found = [
         access.identities(one)[plain]
@@ -77,11 +79,11 @@ def _with(access: Access, identity: Identity) -> Access:
 
 
 def _replaced(text: str, identity: Identity, keys: str) -> str:
-    """Return the text with other keys in the table of an identity."""
+    """Return the text of the access file, in which ``keys`` replaces the keys in the table of an identity."""
     name = re.escape(identity.name)
     header = re.search(rf"^[ \t]*\[{FOLDERS[identity.role]}\.(?:{name}|\"{name}\")\][^\n]*\n", text, re.MULTILINE)
     if header is None:
-        raise AccessError("the access file has no such table")
+        raise AccessError(f"the access file has no table for {identity.label}")
     end = re.compile(r"^[ \t]*\[[^\n]*\][ \t]*(?:#[^\n]*)?$", re.MULTILINE).search(text, header.end())
     body = text[header.end() : end.start() if end else len(text)]
     found = re.search(r"^[ \t]*keys[ \t]*=[ \t]*(?=\[)", body, re.MULTILINE)
@@ -93,7 +95,8 @@ def _replaced(text: str, identity: Identity, keys: str) -> str:
 
 
 def _closing(text: str, start: int) -> int:
-    """Return the index after the closing bracket of the list that begins at ``start``. Keys contain no brackets."""
+    """Return the index directly after the closing bracket of the list that begins at ``start``. The search
+    need not skip strings, because keys contain no brackets."""
     depth = 0
     for place in range(start, len(text)):
         depth += {"[": 1, "]": -1}.get(text[place], 0)

@@ -35,7 +35,7 @@ class Fed:
 
 
 class Connections:
-    """All connections of a server, each until both of its directions have ended."""
+    """The connections of a server. A connection is removed from here when both of its directions have ended."""
 
     def __init__(self, runtime: "ServerRuntime") -> None:
         self._runtime = runtime
@@ -52,9 +52,9 @@ class Connections:
         return Fed(self._runtime, self._runtime.core.peering.dialed(peer, connection))
 
     async def close(self, reason: str) -> None:
-        """Close the connections that are still open: those of operators, and those on which no hello has come. Then
-        wait for a short time, until clients and servers have read why this server ends and have closed their
-        connections. If the process ended earlier, unread input would reset connections, and the reason would be
+        """Close the connections that are still open: the connections of operators, and connections without a hello.
+        Then wait for a short time, so that clients and servers can read why this server ends and can close their ends.
+        If the process ended without this wait, unread input would reset the connections, and the reason would be
         lost."""
         for connection in list(self._open):
             connection.close(reason, code=STOPPING)

@@ -16,7 +16,7 @@ from antecede.store.directory import named
 from antecede.store.format import IDENTITY, numbered, segment_name, snapshot_name
 
 LINKS = "frozen"
-"""The folder of the links."""
+"""The folder in the data directory that contains the hard links."""
 _tries = 5
 
 

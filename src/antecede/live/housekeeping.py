@@ -1,6 +1,7 @@
-"""The periodic work of a server with its event loop: an adapter around :class:`antecede.server.upkeep.Upkeep`.
+"""The periodic work of a server (:class:`antecede.server.upkeep.Upkeep`), called from the server's event loop.
 
-Snapshots are built by another process, and written or checked in a separate thread.
+Another process builds each snapshot, and a separate thread then checks it. If this is not possible or fails several
+times, the server copies its state, and a separate thread writes the copy as a snapshot.
 """
 
 import asyncio
@@ -90,5 +91,5 @@ class Housekeeping:
 
 
 _prune_seconds = 60.0
-"""The time between two checks whether files of the trace must be deleted, because they are too old or take too much
+"""The seconds between two checks of the trace's files. A check deletes files that are too old or take too much
 space."""

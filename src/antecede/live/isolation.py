@@ -1,9 +1,9 @@
-"""Isolated agents: each has a worker process that runs its handlers (:mod:`antecede.live.worker`).
+"""Isolated agents: each isolated agent has a worker process that runs its handlers (:mod:`antecede.live.worker`).
 
-A worker starts with the first letter. If a reaction takes longer than its limit, the worker is killed. A worker that
-ends by itself is replaced at the next try. In both cases the letter whose handler was called last has a failed try, and
-the other letters of the batch are handled again (:mod:`antecede.server.driver.retries`). All other agents, and the
-server, continue.
+A worker starts when its agent gets the first letter. If a reaction takes longer than its limit, the worker is killed.
+If a worker ends by itself, the next try starts a new worker. In both cases, this counts as a failed try of the letter
+that was being handled. The other letters of its batch are handled again (:mod:`antecede.server.driver.retries`). The
+server and all other agents continue.
 """
 
 import asyncio
@@ -41,8 +41,9 @@ sys.path[:] = json.loads(sys.argv[1])
 from antecede.live.worker import main
 main(int(sys.argv[2]))
 """
-"""The program that starts a worker. It lowers its own priority first, because its imports take much time that the
-server may need. If Linux divides CPU time among sessions (autogroup), the priority must be set for the session, too."""
+"""The program that starts a worker. The program lowers its own priority first, because its imports use CPU time that
+the server may need. Linux may divide CPU time among sessions (autogroup). So the program also lowers the priority of
+its session."""
 
 
 class WorkerError(AgentError):
@@ -73,9 +74,9 @@ class Isolated:
         """The message with a new topology that the worker must get before its next batch; empty: none."""
 
     def renewed(self, other: "Isolated") -> "Isolated":
-        """Return the isolated agent to use after a change of the topology. If its class is the same, this is ``self``,
-        with the settings of ``other``; its worker gets the new topology before its next batch. Otherwise it is
-        ``other``, and the worker of ``self`` is killed."""
+        """Return the isolated agent to use after a change of the topology. If the class of the agent is the same,
+        ``self`` gets the settings of ``other`` and is returned; its worker gets the new topology before the next batch.
+        If the class is another one, ``other`` is returned, and the worker of ``self`` is killed."""
         if other._setup.kind != self._setup.kind:
             self.close()
             return other
@@ -202,8 +203,8 @@ class Isolated:
 
 
 def isolated_agents(topology: TopologyFile, host: Host, log: Log) -> dict[str, Isolated]:
-    """Return the isolated agents of a host, by name. Their classes must be those that the topology names, because a
-    worker process imports them."""
+    """Return the isolated agents of a host, by name. Each agent has the class that the topology names, because its
+    worker process must be able to import the class."""
     text = topology.text()
     found = {}
     for agent in topology.agents:

@@ -1,7 +1,8 @@
 """Credentials for a topology: an authority, one key and one certificate per identity, and the access file.
 
-An identity has one Ed25519 key, for its certificate and for its proof. The two uses cannot be confused, because TLS and
-the proof sign contents that begin differently. Files with private keys can be read by their owner only.
+An identity has one Ed25519 key. It is used for the TLS certificate, and to sign proofs of identity
+(:mod:`antecede.access.proof`). A signature for one use is not valid for the other use, because TLS and the proof sign
+contents that begin differently. Only the owner of a file with a private key can read the file.
 """
 
 import json
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from cryptography.x509 import Certificate, CertificateBuilder
 
 FOLDERS = TABLES
-"""The folder of each role has the name of its table in an access file."""
+"""Role → the name of the folder that contains the credentials of this role. The role's table in an access file has the
+same name."""
 _authority_days = 3_650
 _early = timedelta(minutes=5)
 """A certificate is valid from its time of issue minus this time, because clocks differ."""
@@ -82,8 +84,8 @@ class Authority:
 
     @staticmethod
     def is_in(folder: Path) -> bool:
-        """Return whether this path exists and is not an empty folder; ``read`` checks whether the authority can be
-        used."""
+        """Return whether there seems to be an authority: the path exists, and is not an empty folder. Only ``read``
+        checks whether the authority can be used."""
         return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
 
     @classmethod
@@ -106,7 +108,8 @@ class Authority:
         return _certificate_pem(self._certificate)
 
     def issue(self, key: PrivateKey, name: str, uri: str, hosts: tuple[str, ...], days: float) -> bytes:
-        """Return a certificate, in PEM, with these names."""
+        """Return a certificate for this key, in PEM. It contains the name, the URI and the host names, and is valid for
+        this number of days."""
         from cryptography import x509
         from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -163,10 +166,10 @@ def write_folder(
     authority: bytes | None,
     valid: Collection[str] = (),
 ) -> None:
-    """Write the credentials of one identity. ``valid``: the public keys of this identity in the access file. If the
-    present key of the folder is one of these, it is kept as the previous key. Otherwise a rotation was interrupted, and
-    the present key is replaced. If the folder had a valid key, it always contains this key or the new one, even after a
-    power cut."""
+    """Write the credentials of one identity. ``valid``: the public keys of this identity in the access file. If
+    ``key.pem`` in the folder is one of these keys, it is kept as ``previous-key.pem``. Any other ``key.pem`` was left
+    by an interrupted rotation, and is replaced. If the folder had a valid key, a power cut at any moment leaves this
+    key or the new key in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     os.chmod(folder, 0o700)
     if _has_one_of(folder, valid):
@@ -201,7 +204,7 @@ def write_servers(folder: Path, servers: list[Identity]) -> None:
 
 
 def table(identity: Identity) -> str:
-    """Return the table of an identity in an access file."""
+    """Return the text of an identity's table in an access file."""
     permissions = {key: getattr(identity, key) for key in PERMISSIONS if getattr(identity, key)}
     name = f'"{identity.name}"' if "." in identity.name else identity.name
     lines = [f"\n[{FOLDERS[identity.role]}.{name}]", f"keys = {keys_text(identity.keys)}"]
@@ -212,7 +215,7 @@ def table(identity: Identity) -> str:
 
 
 def keys_text(keys: tuple[Key, ...]) -> str:
-    """Return a list of keys as in an access file."""
+    """Return the text of a list of keys in an access file."""
     return "[" + ", ".join(map(_key_text, keys)) + "]"
 
 
@@ -236,7 +239,7 @@ def _certificate_pem(certificate: "Certificate") -> bytes:
 
 
 def _write(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a file as a whole: a reader finds the previous content or the new one, also after a power cut."""
+    """Replace a file in one step: a reader finds either the previous or the new content, even after a power cut."""
     temporary = path.with_name(f".{path.name}.new")
     try:
         temporary.unlink(missing_ok=True)
@@ -254,7 +257,8 @@ def _write(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def write_public(path: Path, data: bytes) -> None:
-    """Write a file without secrets as a whole. A file that exists keeps its mode, and a link keeps its target."""
+    """Replace a file without secrets in one step. An existing file keeps its mode. If the path is a symbolic link, the
+    file that the link points to is replaced."""
     path = path.resolve()
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     _write(path, data)

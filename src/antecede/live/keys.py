@@ -1,10 +1,11 @@
 """Ed25519 keys (through the package ``cryptography``), and the folder with the credentials of one identity.
 
-A folder contains ``credential.toml`` (role and name), ``key.pem`` (the private key), and for TLS ``certificate.pem``
-and ``authority.pem`` (the authority that must have signed the certificates of others). Clients and operators also have
-``servers.toml``: the servers to trust, as in an access file. After a rotation the folder also has ``previous-key.pem``:
-its owner signs with both keys, because the process that checks the signature may know only one of them. A key that is
-not an Ed25519 key is used for TLS only; then the certificate proves the identity.
+A folder contains ``credential.toml`` (role and name) and ``key.pem`` (the private key). For TLS it also contains
+``certificate.pem`` (the certificate of this identity) and ``authority.pem`` (the certificate of the authority, which
+must have signed the certificates of all other processes). Clients and operators also have ``servers.toml``: the servers
+to trust, as in an access file. After a rotation the folder also has ``previous-key.pem``. The identity then signs with
+both keys, because the process that checks the signature may know only one of them. If ``key.pem`` is not an Ed25519
+key, it is used for TLS only, and the certificate proves the identity.
 """
 
 import ssl
@@ -109,7 +110,7 @@ class Credentials:
         if role not in ROLES:
             raise AccessError(f"{path}: role = {brief(role)}: expected one of {', '.join(ROLES)}")
         if not isinstance(name, str) or not is_name(name):
-            raise AccessError(f"{path}: name = {brief(name)}: expected a name")
+            raise AccessError(f"{path}: name = {brief(name)}: expected a name of 1 to 64 letters, digits, _, . or -")
         return role, name
 
     def _earlier(self) -> tuple[PrivateKey, ...]:
@@ -121,7 +122,8 @@ class Credentials:
         return ()
 
     def expect(self, role: str, name: str = "") -> None:
-        """Refuse credentials of another role, or another name."""
+        """Raise AccessError if these are the credentials of another role, or of another name. An empty ``name`` allows
+        all names."""
         if self.role != role or (name and self.name != name):
             wanted = f"those of {role} {name}" if name else f"a folder in {role}s/"
             raise AccessError(f"{self.folder}: these are the credentials of {self.role} {self.name}: expected {wanted}")
@@ -131,8 +133,9 @@ class Credentials:
         servers: Callable[[], Mapping[str, Identity]] | None = None,
         renew: Callable[[str], bool] = lambda code: False,
     ) -> Keyring:
-        """Return the means to prove this identity. ``servers``: a function that returns the servers to trust; None:
-        those in the folder are trusted. ``renew``: see :class:`antecede.access.proof.Keyring`."""
+        """Return the keyring that proves this identity. ``servers``: a function that returns the servers to trust;
+        None: trust the servers in ``servers.toml`` of the folder. ``renew``: see
+        :class:`antecede.access.proof.Keyring`."""
         assert servers or self._servers, "a server trusts the servers of its access file"
         trusted = servers or (lambda: {} if self._servers is None else self._servers.servers)
         nonce = lambda: token_bytes(NONCE_BYTES)  # noqa: E731
@@ -147,8 +150,8 @@ class Credentials:
         return [*(() if self.signer is None else (self.signer,)), *self._previous]
 
     def sign(self, content: bytes) -> bytes:
-        """Return the signatures of this content with all our keys, one after the other; empty without an Ed25519
-        key."""
+        """Return one signature of this content for each key of this identity, joined without a separator; empty without
+        an Ed25519 key."""
         return b"".join(key.sign(content) for key in self._keys())
 
     # TLS.
@@ -159,8 +162,8 @@ class Credentials:
         return self._context(ssl.PROTOCOL_TLS_CLIENT)
 
     def contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
-        """Return the contexts to listen and to dial with; None: without TLS. A process that dials must show a
-        certificate."""
+        """Return the TLS contexts to listen and to dial with; None: without TLS. A listening server refuses processes
+        that show no certificate."""
         listening, dialing = self._context(ssl.PROTOCOL_TLS_SERVER), self.dialing()
         return None if listening is None or dialing is None else (listening, dialing)
 
@@ -202,8 +205,8 @@ class Credentials:
     # A client's folder may be replaced while the client runs.
 
     def read_again(self) -> None:
-        """Use what is in the folder from now on, for new connections. If the folder cannot be used, for example because
-        it is just being written, everything stays as it is."""
+        """Read the folder again, and use its content for new connections from now on. If the folder cannot be used, for
+        example because it is just being written, keep the present credentials."""
         with suppress(AccessError):
             newer = Credentials(self.folder)
             newer.expect(self.role, self.name)

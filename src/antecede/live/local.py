@@ -12,7 +12,8 @@ from antecede.server.sessions import Sessions
 
 
 class LocalSession:
-    """A bus's session, and at the same time the bus's line (:class:`antecede.live.client.Line`)."""
+    """The session of a bus that runs in the server's own process. For the bus, the same object is the connection to the
+    server (:class:`antecede.live.client.Line`)."""
 
     def __init__(self, sessions: Sessions, bus: Bus) -> None:
         self.client = bus.name

@@ -69,7 +69,8 @@ def _raised(record: logging.LogRecord) -> BaseException | None:
 
 
 def _plain(value: Any) -> str:
-    """Return a value as text on one line. So a value from outside cannot begin a new line."""
+    """Return a value as text on one line. A value from outside may contain line breaks, and must not look like several
+    log messages."""
     text = str(value)
     return json.dumps(text, ensure_ascii=False) if " " in text or not text.isprintable() or not text else text
 

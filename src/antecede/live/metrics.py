@@ -1,18 +1,19 @@
-"""A server's figures for Prometheus, its health for load balancers, its liveness for restarts, and whether it has
-started: ``GET /metrics``, ``GET /health``, ``GET /live``, ``GET /ready``.
+"""The HTTP pages of a server: ``/metrics`` (figures for Prometheus), ``/health`` (health, for load balancers),
+``/live`` (whether the server still works or should be restarted) and ``/ready`` (whether the server has started).
 
-Reactions are timed only while the page is served. All other figures are read from the server's state on request. The
-package ``prometheus-client`` (extra ``metrics``) writes the text; a server without the page does not import it.
+Reactions are timed only while the pages are served. All other figures are read from the server's state on request. The
+package ``prometheus-client`` (extra ``metrics``) writes the text; a server without the pages does not import it.
 
-The page has its own port. It is off by default; a port without a host is on the loopback interface. It shows the state
-of a server, never the content of a message, and accepts no commands. With an access file it checks who calls. Each
-connection has one request, which has at most a few kilobytes and may take at most a few seconds.
+The pages have their own port, and are off by default. If the port is given without a host, they are on the loopback
+interface. They show the state of a server, never the content of a message, and accept no commands. If the server has an
+access file, it checks who calls. Each connection has one request, which has at most a few kilobytes and may take at
+most a few seconds.
 
-A separate thread serves it, with its own event loop, so that ``/live`` and ``/ready`` are answered while the server's
-event loop is blocked. The other two pages read the server's state in the server's event loop.
+A separate thread with its own event loop serves the pages. So ``/live`` and ``/ready`` are answered even while the
+server's event loop is blocked. ``/metrics`` and ``/health`` read the server's state in the server's event loop.
 
-The page is served before the server reads its log, which can take minutes. During this time the server is live but not
-ready, and the other two pages have nothing to show yet.
+The pages are already served while the server reads its log, which can take minutes. During this time the server is live
+but not ready, and ``/metrics`` and ``/health`` have nothing to show yet.
 """
 
 import asyncio
@@ -141,7 +142,7 @@ _traffic = (
 )
 
 _Samples = float | Mapping[Any, float]
-"""One value, or one for each combination of labels."""
+"""The values of a metric: a single value, or one value for each combination of labels."""
 
 
 def _counter(name: str, help_: str, samples: _Samples, *labels: str) -> "Metric":
@@ -191,7 +192,7 @@ class MetricsPage:
         self._open = 0
 
     async def start(self, address: Address) -> None:
-        """Serve the page at this address."""
+        """Serve the pages at this address."""
         listens: Future[None] = Future()
         self._thread = Thread(target=lambda: asyncio.run(self._serve(address, listens)), name="metrics", daemon=True)
         self._thread.start()
@@ -202,13 +203,14 @@ class MetricsPage:
             raise UsageError(f"cannot serve metrics on {where}: {error.strerror or error}") from None
 
     def show(self, runtime: "ServerRuntime") -> None:
-        """Show the state of this server, which has read its log, and time its reactions from now on."""
+        """Show the state of this server from now on, and time its reactions. Call this when the server has read its
+        log."""
         runtime.reactions.host.time_reactions(perf_counter, self._times)
         self._registry.register(Collector(runtime, self._times))
         self._runtime = runtime
 
     async def stop(self) -> None:
-        """Stop serving the page."""
+        """Stop serving the pages."""
         if self._loop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._ended.set)
             await asyncio.to_thread(self._thread.join, _stop_seconds)
@@ -288,9 +290,9 @@ class MetricsPage:
         return await asyncio.wrap_future(made)
 
     def _refusal(self, path: str, lines: list[str], remote: str) -> Refusal | None:
-        """Return why this caller may not see the page; None: the caller may see it. With an access file a caller shows
-        the secret of an operator, as a bearer token. Refusals are written to the audit log, which the server opens when
-        it has read its log."""
+        """Return why this caller may not see the page; None: the caller may see it. If there is an access file, the
+        caller must send the secret of an operator as a bearer token. A refusal is written to the audit log, except
+        while the server still reads its log, because the audit log is not open yet."""
         name, runtime = path.removeprefix("/"), self._runtime
         given = next((line[14:].strip() for line in lines[1:] if line[:14].lower() == "authorization:"), "")
         secret = given[7:].strip() if given[:7].lower() == "bearer " else given
@@ -329,7 +331,7 @@ def _response(status: str, kind: str, body: bytes, method: str) -> bytes:
 
 
 def page_address(text: str) -> Address:
-    """Return the address to serve the page on: ``HOST:PORT``, or ``PORT`` on the loopback interface."""
+    """Return the address for the pages. ``text``: ``HOST:PORT``, or only ``PORT`` for the loopback interface."""
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdecimal() and 1 <= int(port[:6]) <= 65_535):
         raise UsageError(f"--metrics {text}: expected HOST:PORT, or PORT on the loopback interface")

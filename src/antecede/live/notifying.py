@@ -1,10 +1,10 @@
 """Notifications to a service manager (systemd, ``Type=notify``): the server is ready, it works, it stops.
 
-The manager gives the address of a datagram socket in ``NOTIFY_SOCKET``; each notification is one datagram of lines
-``NAME=value``. With ``WATCHDOG_USEC`` the manager also expects a sign of life at least once in that time. The event
-loop sends it, and only while the server works (:mod:`antecede.live.pulse`). So the manager restarts a server for the
-same reasons for which ``/live`` fails. Without ``NOTIFY_SOCKET`` nothing happens. A manager that does not read is not
-an error.
+The manager gives the address of a datagram socket in ``NOTIFY_SOCKET``. Each notification is one datagram with lines
+``NAME=value``. If ``WATCHDOG_USEC`` is set, the manager expects a sign of life at least once in this number of
+microseconds. The event loop sends signs of life, but only while the server works (:mod:`antecede.live.pulse`). So the
+manager restarts a server for the same reasons for which ``/live`` fails. Without ``NOTIFY_SOCKET`` nothing is sent. If
+the manager does not read the notifications, this is not an error.
 """
 
 import asyncio

@@ -1,17 +1,18 @@
 """A server as a separate process: its event loop, its signals, its exit code.
 
-SIGTERM and SIGINT stop it gracefully: it accepts nothing more from outside, work in progress ends, a snapshot is
-written, and the exit code is 0. A second signal ends it at once, with exit code 130; its log is then in the same state
-as after a kill. After a failed disk or a failed step the exit code is 2. If SIGINT was ignored when the process
-started, it stays ignored: shells start background processes in this way, and Ctrl-C is then meant for other processes.
+SIGTERM and SIGINT stop the server gracefully: it accepts nothing more from outside, work in progress ends, a snapshot
+is written, and the exit code is 0. A second signal ends the process at once, with exit code 130; the log is then in the
+same state as after a kill. After a failed disk or a failed step the exit code is 2. If SIGINT was ignored when the
+process started, it stays ignored: shells start background processes in this way, and Ctrl-C is then meant for other
+processes.
 
-With an access file, SIGHUP makes a server read it again. Without one, SIGHUP is logged and ignored, unless it comes
-because the terminal of the process was closed: then it stops the server.
+If the server has an access file, SIGHUP makes the server read this file again. If it has no access file, SIGHUP stops
+the server when the terminal of the process was closed. In all other cases SIGHUP is logged and ignored.
 
 If ``antecede up`` has started a server, the server ends when ``up`` ends, even if ``up`` is killed. The server's
-standard input is a pipe from ``up``, which never writes to it. The system closes the pipe when ``up`` ends. (Linux can
-send a signal to a child when its parent ends. But Linux sends it already when the *thread* that started the child ends,
-and other systems have no such signal.)
+standard input is a pipe from ``up``, which never writes to it. The system closes the pipe when ``up`` ends, and so the
+server notices the end. (Linux can also send a signal to a child when its parent ends. This signal is not used, because
+Linux sends it already when the *thread* that started the child ends, and other systems have no such signal.)
 """
 
 import asyncio
@@ -60,22 +61,23 @@ def settle_memory() -> None:
 
 
 def stopping_signals() -> list[signal.Signals]:
-    """Return the signals that stop a server: SIGTERM, and SIGINT unless this process was started to ignore it."""
+    """Return the signals that stop a server: SIGTERM, and also SIGINT unless it was ignored when this process
+    started."""
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     return [signal.SIGTERM] if ignored else [signal.SIGTERM, signal.SIGINT]
 
 
 def terminal_watch() -> Callable[[], bool]:
-    """Return a function that returns whether the terminal of this process was closed since this call. If the process
-    was started to ignore SIGHUP, the function always returns False."""
+    """Return a function that returns whether the terminal of this process has been closed since ``terminal_watch`` was
+    called. If SIGHUP was ignored when the process started, this function always returns False."""
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     terminals = [] if ignored else [number for number in range(3) if os.isatty(number)]
     return lambda: not all(map(os.isatty, terminals))
 
 
 def _await_end_of_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-    """Stop the server when standard input ends. A separate thread runs this function, so a handler that blocks cannot
-    prevent the stop."""
+    """Wait for the end of standard input, then stop the server. If the process still runs after ``orphan_seconds_max``,
+    end it. This function runs in a separate thread, so a handler that blocks the event loop cannot prevent the end."""
     while os.read(0, 4_096):
         pass
     with suppress(RuntimeError):
@@ -85,10 +87,24 @@ def _await_end_of_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None
     os._exit(2)
 
 
-def _reload(started: list[ServerRuntime]) -> None:
-    """Let the server read its access file again. A server that has not started yet will read it anyway."""
-    for runtime in started:
-        runtime.reload()
+class _Reloads:
+    """Requests to read the access file again. A request that comes while the server reads its log is carried out when
+    the server has started: the access file was read before the log."""
+
+    def __init__(self) -> None:
+        self._runtime: ServerRuntime | None = None
+        self._missed = False
+
+    def request(self) -> None:
+        if self._runtime is None:
+            self._missed = True
+        else:
+            self._runtime.reload()
+
+    def started(self, runtime: ServerRuntime) -> None:
+        self._runtime = runtime
+        if self._missed:
+            runtime.reload()
 
 
 async def serve(
@@ -100,9 +116,9 @@ async def serve(
     until_stdin_closes: bool = False,
     **options: Any,
 ) -> int:
-    """Run a server until a signal stops it or a change of the topology removes it; return 0. Raise the error if the
-    disk or a step fails. The metrics page, if any, is served from before the log is read until the server has
-    stopped."""
+    """Run a server until a signal stops it or a change of the topology removes it; then return 0. If the disk or a step
+    fails, raise the error. ``metrics``: the address of the metrics pages, which are already served while the server
+    reads its log. ``until_stdin_closes``: also stop the server when its standard input ends."""
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -116,9 +132,9 @@ async def serve(
         loop.add_signal_handler(number, stop)
     if until_stdin_closes:
         Thread(target=_await_end_of_input, args=(loop, stop), name="stdin", daemon=True).start()
-    started: list[ServerRuntime] = []
+    reloads = _Reloads()
     closed = terminal_watch() if options.get("security") is None else lambda: False
-    loop.add_signal_handler(signal.SIGHUP, lambda: stop() if closed() else _reload(started))
+    loop.add_signal_handler(signal.SIGHUP, lambda: stop() if closed() else reloads.request())
     raise_limit()
     page: MetricsPage | None = None
     if metrics is not None:
@@ -128,7 +144,7 @@ async def serve(
     if page is not None:
         page.show(runtime)
     await runtime.start()
-    started.append(runtime)
+    reloads.started(runtime)
     settle_memory()
     manager = ServiceManager()
     manager.ready(runtime.pulse)

@@ -1,8 +1,8 @@
 """Checks whether a server still works: its event loop runs, and it processes waiting inputs.
 
-The event loop records the time several times per second; any other thread may read that time. So other threads notice a
-handler that blocks the event loop. A server that waits for disk space counts as working, because a restart would not
-help: see ``health``.
+The event loop records the time several times per second. Other threads read this time, and so they notice when a
+handler blocks the event loop. A server that waits for disk space counts as working, because a restart would not help.
+The page ``/health`` shows that disk space is missing.
 """
 
 import asyncio
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 
 class Pulse:
-    """The pulse of one server."""
+    """Records when the event loop of one server ran, and when the server made progress with its inputs."""
 
     def __init__(self, runtime: "ServerRuntime") -> None:
         self._runtime = runtime
         self._turned = self._stepped = monotonic()
-        """The time that the event loop recorded last, and the last time when no input was stuck."""
+        """``_turned``: the last time at which the event loop ran. ``_stepped``: the last time at which inputs were
+        processed or no input was waiting."""
         self._taken = 0
         self._handle: asyncio.TimerHandle | None = None
 

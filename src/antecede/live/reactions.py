@@ -1,9 +1,9 @@
 """Runs the reactions that are due, and reports their outcomes to the driver.
 
-A batch of plain handlers runs immediately, between two turns of the driver. A batch with an ``async`` handler becomes
-a task; its agent's mailbox waits for it while all other agents continue. If one of its reactions takes too long, that
-reaction is cancelled. A batch of an isolated agent goes to its worker process. Any exception of a handler is a failed
-try; :mod:`antecede.server.driver.retries` decides when the letter is tried again.
+A batch of plain handlers runs immediately, between two turns of the driver. A batch with an ``async`` handler becomes a
+task. Until the task ends, the other letters of this agent wait, and all other agents continue. A reaction that takes
+too long is cancelled. A batch of an isolated agent goes to the agent's worker process. Any exception of a handler is a
+failed try; :mod:`antecede.server.driver.retries` decides when the letter is tried again.
 """
 
 import asyncio
@@ -26,7 +26,8 @@ class Reactions:
     def __init__(
         self, host: Host, driver: Driver, limit: Callable[[str], float], isolated: Mapping[str, Isolated]
     ) -> None:
-        """``limit``: how many seconds one reaction of an agent may take. ``isolated``: agents with worker processes."""
+        """``limit``: returns how many seconds one reaction of an agent may take. ``isolated``: the agents with worker
+        processes."""
         self.host = host
         host.each = self._begins
         host.share_time(perf_counter, limits.reactions_together_seconds)
@@ -41,7 +42,8 @@ class Reactions:
         """The agents whose handlers are all plain functions and run in this process."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._of: dict[str, asyncio.Task[None]] = {}
-        """The task of each agent. A task whose outcome must be ignored is not in here."""
+        """The running task of each agent. ``disown`` removes the task of an agent from here, so that its outcome is
+        ignored."""
         self.reacting = ""
         """The agent whose plain handlers run at this moment."""
 
@@ -111,7 +113,8 @@ class Reactions:
         return Outcome(due.agent, [], None, error)
 
     def disown(self, agents: list[str]) -> None:
-        """Drop agents from memory, and cancel their reactions in progress: these run again, here or elsewhere."""
+        """Drop agents from memory, and cancel their reactions in progress. These reactions run again later, on this
+        server or on another."""
         for agent in agents:
             self.host.forget(agent)
             task = self._of.pop(agent, None)
@@ -121,7 +124,8 @@ class Reactions:
                     self.isolated[agent].close()
 
     def organised(self) -> None:
-        """Forget what is known about classes, because a change may have replaced them."""
+        """Forget which agents have only plain handlers, because a change of the topology may have replaced their
+        classes."""
         self._plain.clear()
 
     def cancel(self) -> None:

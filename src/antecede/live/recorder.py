@@ -1,10 +1,11 @@
 """The server's part in recording: ensure that closed segments are converted before they are deleted.
 
-When a segment closes, a process is started that converts it (:mod:`antecede.recording.converting`). When the process
-has succeeded, the log is released up to the end of the segment, and is deleted as far as snapshots allow. A failed
-conversion is tried again, with growing pauses. Records that are not converted stay in the log, so waiting loses
-nothing. The log's own bound (``store_log_bytes_max``) limits the wait: above its high-water mark clients are refused,
-with the failed conversion as the reason.
+When a segment of the log closes, a process is started that converts it to a part of the trace
+(:mod:`antecede.recording.converting`). When this process has succeeded, the segment is released: the store deletes it
+when recovery does not need it. A failed conversion is tried again, with growing pauses. Records that are not converted
+stay in the log, so waiting loses nothing. But the size of the log is limited (``store_log_bytes_max``). When the log
+has reached three quarters of this limit, the server refuses publishes of clients. ``status`` shows why the conversion
+failed.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from antecede.topology import TopologyFile
 
 
 class Recorder:
-    """Watches one server's log: lets closed segments be converted, and then releases them."""
+    """Watches the log of one server. It lets another process convert the closed segments, and then releases them."""
 
     def __init__(
         self, directory: str, topology: TopologyFile, store: Store, log: ServerLog, keep: Keep = KEEP_NEEDED
@@ -41,7 +42,8 @@ class Recorder:
         self._closed: deque[int] = deque()
         """The number of the last record of each closed segment that waits for its conversion."""
         self._handled = 0
-        """The number of the last record of the newest closed segment that no longer waits for its conversion."""
+        """The number of the last record in the segments that no longer wait for their conversion. ``converted`` may be
+        smaller: a long record that ends in the next segment is not converted yet."""
         self._behind = False
         self._wait = limits.trace_retry_seconds
         self._not_before = 0.0
@@ -59,20 +61,20 @@ class Recorder:
             )
         if found.first > self.converted + 1:
             raise StoreError(
-                f"{self._directory}: the log begins with record {found.first}, the trace needs {self.converted + 1}: "
-                f"a server that ran without --trace can only be recorded from an empty directory"
+                f"{self._directory}: the log begins with record {found.first}, but the trace needs record "
+                f"{self.converted + 1}: a server that ran without --trace can be recorded only with an empty directory"
             )
         segments.begin(self._directory, topology)
         self._handled = self.converted
         self._release()
 
     def _release(self) -> None:
-        """Release the part of the log that the trace does not need any more."""
+        """Release the part of the log that the trace no longer needs."""
         self._store.release(releasable(self._directory, self.converted, self._keep, time()))
 
     def prune(self, now: float) -> None:
-        """Delete files of the trace that are beyond the limits. An error is logged, and the deletion is tried again
-        later."""
+        """Delete files of the trace that exceed the limits of age or size. An error is logged, and the deletion is
+        tried again later."""
         try:
             count = prune_trace(self._directory, self._keep, now)
         except StoreError as error:

@@ -1,7 +1,7 @@
-"""The live adapter of a change of the topology: import classes, use new addresses, end a removed server.
+"""The work of a running server when the topology changes: import classes, use new addresses, end a removed server.
 
-The rules are in :mod:`antecede.server.change.reorganising`. Work that may take long (imports, the indices of the trace)
-is done by another thread, so that everything else goes on.
+The rules are in :mod:`antecede.server.change.reorganising`. Work that may take long (importing classes, reading indices
+from the trace) is done by another thread, so that everything else goes on.
 """
 
 import asyncio
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 
 class LiveChanges(Adapter):
-    """The work of a running server for a change."""
+    """Does the work of a running server for a change of the topology: see
+    :class:`antecede.server.change.reorganising.Adapter`."""
 
     def __init__(self, runtime: "ServerRuntime", given: Classes | None) -> None:
-        """``given``: the classes of agents that should not be imported."""
+        """``given``: classes to use instead of importing them, by the name of the agent or object."""
         self._runtime = runtime
         self._given = given or {}
         self._working: set[asyncio.Task[None]] = set()
@@ -135,7 +136,8 @@ class LiveChanges(Adapter):
 
 
 def addresses_of(runtime: "ServerRuntime", server: str) -> list[tuple[str, int]]:
-    """Return the addresses of a server: in the topology in force, and in the one that is staged."""
+    """Return the addresses of a server: its address in the topology in force, and its address in the staged topology,
+    if there is one."""
     staged = runtime.machine.organisation.staged
     files = [runtime.topology] if staged is None else [runtime.topology, topology_in(staged.topology)]
     known = [file.servers[server] for file in files if server in file.servers]
@@ -143,8 +145,8 @@ def addresses_of(runtime: "ServerRuntime", server: str) -> list[tuple[str, int]]
 
 
 def staged_classes(runtime: "ServerRuntime") -> None:
-    """Import the classes of a change that is already staged when a server starts: the change may take effect at any
-    moment."""
+    """Import the classes of a change that is already staged when the server starts, because this change may take effect
+    at any moment."""
     organisation = runtime.machine.organisation
     if organisation.staged is None:
         return

@@ -1,9 +1,10 @@
-"""How long a server keeps what it no longer needs: the converted trace, and segments of the log.
+"""How long a server keeps data that it no longer needs: the converted trace, and segments of the log.
 
 There may be a limit of age, a limit of size, or both. Files beyond a limit are deleted, the oldest first. The newest
 file of the trace is never deleted, because the trace continues from it. Segments of the log are not deleted here. They
 are only released, and the store deletes them when recovery does not need them (:mod:`antecede.store.retention`). The
-size of the log is bounded, so the segments that are kept here take at most half of that bound.
+log has a maximal size (``store_log_bytes_max``), and the segments that are kept because of these limits use at most
+half of it.
 """
 
 import os
@@ -20,9 +21,9 @@ from antecede.store.format import numbered, segment_name
 
 
 class Keep(msgspec.Struct, frozen=True):
-    """The limits of age (in seconds) and size (in bytes); None: no limit. Without a limit for the trace, all of it is
-    kept. Without a limit for the log, only the segments that are needed are kept. With a limit, other segments are kept
-    as well, up to this age or size."""
+    """The limits of age (in seconds) and size (in bytes) of the trace and of the log; None: not limited. If the trace
+    has no limit, all of it is kept. If both limits of the log are None, the log keeps only the segments that are
+    needed. Otherwise it also keeps segments that are no longer needed, up to this age and size."""
 
     trace_seconds: float | None = None
     trace_bytes: int | None = None
@@ -31,12 +32,12 @@ class Keep(msgspec.Struct, frozen=True):
 
     @property
     def bounds_trace(self) -> bool:
-        """Whether files of the trace are deleted."""
+        """Whether old files of the trace are deleted, because the trace has a limit of age or size."""
         return self.trace_seconds is not None or self.trace_bytes is not None
 
     @property
     def extends_log(self) -> bool:
-        """Whether segments are kept for longer than they are needed."""
+        """Whether segments of the log are kept for longer than they are needed."""
         return self.log_seconds is not None or self.log_bytes is not None
 
 
@@ -44,8 +45,8 @@ KEEP_NEEDED = Keep()
 
 
 def superfluous(files: Sequence[os.stat_result], now: float, seconds: float | None, size: int | None) -> int:
-    """Return how many of the oldest files are too many: without them, no file is older than ``seconds``, and the files
-    have at most ``size`` bytes together. The files are given oldest first."""
+    """Return how many of the oldest files must be deleted, so that no other file is older than ``seconds``, and the
+    other files have at most ``size`` bytes together. ``files``: the files, the oldest first. None: no limit."""
     total = 0
     for place in range(len(files) - 1, -1, -1):
         total += files[place].st_size
@@ -55,7 +56,8 @@ def superfluous(files: Sequence[os.stat_result], now: float, seconds: float | No
 
 
 def prune_trace(directory: str, keep: Keep, now: float) -> int:
-    """Delete files of the trace beyond the limits; return how many. ``now``: seconds since 1970."""
+    """Delete files of the trace that exceed the limits; return the number of deleted files. ``now``: seconds since
+    1970."""
     with named(directory):
         # The newest one has the place where the trace continues.
         pieces = pieces_in(directory)[:-1]
@@ -68,7 +70,8 @@ def prune_trace(directory: str, keep: Keep, now: float) -> int:
 
 
 def releasable(directory: str, upto: int, keep: Keep, now: float) -> int:
-    """Return the record up to which the log may be released, at most ``upto``."""
+    """Return the number of the last record that may be released. This is ``upto``, or less if ``keep`` requires that
+    more segments are kept."""
     if not keep.extends_log:
         return upto
     with named(directory):

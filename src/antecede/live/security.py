@@ -28,20 +28,21 @@ class ServerSecurity:
         self.keyring = credentials.keyring(self.authoriser.servers)
 
     def _read(self, own: Credentials) -> Access:
-        """Read the access file; refuse one that does not fit this server's own credentials. It may have servers that
-        the topology does not have: a change may add them, or has removed them."""
+        """Read the access file. Raise AccessError if it does not fit this server's own credentials. The file may
+        contain servers that the topology does not contain, because a change may add these servers later or may have
+        removed them."""
         access = read_access(self._file)
         entry = access.servers.get(own.name)
         if entry is None:
             raise AccessError(f"{access.name}: expected a table [servers.{own.name}] with the key of this server")
         if entry.keys and not {key.public for key in entry.keys}.intersection(own.publics):
             file = own.folder / KEY
-            raise AccessError(f"{access.name}: servers.{own.name}.keys: the key in {file} is not among them")
+            raise AccessError(f"{access.name}: servers.{own.name}.keys: expected the public key of {file} in this list")
         return access
 
     def reload(self, core: "ServerCore") -> None:
-        """Read the access file and this server's credentials again. If one of them cannot be used, continue with the
-        previous ones."""
+        """Read the access file and this server's credentials again. If one of the two cannot be used, keep both as they
+        were."""
         try:
             newer = Credentials(self.credentials.folder)
             newer.expect(SERVER, self.credentials.name)
@@ -54,5 +55,6 @@ class ServerSecurity:
 
 
 def authoriser_of(security: ServerSecurity | None, token: str) -> Authoriser:
-    """Return the authoriser of a server: that of its access file, or one that knows only the token."""
+    """Return the authoriser of a server. It uses the server's access file. Without an access file, it knows only the
+    token."""
     return Authoriser(token=token, clock=time) if security is None else security.authoriser

@@ -73,12 +73,12 @@ class ServerRuntime:
         sizes: Sizes | None = None,
     ) -> None:
         """``host``: the address to listen on, instead of the one in the topology. ``tls``: the contexts to listen and
-        to dial with. ``security``: the access file and this server's credentials, which also decide about TLS; without
-        it ``token`` is the only credential. ``audit``: the audit log's file, if there is an access file. ``agents``:
-        the classes of this server's agents, and of all objects, if they should not be imported. ``trace``: record a
-        trace. A server whose directory already has a trace always records, because a trace must not have a gap.
-        ``keep``: how long trace and log are kept. ``files``: the file operations for the log, if not those of the
-        operating system; ``sizes``: the sizes of the log.
+        to dial with. ``security``: the access file and this server's credentials; its contexts replace ``tls``.
+        ``token``: the only credential if there is no access file. ``audit``: the file for the audit log, which needs an
+        access file. ``agents``: the classes of this server's agents, and of all objects, if they should not be
+        imported. ``trace``: record a trace. A server whose directory already has a trace always records, because a
+        trace must not have a gap. ``keep``: how long trace and log are kept. ``files``: the file operations for the
+        log; None: those of the operating system. ``sizes``: the sizes of the log.
         """
         self.name = server
         self.epoch = topology.epoch
@@ -179,8 +179,8 @@ class ServerRuntime:
         self.driver.when_durable(self._name_calls)
         self._listener: Listener | None = None
         self.unready = "the server is starting"
-        """The reason why clients and peers should not connect yet, or not any more; empty: the server has recovered and
-        listens. May be read from any thread."""
+        """The reason why clients and peers should not connect yet, or should no longer connect; empty: the server has
+        recovered and listens. May be read from any thread."""
         self._ended = False
         """Whether the log is closed, or about to be."""
         self.house = Housekeeping(self)
@@ -188,7 +188,7 @@ class ServerRuntime:
         self._born = True
 
     def _name_calls(self) -> None:
-        """Begin to name the handler calls in progress. The calls of the last life must already be in the log."""
+        """From now on, record which handler calls are in progress. The last life's calls must already be in the log."""
         self.reactions.host.progress = self.calls.begin(randbits(63) + 1)
 
     def _audit(self, path: str | None) -> Audit | None:
@@ -238,7 +238,7 @@ class ServerRuntime:
         )
 
     async def listen_elsewhere(self) -> None:
-        """Listen on the address of the topology that has come into force, not on the previous one."""
+        """Listen on this server's address in the topology in force, and close the listener on the previous address."""
         before, self._listener = self._listener, await self._listen()
         if before is not None:
             before.close()
@@ -314,7 +314,7 @@ class ServerRuntime:
     # Connections.
 
     def _dial(self) -> None:
-        """Dial the peers that are due."""
+        """Connect to the peers that must be dialed now."""
         for peer in self.core.peering.dials(monotonic()):
             task = self._loop.create_task(self._dial_one(peer))
             self._dialing.add(task)
@@ -336,7 +336,7 @@ class ServerRuntime:
     # Turns.
 
     def _wake(self) -> None:
-        """Take a turn soon."""
+        """Let the event loop call ``tick`` soon."""
         self._loop.call_soon(self.tick)
 
     def tick(self) -> None:
@@ -384,7 +384,7 @@ class ServerRuntime:
         return alarm is not None and alarm - server_ms < 1000 * _soon_seconds
 
     def set_timer(self) -> None:
-        """Set the timer for the next turn or the next peer to dial."""
+        """Set the timer to the time of the next turn or of the next dial, whichever comes first."""
         now = monotonic()
         due = self.core.deadline(now, int(time() * 1000))
         if due is None or self._ended:
@@ -422,7 +422,7 @@ class ServerRuntime:
         self.core.appended(count, size, reason)
 
     def _on_durable(self, number: int) -> None:
-        """Called in the commit thread when records are durable."""
+        """Called in the commit thread when the records up to this number are durable."""
         self._loop.call_soon_threadsafe(self._became_durable, number)
 
     def _on_failed(self, error: StoreFailedError) -> None:

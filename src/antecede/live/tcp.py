@@ -1,12 +1,12 @@
 """Frames over TCP, with or without TLS (asyncio).
 
-All parts (:class:`antecede.wire.Part`) that one call of ``send`` gets share a frame, unless they are too long for one.
-Nagle's algorithm is off, because the sender has already batched its output. If a peer does not read, the write buffer
-grows up to its bound; then the connection reports that it is full, and its owner stops writing. If the input contains
-bytes that are not frames, the connection is closed with the reason.
+One call of ``send`` writes all its parts (:class:`antecede.wire.Part`) in one frame, unless they are too long for one
+frame. Nagle's algorithm is off, because the sender has already batched its output. If a peer does not read, the write
+buffer grows up to its bound; then the connection reports that it is full, and its owner stops writing. If the input
+contains bytes that are not frames, the connection is closed with the reason.
 
-Connections are accepted here, not by the event loop, which would start a TLS handshake before the connection is
-counted.
+This module accepts connections itself, because it must count a connection before the TLS handshake. The event loop
+would start the handshake first.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
     """One end of a TCP connection; see :class:`antecede.server.connections.Connection`.
 
     uvloop reads into its own memory and calls ``data_received``. The event loop of asyncio would allocate memory for
-    each read, so it reads into a buffer.
+    each read; to avoid this, it gets a buffer from ``get_buffer``.
     """
 
     def __init__(self, opened: "Callable[[TcpConnection], Receiver]", guest: Guest | None = None) -> None:
-        """``guest``: the entry of this connection among the incoming ones, if it is incoming."""
+        """``guest``: counts this connection among the incoming connections; None: this end opened the connection."""
         self.remote = "?"
         self.binding = b""
         self.certified: tuple[str, ...] = ()
@@ -51,7 +51,8 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._expects_a_reader = False
         self._deaf = False
         self.reason = self.code = ""
-        """The reason why this end closed the connection, and the code of the rule that the other end broke."""
+        """The reason why this end closed the connection, and a code for this reason. Both are empty if this end did not
+        close it; the code may be empty, too, if it did."""
         self._closing = self._told = self._trusted = self._lost = False
         self._receiver: Receiver = _nobody
         self._linger: asyncio.TimerHandle | None = None
@@ -124,7 +125,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
             self._guest.drop = _too_late
 
     def _ended(self, reason: str) -> None:
-        """Notify the receiver that the connection has ended, only once."""
+        """Notify the receiver that the connection has ended. Only the first call has an effect."""
         if not self._told:
             self._told = True
             self._receiver.closed(reason, self._loop.time())
@@ -172,10 +173,10 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._linger = self._loop.call_later(LINGER_SECONDS, self._transport.abort)
 
     def _end_writing(self) -> None:
-        """Close only the direction to the other end. Closing both with unread bytes resets the connection, and the
-        other end may never read the reason. So further input from a client or a server is read and dropped until the
-        other end closes its direction, too. The owner is notified first, so it logs the closing before the other end
-        can notice this."""
+        """Close only the direction to the other end. If both directions were closed while there are unread bytes, the
+        connection would be reset, and the other end might never read the reason. So further input from a client or a
+        server is read and dropped until the other end closes its direction, too. The owner is notified first, so that
+        it logs the closing before the other end can notice it."""
         self._ended(self.reason)
         if self._transport.is_closing():
             return
@@ -218,8 +219,8 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._attend()
 
     def _attend(self) -> None:
-        """Stop reading while ``hold`` or ``busy`` requires it, or while the other end must read first; otherwise
-        continue."""
+        """Stop or continue reading. This end stops reading while ``hold`` or ``busy`` requires it. It also stops while
+        the connection is full, if ``expect_a_reader`` requires it."""
         deaf = self._held or self._busy or (self.full and self._expects_a_reader)
         if self._closing or deaf == self._deaf:
             return
@@ -386,7 +387,8 @@ async def dial(
 
 
 def tls_identity(connected: ssl.SSLObject | None) -> tuple[bytes, tuple[str, ...]]:
-    """Return the binding of a TLS connection, and the names in the other end's certificate, if it was checked.
+    """Return the binding of a TLS connection, and the names in the other end's certificate. The binding is a value that
+    only the two ends know. Without TLS both are empty. There are no names if the certificate was not checked.
 
     The binding is the ``Finished`` message of the client (``tls-unique``). In TLS 1.3 it depends on the keys of this
     connection alone, like an exported key. (Python does not offer exported keys.)

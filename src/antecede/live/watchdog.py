@@ -1,9 +1,9 @@
 """The watchdog thread of a server process: an adapter around :class:`antecede.server.watchdog.Watchdog`.
 
 A handler that calls C code without releasing the interpreter lock stops this thread as well. So the thread sets an
-alarm of ``faulthandler``, and postpones it again and again. The alarm has its own thread, which does not need the
-interpreter lock. The time of the alarm is the largest limit of any agent, plus some seconds. If it is not postponed in
-this time, the alarm writes the stacks of all threads and ends the process.
+alarm of ``faulthandler``, and postpones the alarm every few seconds. The alarm has its own thread, which does not need
+the interpreter lock. If the alarm is not postponed, it writes the stacks of all threads and ends the process. This
+happens after the largest limit of any agent, plus some seconds.
 """
 
 import faulthandler

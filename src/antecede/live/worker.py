@@ -1,12 +1,12 @@
 """The worker process of an isolated agent: it runs the agent's handlers, and nothing else.
 
-The server sends batches of letters, and the worker sends the outcome of each batch. Before each handler call it names
-the letter, so that the server knows which call was in progress if the worker ends. The worker keeps the agent in
-memory between batches; the server has the saved state.
+The server sends batches of letters, and the worker sends the outcome of each batch. Before each handler call, the
+worker also sends the id of the letter. So the server knows which call was in progress if the worker ends. The worker
+keeps the agent in memory between batches; the server has the saved state.
 
-The worker ends when its server does, however the server ends. A thread of the worker notices that the connection to the
+The worker ends when its server ends, for whatever reason. A thread of the worker notices that the connection to the
 server is closed. This thread cannot run while a handler holds the interpreter lock. So on Linux the kernel, too, kills
-the worker when the server ends. If memory runs out, the kernel should kill the worker first.
+the worker when the server ends. If memory runs out, the kernel should kill the worker before the server.
 
 A handler may start processes. They have no connection to the server. A forked copy of the worker ends when its handler
 returns. All these processes end with the worker, unless they have begun a new session.
@@ -68,7 +68,7 @@ class _Line:
 
 
 class _Named:
-    """Sends the name of each letter before its handler is called."""
+    """Sends the id of each letter to the server, before the handler of the letter is called."""
 
     def __init__(self, line: _Line) -> None:
         self._line = line

@@ -1,6 +1,7 @@
-"""The messages between a server and the worker process of an isolated agent: four bytes of length, then MessagePack.
+"""The messages between a server and the worker process of an isolated agent. Each message is its length in four bytes,
+then its content as MessagePack.
 
-Both ends are the same program, so there are no versions.
+Both ends run the same program, so the messages need no version.
 """
 
 import struct
@@ -31,13 +32,14 @@ class Batch(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """The worker has loaded its class; or it could not, and ``failure`` is the reason."""
+    """The worker's answer to its first message: it has loaded the agent's class. If it could not, ``failure`` is the
+    reason."""
 
     failure: str = ""
 
 
 class At(msgspec.Struct, frozen=True, tag=True):
-    """The handler of this letter of the batch is called next."""
+    """The worker is about to call the handler of this letter."""
 
     letter: str
 
@@ -48,10 +50,11 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     reactions: list[Reaction]
     state: bytes | None
     failure: str = ""
-    """The description of the exception of the reaction that failed; empty: none failed."""
+    """The text of the exception with which a reaction failed; empty: no reaction failed."""
     traceback: str = ""
     too_early: bool = False
-    """Whether the batch ended at a reaction that needs a durable letter; then ``failure`` is empty."""
+    """Whether the batch ended early, because a handler asked for the id of its reaction before its letter was durable.
+    Then ``failure`` is empty."""
 
 
 ToWorker = Setup | Batch
@@ -63,6 +66,6 @@ decode_from_worker: Final = msgspec.msgpack.Decoder(FromWorker).decode
 
 
 def framed(message: ToWorker | FromWorker) -> bytes:
-    """Return a message as a frame."""
+    """Return a message as bytes: its length, then its content."""
     body = encode(message)
     return LENGTH.pack(len(body)) + body

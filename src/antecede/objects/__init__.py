@@ -1,14 +1,14 @@
 """Objects with operations: only conflicting operations are ordered (Enokido, Higaki, Takizawa).
 
 * :mod:`~antecede.objects.model`: an object is a class whose methods are operations, some of which conflict.
-* :mod:`~antecede.objects.replay`: computing an operation, and computing it again from the answers to its calls.
-* :mod:`~antecede.objects.instances`: operation instances, roots, and the messages between them.
-* :mod:`~antecede.objects.site`: one object of a group on top of the order ``objects``, without I/O like every order.
-  The docstring of the module shows the parts of such an object.
-* :mod:`~antecede.objects.hosting` and :mod:`~antecede.objects.replicas`: the objects of a server, as one member of the
-  order.
-* :mod:`~antecede.objects.calls` and :mod:`~antecede.objects.remote`: a call at its server, and at its client.
-* :mod:`~antecede.objects.search`: looks for two operations whose order matters although no conflict is declared.
+* :mod:`~antecede.objects.replay`: computes an operation, each time again when a call of the operation is answered.
+* :mod:`~antecede.objects.instances`: operation instances, roots (operations that users start), and their messages.
+* :mod:`~antecede.objects.site`: one object of a group on top of the order ``objects``. Like an order, it does no I/O.
+  The docstring of this module shows the parts of such an object.
+* :mod:`~antecede.objects.hosting` and :mod:`~antecede.objects.replicas`: combine all objects of a server into one
+  member of the order.
+* :mod:`~antecede.objects.calls` and :mod:`~antecede.objects.remote`: a call, at the server and at the client.
+* :mod:`~antecede.objects.search`: looks for two operations that do not commute although no conflict is declared.
 * :mod:`~antecede.objects.simulation`: simulated groups.
 """
 

@@ -1,14 +1,14 @@
 """Calls of replicated objects at one server: from the caller's letter to the answer in the caller's mailbox.
 
-A call is a letter whose address ends in ``()``: ``account()``. Its type is the operation; its body has the time limit
-and the arguments. The letter does not leave this server. The site of this server (:mod:`antecede.objects.replicas`)
-begins a root for it, in the same step, and the root's messages are messages of the domain's order. When the root has
-ended, the caller gets a letter with a :class:`~antecede.engine.agents.Returned`, which does not leave this server
-either.
+A call is a letter to an address that ends in ``()``, such as ``account()``. The type of the letter is the operation;
+its body has the time limit and the arguments. The letter does not leave this server. In the same step, the site of
+this server (:mod:`antecede.objects.replicas`) begins a *root*: an operation instance that makes the call. The root's
+messages are messages of the domain's order. When the root has ended, the caller gets a letter with a
+:class:`~antecede.engine.agents.Returned`, which does not leave this server either.
 
 **Exactly once** follows from the records of the log. The publish or the reaction that begins a call is in one record.
-Later records contain the packets of the call, and the moment at which its time is up. Everything else can be computed
-again from these records, so a crash loses nothing of a call. A repeated publish is recognised by its number.
+Later records contain the packets of the call, and the moment at which its time limit ends. Everything else can be
+computed again from these records, so a crash loses nothing of a call. A repeated publish is recognised by its number.
 """
 
 from collections.abc import Callable, Iterable
@@ -58,12 +58,13 @@ def deadline_of(body: bytes, clock_ms: int) -> int:
 
 
 class Calls:
-    """The calls at one server, and its site, if its domain has objects."""
+    """All calls that clients and agents of one server make. ``site`` is the server's member of the order ``objects``,
+    or None if no domain of the server has objects."""
 
     def __init__(self, channel: Channel, prefix: str) -> None:
         self._channel = channel
         self.domain = ""
-        """The domain that has objects; empty if there is none."""
+        """The name of the server's domain that has objects; empty if no domain has objects."""
         self._prefix = prefix
         self.site: Replicas | None = None
         self.sure: set[str] = set()
@@ -90,8 +91,8 @@ class Calls:
         return 0 if self.site is None else self.site.open_calls
 
     def computing(self) -> tuple[tuple[str, str] | None, int]:
-        """Return the object and the operation that is being computed (None: nothing is), and a number that changes with
-        each computation. A watchdog calls this from another thread."""
+        """Return two values: the object and operation that are being computed (None if nothing is being computed), and
+        a number that changes with each computation. A watchdog calls this method from another thread."""
         if self.site is None:
             return None, 0
         live = self.site.execution.intentions.live
@@ -125,13 +126,14 @@ class Calls:
         if self.site is not None:
             if rules > RULES:
                 raise StoreError(
-                    f"the log follows version {rules} of the rules of objects: this program knows them up to {RULES}"
+                    f"the log follows version {rules} of the rules of objects: this program knows only versions up to "
+                    f"{RULES}; start the server with a newer program"
                 )
             self._perform(self.site.follow(rules), now)
 
     def settle(self, now: float) -> None:
-        """End a step: send all messages that it has caused and that are not sent yet, because a later step must not
-        send them. Call this method when all other messages of the step have their stamps."""
+        """End a step: send all messages that the step has caused and that are not sent yet, because a later step must
+        not send them. Call this method after all other messages of the step have got their stamps."""
         while self.site is not None and (effects := self.site.settle()):
             self._perform(effects, now)
 
@@ -139,26 +141,27 @@ class Calls:
         self._channel.consumers[self.domain].perform(effects, now)
 
     def answers(self, life: int) -> list[Letter]:
-        """Return one letter with the answer for each call that has ended since the last use of this method and whose
-        caller waits for an answer. ``life``: how often the server has started."""
+        """Return one letter with the answer for each call that has ended since the last use of this method. If the
+        caller does not wait for an answer, there is no letter. ``life``: how often the server has started."""
         if self.site is None or not self.site.ended:
             return []
         ended, self.site.ended = self.site.ended, []
         return [self._letter(called, answered, life) for called, answered in ended if called.ask]
 
     def report(self, error: Callable[..., None]) -> None:
-        """Log the operations that failed here although their home has already answered them. The cause is a conflict
-        that is not declared, or code that is not deterministic."""
+        """Log the operations that failed at this replica although the server where the call began has already committed
+        and answered the call. The cause is a conflict that is not declared, or code that is not deterministic."""
         while self.site is not None and self.site.failed:
             failed = self.site.failed.pop(0)
             error("replica-differs", operation=failed.operation, instance=failed.instance, reason=failed.reason)
 
     def are_sure(self, letters: Iterable[Letter]) -> bool:
-        """Return whether these letters may reach their clients before the log has them."""
+        """Return whether these letters may be sent to clients before they are in the log, because all of them are in
+        ``sure``."""
         return bool(self.sure) and all(letter.id in self.sure for letter in letters)
 
     def resumed(self) -> None:
-        """Begin a life of the server; see :meth:`Replicas.resumed`."""
+        """Prepare the unfinished calls after a start of the server; see :meth:`Replicas.resumed`."""
         if self.site is not None:
             self.site.resumed()
 
@@ -184,8 +187,9 @@ class Calls:
         return Letter(id_, called.object, (called.caller,), name_of(Returned), body, answers=called.ask)
 
     def record(self) -> tuple[dict[str, list[list[str]]] | None, list[Row]]:
-        """Return the data on objects for a step's record: the table of conflicts (None if the log has it), and the rows
-        of the step. A step without rows needs neither."""
+        """Return what a step's record in the log contains about objects: the table of conflicts (None if the log
+        already has it), and the rows of the step, which are its events. If the step has no rows, return None and an
+        empty list."""
         site = self.site
         if site is None or not site.rows:
             return None, []

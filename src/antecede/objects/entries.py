@@ -1,4 +1,5 @@
-"""A dictionary in the live state of an object: each of its entries is a cell (:mod:`antecede.objects.state`)."""
+"""A dictionary in the live state of an object. Each entry is a cell: a part of the state that is changed and checked
+separately (:mod:`antecede.objects.state`)."""
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, Final
@@ -11,16 +12,17 @@ from antecede.objects.values import Form, in_order, inside
 
 
 class _Missing:
-    """The value of a cell that does not exist."""
+    """The type of ``MISSING``, which stands for the value of a cell that does not exist."""
 
 
 MISSING: Final = _Missing()
 
 
 class Entries(dict[Any, Any]):
-    """A dictionary of the state. It records which entries an operation has written, or read out and may have changed.
+    """A dictionary in the state of an object. It records the entries that an operation has written. It also records the
+    entries with a mutable value that the operation has read, because the operation may have changed the value in place.
 
-    Every reader sees the entries as the operation has left them, even functions that read dictionaries directly.
+    Every reader sees the changes of the operation immediately, even a function that reads the dictionary directly.
     """
 
     __slots__ = ("_added", "_form", "_sorted", "_touched")
@@ -29,8 +31,8 @@ class Entries(dict[Any, Any]):
         super().__init__(content)
         self._form = form
         self._touched: dict[Any, tuple[Any, Any]] = {}
-        """For each entry that was read out or written: its previous value, and the bytes of this value if they are
-        known."""
+        """For each recorded entry: the value before the operation, and the bytes of this value (None if they are not
+        known)."""
         self._added: dict[Any, None] = {}
         """The keys that the operation added, in the order in which it added them."""
         self._sorted: list[Any] | None = None
@@ -147,7 +149,7 @@ class Entries(dict[Any, Any]):
 
     @property
     def is_touched(self) -> bool:
-        """Whether an operation has read out or written an entry."""
+        """Whether the operation has written an entry, or has read a value that it can change in place."""
         return bool(self._touched)
 
     def reorder(self) -> None:
@@ -165,8 +167,8 @@ class Entries(dict[Any, Any]):
         self._added.clear()
 
     def changed(self) -> list[tuple[Any, Any, Any, Any, Any]]:
-        """Return the entries that the operation has changed: key, value before, value after, and both values as
-        bytes."""
+        """Return a tuple for each entry that the operation has changed: the key, the value before, the value after, and
+        both values as bytes. ``MISSING`` is the value of an entry that does not exist."""
         form = self._form
         found: dict[Any, tuple[Any, Any, Any, Any, Any]] = {}
         for key, (before, encoded) in self._touched.items():
@@ -216,8 +218,8 @@ class _Items(ItemsView[Any, Any]):
 
 
 def plain(value: Any) -> Any:
-    """Return a value with ordinary dictionaries instead of ``Entries``: a value that leaves an operation must not
-    change when the state changes."""
+    """Return a value with ordinary dictionaries instead of ``Entries``, because a value that leaves an operation must
+    not change when the state changes."""
     if type(value) in FLAT or not _holds_entries(value):
         return value
     kind = type(value)

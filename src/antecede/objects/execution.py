@@ -1,24 +1,26 @@
 """The computation of operation instances at one object: from the request to commit or abort (§2).
 
-**Closed nesting.** The effects of an instance are an intention (:mod:`antecede.objects.replay`) until the root's home
-decides. Commit and abort travel down the tree of calls. An instance that fails aborts its own calls and answers its
-callers with the reason; the callers may continue. An abort never restores an earlier state: two compatible increments
-may interleave, and undoing one must not undo the other. A commit is applied when it is known, for each instance of the
-root at this object, whether it commits or aborts.
+**Closed nesting.** A *root* is an operation that a user started, and its *home* is the object where it was started. The
+home decides whether the root commits or aborts. Until then, the effects of each instance of the root are only an
+intention (:mod:`antecede.objects.replay`). Commit and abort travel down the tree of calls. An instance that fails
+aborts its own calls and answers its callers with the reason; the callers may continue. An abort never restores an
+earlier state: two compatible increments may interleave, and undoing one must not undo the other. An object applies the
+commit of a root when it knows of each instance of the root here whether the instance commits or aborts.
 
-**Replicas.** If each of several replicas makes the same nested call, all call one instance. It is computed once, and
-each replica gets the answer. An instance that failed or was aborted is not computed again for a slower replica, because
-the outcome might be different.
+**Replicas.** If several replicas make the same nested call, they all call one instance. This instance is computed once,
+and each replica gets the answer. An instance that failed or was aborted is not computed again for a slower replica,
+because the outcome might be different.
 
 **Blind operations** conflict with nothing, call nothing and return nothing. Their order does not matter, no conflict
-can undo them, and the answer is the same everywhere. So if the class allows it (``confirm=False``) and the home of such
-a call has a replica, the home computes, decides and answers the call in the same step. The request is marked as
-``final``; each replica applies the call immediately, without a response or a commit. This is not possible for a nested
-call of a blind operation, which commits or aborts with its root. But if caller and called object have replicas on the
-same servers, each replica of the caller calls only the replica on its own server (``Members.near``).
+can undo them, and the answer is the same everywhere. So the home of such a call can compute, decide and answer the call
+in the same step, if the class allows this (``confirm=False``) and the home has a replica. The request is then marked as
+``final``: each replica applies the call immediately, without a response or a commit. This is not possible for a nested
+call of a blind operation, because the nested call must commit or abort with its root. But if the calling object and the
+called object have replicas on the same servers, each replica of the calling object calls only the replica on its own
+server (``Members.near``).
 
-This module calls only the state, the table, the members and the outbox. Roots and locks are the task of the site, which
-learns from ``reports`` which instances have ended.
+This module calls only the state, the table, the members and the outbox. The site manages roots and locks; it learns
+from ``reports`` which instances have ended.
 """
 
 from collections.abc import Iterable
@@ -55,7 +57,7 @@ class Removed(msgspec.Struct, frozen=True):
 
 
 class Execution:
-    """The instances of one object, and the state that they leave."""
+    """The part of an object that computes operation instances and holds the object's state."""
 
     intending: ClassVar[type[Intentions]] = Intentions
 
@@ -69,16 +71,19 @@ class Execution:
         self.undone: dict[str, str] = {}
         """The latest instances that failed here or were aborted by a caller, each with the reason."""
         self.unconfirmed: frozenset[str] = frozenset()
-        """Those blind operations of the objects here that are answered without waiting for all replicas."""
+        """The operations of the objects here that are answered without waiting for all replicas (``confirm=False``).
+        They are blind: see the docstring of the module."""
         self.decides = False
-        """Whether two shortcuts are used: ``unconfirmed`` calls of roots of this home are decided here, and nested
-        calls of blind operations go only to the replica on the caller's server, if possible."""
+        """Whether two shortcuts are used. First: if a root that was started here calls an operation in ``unconfirmed``,
+        this call is decided here. Second: a nested call of a blind operation goes only to the replica on the caller's
+        server, if possible."""
 
     # Start and continuation.
 
     def requested(self, message: Message, label: Label) -> None:
-        """Process a request: apply it immediately if it is ``final``; otherwise queue a new instance, or add the
-        request to the instance that is here, or answer that the instance was undone. Ignore an invalid request."""
+        """Process a request for an instance. If the request is ``final``, apply it immediately. Otherwise, if the
+        instance was undone, answer with the reason; if it exists, add the request to it; else queue a new instance.
+        Ignore an invalid request."""
         request = _read(_requests, message)
         if request is None or not 0 <= request.number[1] < self.outbox.order.members:
             self.ignore(message)
@@ -102,7 +107,7 @@ class Execution:
             self._join(one, message, label)
 
     def _conclude(self, message: Message, label: Label, request: Request) -> None:
-        """Apply a call that its home has committed already."""
+        """Apply a call that is already committed: the server where the call began has decided this."""
         one = _instance_of(label, request)
         if one.operation not in self.unconfirmed or one.id in self.table.instances:
             self.ignore(message)
@@ -116,7 +121,7 @@ class Execution:
         self.outbox.order.forget(one.id)
 
     def begin(self, one: Instance) -> None:
-        """Begin a queued instance: its request counts as delivered now."""
+        """Begin a queued instance. Its requests count as delivered from now on."""
         self.table.begin(one)
         requests, one.pending = one.pending, []
         for message in requests:
@@ -126,9 +131,8 @@ class Execution:
         self._go_on(one)
 
     def _join(self, one: Instance, message: Message, label: Label) -> None:
-        """Process a request for an instance that has already begun. If the instance began with the request of another
-        replica of its caller, the instance does not receive this request: the sender of the request only gets the
-        answer."""
+        """Process a request for an instance that has begun. Only the first request is delivered to the instance. Later
+        requests come from other replicas of the caller: these replicas only get the answer."""
         if one.callers:
             self.ignore(message)
         else:
@@ -172,8 +176,8 @@ class Execution:
             return
 
     def _next_call(self, one: Instance) -> Call | None:
-        """Compute an instance from the answers that it has. Return its next call; if it has ended, report this and
-        return None."""
+        """Compute an instance from the answers that it has. Return its next call. If the instance has ended, report its
+        end and return None."""
         if one.operation in self.intentions.kind._stateless:
             outcome = run(self.intentions.live, one.operation, one.arguments, one.answers)
         else:
@@ -209,7 +213,8 @@ class Execution:
         return to, Label(REQUEST, operation, child, one.operation, one.id)
 
     def responded(self, one: Instance, message: Message, label: Label) -> None:
-        """Deliver a response to its instance, which continues once all members that it called have answered."""
+        """Process the response to a call of this instance. The instance continues when all called members have
+        responded."""
         number = len(one.calls)
         if one.state != RUNNING or label.by_instance != f"{one.id}/{number}" or len(one.answers) == number:
             return
@@ -246,7 +251,8 @@ class Execution:
         self.reports.append(Finished(one, answer))
 
     def commit(self, one: Instance) -> None:
-        """Commit an instance, as its root has decided."""
+        """Process the commit of an instance: send the commit to the members that the instance called, and apply the
+        effects of the root if all its instances here commit."""
         if one.decided or one.state != DONE:
             return
         one.decided = True
@@ -256,8 +262,9 @@ class Execution:
         self._settle(one.root)
 
     def _settle(self, root: str) -> None:
-        """Apply the effects of a root here, once it is known that each of its instances here commits. Before that, an
-        instance may still be aborted; the others must then be computed again without it."""
+        """Apply the effects of a root at this object if the commit has reached all its instances here. Otherwise do
+        nothing, because an instance may still be aborted, and the other instances must then be computed again without
+        it."""
         begun = self.table.begun(root)
         if begun and all(one.decided for one in begun):
             self.intentions.apply(self._with_effects(begun))
@@ -270,7 +277,8 @@ class Execution:
         return [one for one in begun if one.operation not in stateless] if stateless else begun
 
     def aborted_by(self, one: Instance, source: int) -> None:
-        """Process the abort of an instance by its caller at member ``source``; the other callers get an answer."""
+        """Process the abort of an instance by its caller at member ``source``. The other callers that still wait for an
+        answer get a failure."""
         requests, one.pending = one.pending, []
         callers = [] if one.state == DONE else list(one.callers)
         for request in requests:
@@ -280,8 +288,8 @@ class Execution:
         self.abort(one, _aborted_elsewhere, [caller for caller in callers if caller.source != source])
 
     def abort(self, one: Instance, answer: Answer | None = None, callers: Iterable[Caller] = ()) -> None:
-        """Undo an instance and its calls. If there is an answer, send it to these callers, and do not let the instance
-        begin again."""
+        """Undo an instance and its calls. If ``answer`` is given, send it to ``callers``, and remember that this
+        instance must not begin again."""
         for number, made in enumerate(one.calls, 1):
             if not made.undone:
                 self._undo(one, made, number)
@@ -312,7 +320,7 @@ class Execution:
         self.reports.append(Removed(one))
 
     def ignore(self, message: Message) -> None:
-        """Deliver a message that no instance here receives."""
+        """Deliver a message that no instance here receives, so that it counts as delivered but has no effect."""
         assert message.label is not None
         self.outbox.deliver_to_nobody(message, message.label.instance not in self.table.instances)
 

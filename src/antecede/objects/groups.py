@@ -1,4 +1,4 @@
-"""A group of objects by name: their classes, and the conflicts of their operations."""
+"""A group of named objects: the class of each object, and the conflicts between their operations."""
 
 from antecede.errors import ObjectError, OrderError
 from antecede.objects.members import Members
@@ -10,7 +10,8 @@ from antecede.orders.objects import Objects
 
 
 class SiteSpec(OrderSpec, frozen=True):
-    """A group of objects with their classes. It creates members, like the specification of an order."""
+    """The specification of a group of objects. Like the specification of an order, it creates the members of the group;
+    a member is a :class:`Site`."""
 
     kinds: tuple[type[Object], ...] = ()
     """The class of each object."""
@@ -26,8 +27,8 @@ class SiteSpec(OrderSpec, frozen=True):
         return self.site(me, self.kinds[me], Members(self.names), self.conflicts(), clocks)
 
     def conflicts(self) -> str:
-        """Return the relation of the whole group. It compares names only: two names conflict if operations with these
-        names conflict in at least one class."""
+        """Return the conflicts of the whole group as a text: pairs such as ``audit~deposit``, joined by ``+``, or
+        ``none``. Two names conflict if operations with these names conflict in at least one class."""
         pairs = sorted({pair for kind in self.kinds for pair in relation_of(kind).pairs()})
         return "+".join(f"{one}~{other}" for one, other in pairs) or "none"
 
@@ -39,5 +40,5 @@ def group(objects: dict[str, type[Object]], *, clocks: str = "eager", site: type
     """Return the specification of a group of objects. ``objects``: the class of each object, by the object's name."""
     for name in objects:
         if not name or "/" in name or "~" in name:
-            raise ObjectError(f"object {name!r}: expected a name without / and ~")
+            raise ObjectError(f"object {name!r}: expected a name that is not empty and has no / and no ~")
     return SiteSpec(Objects, {"clocks": clocks}, tuple(objects.values()), tuple(objects), site)

@@ -1,16 +1,18 @@
 """All objects of a server, combined into one object, with which the server takes part in the order ``objects``.
 
-A member of the order is a server, and a server may hold replicas of several objects. So the objects of a server become
-*one* object: its operations are ``account.deposit``, ``ledger.append`` …, its state is the states of all of them, and
-operations of different objects do not conflict. The rules stay the same: significance depends on instances and on
+A member of the order is a server, and a server may hold replicas of several objects. So the objects of a server are
+combined into *one* object. Its operations are ``account.deposit``, ``ledger.append`` and so on. Its state contains the
+states of all objects. Operations of different objects do not conflict.
+
+The combination does not change which messages significantly precede others. This depends only on instances and on
 conflicting operations (§3.2), and both are the same as if every object were a member. But the objects of a server share
-one entry in each vector. So a message may also wait for messages that do not significantly precede it, but only for
-messages with smaller event numbers.
+one entry in each vector. So a message may wait for more messages than those that significantly precede it. All of these
+have smaller event numbers.
 
 Each object has its own live state (:mod:`antecede.objects.state`). A snapshot contains this state as bytes, which do
 not depend on the order of insertions. So two replicas are equal iff their bytes are equal, even if compatible
-operations reached them in different orders. Annotated attributes and parameters are decoded to their types; a value
-that does not fit makes the operation fail.
+operations reached them in different orders. Values of annotated attributes and parameters are decoded to the annotated
+types; if a value does not fit its type, the operation fails.
 """
 
 import inspect
@@ -40,18 +42,19 @@ from antecede.objects.values import UNTYPED, encode_state, forms_of, is_deep
 from antecede.whereabouts import text_of
 
 ROOT: Final = "call"
-"""The operation of roots, which every server has: it calls an object, and conflicts with nothing."""
+"""The name of the operation of all roots: it calls an object for a client or an agent. Every server has this operation,
+and it conflicts with nothing."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class ReplicatedObject(Object):
-    """An object with a replica on each of several servers. Write a subclass whose annotated attributes are its
-    state."""
+    """The base class of an object with a replica on each of several servers. The annotated attributes of a subclass are
+    the object's state."""
 
 
 def qualified(name: str, called: str) -> str:
-    """Return the name of an object's operation at its servers, such as ``account.deposit``."""
+    """Return the full name of an object's operation, such as ``account.deposit``."""
     return f"{name}.{called}"
 
 
@@ -62,7 +65,7 @@ def parted(called: str) -> tuple[str, str]:
 
 
 def conflicts_of(objects: Mapping[str, type[Object]]) -> list[tuple[str, str]]:
-    """Return all pairs of conflicting operations, by their names at the servers."""
+    """Return all pairs of conflicting operations, as full names such as ``account.deposit``."""
     return [
         (qualified(name, one), qualified(name, other))
         for name, kind in objects.items()
@@ -105,7 +108,7 @@ def _init(objects: Mapping[str, type[Object]]) -> Callable[[Any], None]:
 
 
 def _first(name: str, kind: type[Object]) -> bytes:
-    """Return the state of a new object; raise if it cannot be saved and decoded again."""
+    """Return the state of a new object as bytes. Raise an error if the state cannot be encoded and decoded again."""
     try:
         state = encode_state(initial(kind))
         State(name, kind, forms_of(kind), UNTYPED).read(state)
@@ -129,7 +132,7 @@ def _root(
             return (yield Call(object_, called, tuple(arguments)))
         answers = yield SharedCall(object_, called, tuple(arguments))
         if not are_answers(answers, len(arguments)):
-            raise Failure("the answers do not fit the calls that share a request")
+            raise Failure("expected one answer for each call that shares the request")
         return answers
     except CallFailed as failed:
         # The caller knows the operation, not its parts, so it gets the operation's reason.
@@ -137,7 +140,8 @@ def _root(
 
 
 def are_answers(given: Any, count: int) -> bool:
-    """Return whether this is a list of ``count`` answers, each marked as a result or as the reason of a failure."""
+    """Return whether ``given`` is a list of ``count`` answers. An answer is a list of a boolean (whether the call
+    succeeded) and a value (the result, or the reason of the failure)."""
     return (
         isinstance(given, list)
         and len(given) == count

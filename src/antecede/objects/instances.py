@@ -1,11 +1,13 @@
 """Operation instances and roots at one object, and the messages between instances.
 
-An instance's name is a path: the root's name, and for each level of nesting the number of the call. So the n-th call of
-an instance has one name wherever it is computed. If several replicas make the same nested call, they give it the same
-name. At the called object these calls are *one* instance: it is computed once, and each replica gets the answer.
+A *root* is an operation that a user starts; its *home* is the object where it is started. The root's name contains its
+home and its number there: ``P1.3``. After an abort, the root is tried again. Each new try gets a new name (``P1.3~2``),
+but keeps the root's first number, so that it stays older than all roots that began later.
 
-A root is an operation that a user starts. Its name contains its home and its number there. Each new try after an abort
-gets a new name (``P1.3~2``), but keeps the root's first number, so that it is older than all roots that began later.
+The name of an instance is a path: the root's name, and for each level of nesting the number of the call, as in
+``P1.3/2/1``. So the n-th call of an instance has the same name at every replica that computes the instance. If several
+replicas make the same nested call, the called object has only *one* instance for it. This instance is computed once,
+and each replica gets the answer.
 """
 
 from typing import Any
@@ -16,10 +18,11 @@ from antecede.messages import Deliver, Label, Message
 from antecede.orders.contract import pack_message, unpack_message
 
 Number = tuple[int, int, int]
-"""A root's age: the time of its first start, its home, its number there. The smallest is the oldest."""
+"""The age of a root: the time of its first start, its home (a member number), and its number at this home. The root
+with the smallest value is the oldest."""
 
 Answer = tuple[bool, Any]
-"""Whether a call succeeded; and its result, or the reason of its failure."""
+"""The answer to a call: whether the call succeeded, and its result or the reason of its failure."""
 
 QUEUED = "queued"
 RUNNING = "running"
@@ -42,14 +45,15 @@ class Answered(msgspec.Struct, frozen=True):
     """The name that ``Site.start`` returned."""
     ok: bool
     answer: Any
-    """Its answer, or the reason of its failure in one line."""
+    """The root's answer, or the reason of its failure as a text."""
     tries: int
     late: bool = False
-    """Whether it was aborted because its time was up."""
+    """Whether the root was aborted because its time was up."""
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """An effect: a call that its home has decided and answered fails here, so this replica differs from others."""
+    """An effect: a call fails at this replica although the server where it began has already committed and answered it.
+    So this replica differs from others."""
 
     instance: str
     operation: str
@@ -65,7 +69,7 @@ class Stray(Deliver, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True):
-    """The payload of a request."""
+    """The payload of a request, which asks an object to compute an operation."""
 
     root: str
     number: Number
@@ -73,7 +77,7 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     shared: bool = False
     """Whether the request has the arguments of several calls, which are computed one after the other."""
     final: bool = False
-    """Whether the root has committed already: then the request is applied immediately, and not answered."""
+    """Whether the root has already committed. If so, the request is applied immediately, and not answered."""
 
 
 class Caller(msgspec.Struct, frozen=True, array_like=True):
@@ -91,12 +95,12 @@ class Made(msgspec.Struct, array_like=True):
     operation: str
     to: int
     undone: bool = False
-    """Whether no commit or abort is to be sent to the called members: they already got an abort, or the call could not
-    be sent, or its home has already decided it."""
+    """Whether the called members must get neither a commit nor an abort, because they already got an abort, the call
+    could not be sent, or this object has already decided the call alone."""
 
 
 class Instance(msgspec.Struct):
-    """An operation instance at this object."""
+    """An operation instance at this object: one computation of an operation, with its arguments."""
 
     id: str
     operation: str
@@ -109,17 +113,18 @@ class Instance(msgspec.Struct):
     in the sequence in which instances began here."""
     state: str = QUEUED
     pending: list[Message] = []
-    """Requests that were handed over and not delivered, because the instance has not begun."""
+    """Requests for this instance that the order has handed over. They are not delivered yet, because the instance has
+    not begun."""
     callers: list[Caller] = []
     calls: list[Made] = []
     answers: list[Answer] = []
     replies: dict[int, Answer] = {}
-    """The answers, so far, to the call for which the instance waits, by member."""
+    """The answers that have arrived for the instance's latest call, by the member that sent them."""
     answer: Answer | None = None
     decided: bool = False
     """Whether the commit of its root has reached this instance."""
     shared: bool = False
-    """Whether it computes several calls, one after the other."""
+    """Whether this instance computes several calls that share a request, one after the other."""
 
     @property
     def home(self) -> int:
@@ -131,7 +136,7 @@ class Instance(msgspec.Struct):
 
 
 class Root(msgspec.Struct):
-    """A root that was started at this object."""
+    """A root: an operation that a user started at this object."""
 
     name: str
     operation: str
@@ -140,9 +145,9 @@ class Root(msgspec.Struct):
     tries: int = 1
     deadline: float | None = None
     size: int = 0
-    """The bytes of its arguments."""
+    """The size of the arguments in bytes."""
     parts: list["Root"] = []
-    """The roots that were united into this one, which makes the calls of all of them."""
+    """The roots that were united into this root. This root makes the calls of all of them."""
     alone: bool = False
     """Whether it must not be united with other roots, because it was part of a shared root that failed."""
 
@@ -160,7 +165,7 @@ def instance_out(one: Instance) -> Any:
 
 
 def instance_in(state: Any) -> Instance:
-    """Return the instance of ``instance_out``."""
+    """Return the instance from the plain values that ``instance_out`` returned."""
     head, pending, rest = state
     # Older states do not say whether it is shared.
     callers, calls, answers, replies, *end = msgspec.convert((*rest, False)[:7], _Rest)

@@ -6,7 +6,7 @@ from antecede.objects.model import Call
 
 
 class Members:
-    """A group in which each member is one object, called by its name."""
+    """The members of a group in which each member is one object. A call names the objects that it goes to."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
@@ -20,14 +20,15 @@ class Members:
         return sum(1 << self.names.index(name) for name in set(call.targets)), call.operation
 
     def near(self, caller: str, operation: str, to: int) -> int:
-        """Return the members to which this instance itself sends the call; here these are all called members (``to``).
-        A subclass may return only some of them, if other replicas of the instance's object call the rest. ``caller``:
-        the operation of the instance."""
+        """Return the members to which an instance sends its call; here these are all called members (``to``). A
+        subclass may return only some of them, if other replicas of the calling object send the call to the rest.
+        ``caller``: the operation of the calling instance. ``operation``: the called operation."""
         return to
 
     def united(self, made: Made, replies: dict[int, Answer]) -> Answer:
-        """Combine the answers of all called members into one: a failure if there is one; the answer itself if there is
-        only one; otherwise all results, by the names of their objects."""
+        """Combine the answers of all called members into one answer. If an answer is a failure, return this failure. If
+        there is only one answer, return it. Otherwise return a dictionary with all results, by the names of the
+        objects."""
         failed = next((answer for answer in replies.values() if not answer[0]), None)
         if failed is not None or len(replies) == 1:
             return failed or next(iter(replies.values()))

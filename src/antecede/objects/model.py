@@ -18,7 +18,8 @@ state; an answer that depends on the order is just as important). The relation i
 the two names the other. Instead of naming conflicts, a class may have a predicate ``compatible(one, other)``.
 
 The attributes of an object are its state; they must be plain values. An operation that calls others is a generator: it
-yields a :class:`Call` and receives the answer. It must be deterministic: it is computed again from the answers.
+yields a :class:`Call` and receives the answer. It must be deterministic, because after each answer it is computed
+again from the beginning.
 """
 
 import inspect
@@ -43,9 +44,9 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A nested call: an operation yields it and receives the answer. If several objects are called, the answer is a
-    dictionary, by the names of the objects. These objects count as replicas: if each of them makes the same nested
-    call, this is one call, computed once."""
+    """A nested call: an operation yields a ``Call`` and receives the answer. If several objects are called, the answer
+    is a dictionary of their answers, by the names of the objects. These objects count as replicas: if each of them
+    makes the same nested call, that call is computed only once."""
 
     to: str | tuple[str, ...]
     operation: str
@@ -56,7 +57,7 @@ class Call(msgspec.Struct, frozen=True):
         if not isinstance(self.arguments, tuple | list):
             raise TypeError(f"arguments of a Call: expected a tuple such as (5,), not {type(self.arguments).__name__}")
         if not isinstance(self.operation, str):
-            raise TypeError(f"operation of a Call: expected its name, not {type(self.operation).__name__}")
+            raise TypeError(f"operation of a Call: expected a name, not {type(self.operation).__name__}")
         targets = (self.to,) if isinstance(self.to, str) else self.to
         if not isinstance(targets, tuple | list) or not all(isinstance(name, str) for name in targets):
             raise TypeError("target of a Call: expected the name of an object, or a tuple of names")
@@ -68,26 +69,27 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class SharedCall(Call, frozen=True):
-    """A call for several callers together: each of its arguments is the list of the arguments of one caller. Its answer
-    is the list of their answers."""
+    """One call that combines the calls of several callers. Each item of ``arguments`` is the list of one caller's
+    arguments. The answer is the list of the answers for all callers."""
 
 
 class CallFailed(Exception):
-    """Raised in an operation whose call failed: all effects of the call are undone."""
+    """Raised inside an operation when a nested call of this operation has failed. All effects of that call are
+    undone."""
 
 
 class Failure(Exception):
-    """An exception with which an operation fails. The reason of the failure is only the text, without the name of the
-    exception."""
+    """An exception that an operation raises in order to fail. The caller gets only its text as the reason. For any
+    other exception, the reason begins with the name of the exception."""
 
 
 class Object:
-    """An object of a group. Its attributes are its state."""
+    """The base class of the objects of a group. The attributes of an object are its state."""
 
     _operations: ClassVar[dict[str, Callable[..., Any]]] = {}
     _relation: ClassVar[Relation] = Relation()
     _hosts: ClassVar[dict[str, "type[Object]"]] = {}
-    """The objects that this class contains, if it combines all objects of a server."""
+    """The classes of all objects of a server, by the objects' names, if this class combines these objects."""
     _combines: ClassVar[bool] = False
     """Whether this class combines all objects of a server."""
     _stateless: ClassVar[frozenset[str]] = frozenset()
@@ -113,15 +115,16 @@ def operation(method: Method) -> Method:
 
 @overload
 def operation(*, conflicts_with: Iterable[str] = (), confirm: bool = True) -> Callable[[Method], Method]:
-    """Mark a method as an operation that conflicts with others, or whose answers need not be confirmed."""
+    """Mark a method as an operation. ``conflicts_with``: the operations with which it conflicts. ``confirm``: whether
+    its answer waits for all replicas."""
 
 
 def operation(method: Any = None, *, conflicts_with: Iterable[str] = (), confirm: bool = True) -> Any:
     """Mark a method as an operation, and name the operations with which it conflicts (possibly itself).
 
-    The answer of a replicated object waits until all replicas have the call on their disks. With ``confirm=False``, an
-    operation that conflicts with nothing, calls nothing and returns nothing (``-> None``) is answered when the caller's
-    server has the call on its disk, if this server has a replica."""
+    A replicated object answers a call when all replicas have the call on their disks. With ``confirm=False``, the
+    answer comes earlier if the caller's server has a replica: it comes when this server has the call on its disk. Only
+    an operation that conflicts with nothing, calls nothing and returns nothing (``-> None``) may have this option."""
     try:
         names = (conflicts_with,) if isinstance(conflicts_with, str) else tuple(conflicts_with)
     except TypeError:
@@ -181,7 +184,9 @@ def _declared(kind: type[Object]) -> Relation:
     for name, other in declared:
         if other not in operations:
             known = ", ".join(operations)
-            raise ObjectError(f"{kind.__name__}.{name} conflicts with {other!r}: no such operation (it has: {known})")
+            raise ObjectError(
+                f"{kind.__name__}.{name} conflicts with {other!r}: no such operation (the class has: {known})"
+            )
     compatible = getattr(kind, "compatible", None)
     if compatible is not None and "compatible" not in operations:
         # Operations conflict if ``compatible`` denies it in either direction, or if they are named as conflicting. Too
@@ -221,7 +226,8 @@ def attributes_of(object_: Object) -> dict[str, Any]:
 
 
 def copied(value: Any) -> Any:
-    """Return a copy that shares no mutable value with the original; most values are plain, and copied fast."""
+    """Return a copy that shares no mutable value with the original. Plain values, which are the usual ones, are copied
+    faster than with ``deepcopy``."""
     kind = type(value)
     if kind in FLAT:
         return value

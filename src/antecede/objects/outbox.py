@@ -1,7 +1,7 @@
 """The outbox of one object: it uses the order to send messages, and collects the effects of the current step.
 
-It is the only part of an object that sends. It knows neither instances nor locks, and it calls no other part of the
-object. The order's ``send`` delivers nothing, because a copy to the object itself travels like any other.
+The outbox is the only part of an object that sends messages. It knows neither instances nor locks, and it calls no
+other part of the object. Sending never delivers a message: even a copy to the object itself first travels as a packet.
 """
 
 from typing import Any
@@ -14,23 +14,23 @@ from antecede.orders.objects import Objects
 
 
 class Outbox:
-    """The effects of a step, collected in sequence."""
+    """The part of an object that sends messages and collects the effects of the current step, in sequence."""
 
     def __init__(self, me: int, name: str, order: Objects) -> None:
         self.me = me
         self.name = name
-        """The beginning of the ids of all messages from here."""
+        """The text with which the ids of all messages of this object begin."""
         self.order = order
         self.posted = 0
         """The number of messages sent so far."""
         self._effects: list[Any] = []
 
     def add(self, *effects: Any) -> None:
-        """Add effects, except ``Persist``: ``drain`` adds one for the whole step."""
+        """Add effects, but leave out ``Persist``, because ``drain`` adds one ``Persist`` for the whole step."""
         self._effects += [effect for effect in effects if type(effect) is not Persist]
 
     def send(self, to: int, label: Label, content: Any = None) -> None:
-        """Send a message between instances."""
+        """Send a message to the members ``to``. The label names the sending and the receiving instance."""
         self.posted += 1
         payload = b"" if content is None else msgspec.msgpack.encode(content)
         self.add(*self.order.send(Message(f"{self.name}-{self.posted}", self.me, to, payload, label)))
@@ -42,8 +42,8 @@ class Outbox:
         self.add(Deliver(message))
 
     def deliver_to_nobody(self, message: Message, ended: bool) -> None:
-        """Deliver a message that no instance receives. ``ended``: the message's instance is not here, so the vector of
-        that instance is removed too."""
+        """Deliver a message that no instance receives. ``ended``: whether the instance that the label names is not
+        here. If so, the vector of this instance is removed."""
         label = message.label
         assert label is not None
         if label.type == REQUEST:
@@ -57,6 +57,6 @@ class Outbox:
         self.add(Local(type_, one.id, one.operation, one.parent))
 
     def drain(self) -> Effects:
-        """Return the effects of the step and forget them."""
+        """Return a ``Persist`` and the effects of the step, and forget these effects."""
         effects, self._effects = [PERSIST, *self._effects], []
         return effects

@@ -4,11 +4,11 @@ A call goes to the client's own server, which ensures that all replicas compute 
 the answer; :class:`~antecede.errors.OperationError`, if the operation failed; or
 :class:`~antecede.errors.CallTimeoutError`, which is a ``TimeoutError``. The server aborts a call whose time is up, and
 all its effects are undone. The outcome is unknown only if the server itself does not respond, even some seconds after
-the time limit; the text of the error then states this. The call has a number, so it is computed once or never, and its
-effects do not depend on this client.
+the time limit; the text of the error then states this. The call has a number, so it is computed once or never, whatever
+happens to this client.
 
-The rules are here: the form of a call, how long to wait, the meaning of an answer. Sending a call is the task of the
-bus; it provides a function that sends a call and waits for the answer.
+This module defines the form of a call, the time to wait for the answer, and the meaning of the answer. It does not send
+calls itself: the bus provides a function that sends a call and waits for the answer.
 """
 
 import inspect
@@ -35,7 +35,8 @@ class _Operation(Protocol):
 
 
 class RemoteObject:
-    """An object of the topology; its operations are methods to be awaited."""
+    """A replicated object, as a client uses it. Each operation of the object is a method here, and a call of it must be
+    awaited."""
 
     def __init__(self, question: Question, name: str, kind: type[Object] | None, timeout: float) -> None:
         if not 0 < timeout <= limits.call_seconds_max:
@@ -70,8 +71,8 @@ class RemoteObject:
             returned = await self._question(f"{self._name}()", operation, body, self._timeout + _grace_seconds)
         except TimeoutError:
             raise CallTimeoutError(
-                f"{called}: no response from the server for {self._timeout + _grace_seconds:g} s: "
-                "it is not known whether the call took place"
+                f"{called}: no response from the server within {self._timeout + _grace_seconds:g} s, "
+                "so it is not known whether the call took place"
             ) from None
         if returned.late:
             raise CallTimeoutError(f"{called}: not finished at every replica within {self._timeout:g} s, and undone")
@@ -85,7 +86,8 @@ class RemoteObject:
         if self._kind is None:
             if named:
                 raise UsageError(
-                    f"{self._name}.{operation}: expected positional arguments only, if the object's class is not given"
+                    f"{self._name}.{operation}: expected positional arguments only, because the object's class is not "
+                    "given; give the class, or pass the arguments without names"
                 )
             return arguments
         try:
@@ -95,10 +97,11 @@ class RemoteObject:
         bound.apply_defaults()
         if bound.kwargs:
             raise UsageError(
-                f"{self._name}.{operation}: {', '.join(bound.kwargs)}: operations take only positional arguments"
+                f"{self._name}.{operation}: expected positional arguments only, but these can only be passed by name: "
+                f"{', '.join(bound.kwargs)}"
             )
         return bound.args[1:]
 
 
 _grace_seconds = 2.0
-"""The time for which a client still waits for a response after the time limit of its call."""
+"""The number of seconds for which a client still waits for a response when the time limit of its call has passed."""

@@ -1,9 +1,10 @@
-"""Computing an operation: from a state, its arguments and the answers to its calls so far.
+"""The computation of an operation from a state, the operation's arguments, and the answers to its calls so far.
 
-An instance that waits for an answer is not kept as a running program: a crash would lose it. It is a list of answers,
-and it continues by being computed again with one more answer. Its effect on the state is an *intention*: computed again
-each time that it is needed, and applied to the object when the root commits (closed nesting). So an abort only drops
-the intention. It does not undo a compatible operation that was committed meanwhile.
+An instance that waits for an answer is not kept as a running program, because a crash would lose the program. Only the
+list of its answers is kept. With the next answer, the instance is computed again from the beginning. Its effect on the
+state is an *intention*: it is computed again each time that it is needed, and applied to the object when the root
+commits (closed nesting). So an abort only drops the intention. It does not undo a compatible operation that was
+committed meanwhile.
 
 Instances of one root see each other's intentions. Suppose that the n-th call of an instance leads, directly or through
 other calls, to a second instance at the same object. Then the effects of the second instance come between the n-th call
@@ -41,9 +42,10 @@ class Outcome(msgspec.Struct):
     """The progress of an instance, computed from the answers that it has so far."""
 
     calls: list[Call]
-    """All its calls; if there is one more call than answers, it waits for the answer to the last call."""
+    """All calls of the instance so far. If there is one more call than answers, the instance waits for the answer to
+    the last call."""
     answer: Answer | None = None
-    """Its answer, if it has ended."""
+    """The instance's answer; None if it has not ended."""
     state: State = {}
     """The state after the operation; only ``compute`` sets it."""
 
@@ -56,8 +58,9 @@ def perform(
     sendable: Callable[[Call], Call],
     answer: Callable[[Any], Any],
 ) -> Any:
-    """Let an operation work on the state of its object, and keep its changes. Return its answer; if it makes calls,
-    return a generator that yields them."""
+    """Run an operation on the state of its object, and keep its changes. Return the operation's answer. If the
+    operation makes calls, return a generator instead, which yields the calls and returns the answer. ``sendable`` and
+    ``answer`` convert a call and the answer to plain values."""
     view = state.view()
     result = method(view, *arguments)
     if isinstance(result, Generator):
@@ -76,8 +79,8 @@ def _relayed(
     sendable: Callable[[Call], Call],
     answer: Callable[[Any], Any],
 ) -> Generator[Call, Any, Any]:
-    """Yield the calls of an operation, and return its answer. During a call, other operations of its root may change
-    its object."""
+    """Yield the calls of an operation, and return its answer. During a call, other operations of the same root may
+    change the object; after the call, the operation sees the new state."""
     given: Any = None
     failed: CallFailed | None = None
     try:
@@ -107,8 +110,9 @@ def run(
     answers: Sequence[Answer] = (),
     between: Callable[[int], None] | None = None,
 ) -> Outcome:
-    """Compute an operation on a live state, and make its changes there; if it fails, they are undone. ``between(n)``
-    computes what other instances do to the object during the n-th call of this operation."""
+    """Compute an operation on a live state, and make the operation's changes in this state. If the operation fails, its
+    changes are undone. ``between(n)`` computes the other instances that change the object during the n-th call of this
+    operation."""
     method = operations_of(live.kind).get(name)
     if method is None:
         return Outcome([], (False, lacking(live.kind, name)))
@@ -153,12 +157,12 @@ def run_shared(
     answers: Sequence[Answer] = (),
     between: Callable[[int], None] | None = None,
 ) -> Outcome:
-    """Compute an operation for several callers, one after the other: a computation that fails does not affect the
-    others. The answer is the list of their answers. Their nested calls are made one after the other, and ``answers``
-    has the answers in the same sequence. In three cases the result is a failure, nothing is kept, and each caller must
-    call separately: (1) a computation fails after it has made nested calls; (2) there are nested calls and more than
-    ``limits.shared_nested_max`` callers; (3) the answers together are too long for one message. The reason for (2):
-    after each nested call, all computations so far run again."""
+    """Compute an operation for several callers, one after the other. If the computation for one caller fails, the
+    others are not affected. The answer is the list of the answers for all callers. Nested calls are made one after the
+    other, and ``answers`` has the answers to them in the same sequence. In three cases the result is a failure, all
+    changes are undone, and each caller must call separately: (1) a computation fails after it has made nested calls;
+    (2) there are nested calls and more than ``limits.shared_nested_max`` callers, which would take too long, because
+    after each nested call all computations so far run again; (3) the answers together are too long for one message."""
     mark = len(live.journal)
     calls: list[Call] = []
     found: list[Answer] = []
@@ -214,8 +218,9 @@ def compute(
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the reason of a failure as one line that can be sent. The exception's text may be long, and computing it
-    may raise another exception."""
+    """Return the reason of a failure as a text that can be sent: the name and the text of the exception, or only the
+    text if it is a ``Failure``. A long reason is cut off. If reading the text raises another exception, a fixed text is
+    used."""
     text = text_of(error)
     reason = text if isinstance(error, Failure) else f"{type(error).__name__}: {text}"
     return reason if len(reason) <= limits.reason_chars_max else reason[: limits.reason_chars_max - 1] + "…"
@@ -249,16 +254,17 @@ def _run_instance(live: Live, one: Instance, between: Callable[[int], None] | No
 
 
 def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
-    """Compute instances of one root on a live state. Instances are given in the order in which they began, and are
-    computed in this order. But if a call of one of them led to another one, the other one is computed during this call.
-    Return the outcome of each instance, by id."""
+    """Compute the instances of one root on a live state. The instances are given in the order in which they began, and
+    are computed in this order, with one exception: if a call of an instance A led to an instance B, then B is computed
+    during this call of A. Return the outcome of each instance, by id."""
     if len(instances) == 1:
         return {instances[0].id: _run_instance(live, instances[0])}
     outcomes: dict[str, Outcome] = {}
 
     def inside(prefix: str) -> list[Instance]:
-        """Return the instances that a call led to, directly or through other calls. Leave out each instance that
-        another one of them led to. With an empty ``prefix``, select from all instances."""
+        """Return the outermost instances that a call led to, directly or through other calls. Instances that these
+        instances led to are left out. ``prefix``: the name of the call and a slash. If it is empty, all instances are
+        considered."""
         own = [one for one in instances if one.id.startswith(prefix) or one.id == prefix.rstrip("/")]
         return [one for one in own if not any(one.id.startswith(other.id + "/") for other in own)]
 
@@ -279,12 +285,12 @@ def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
 
 
 class Intentions:
-    """The state of one object: the committed state, and what the instances of a root would do to it.
+    """The committed state of one object, and the changes that the instances of a root would make to it.
 
-    An intention is computed on the live state and undone (§2: closed nesting). Mostly a root commits before anything
-    else changes the state. The changes that were computed last are then made again without a new computation; otherwise
-    the instances are computed again on the state that others left, since a change that another root made must not be
-    overwritten.
+    An intention is computed on the live state, and its changes are then undone (§2: closed nesting). Usually a root
+    commits before another root changes the state. Then the last computed changes are made again, without a new
+    computation. Otherwise the instances are computed again on the new state, because the changes of the other root must
+    not be overwritten.
     """
 
     live_kind: ClassVar[type[Live]] = Live
@@ -313,8 +319,8 @@ class Intentions:
         return self._last[1]
 
     def foretold(self, name: str, operation: str, request: Request) -> Answer | None:
-        """Compute a blind operation, and return its answer, or None if this replica alone cannot give an answer. The
-        state stays as it is."""
+        """Compute a blind operation (see ``blind_operations``) without changing the state. Return its answer, or None
+        if this replica alone cannot give an answer."""
         one = Instance(name, operation, request.arguments, "", request.number, "", 0, shared=request.shared)
         outcome = fold(self.live, [one])[name]
         self._last = (name, {name: outcome}, self.live.rollback())
@@ -329,9 +335,9 @@ class Intentions:
         return True, [list(one) for one in value]
 
     def conclude(self, one: Instance) -> Answer:
-        """Compute an instance that is already decided, and commit it. The bound on the size of the state was checked
-        where the call was decided. It is not checked again here, because this replica may have computed other
-        compatible operations before. Return the answer."""
+        """Compute an instance that is already decided, commit it, and return its answer. The size of the state was
+        checked where the call was decided. It is not checked again here: this replica may have computed other
+        compatible operations before, so the size here may be different."""
         self.live.lenient = True
         try:
             answer = self._performed(one.id, [one])[one.id].answer

@@ -3,21 +3,23 @@
 **Replicas.** An object of the topology has a replica on each of its servers. A call goes to all of them as one message,
 so the order sees one request to several objects, and conflicting requests are computed in the same order everywhere.
 The call succeeds if all replicas give the same answer. If the answers differ, the call fails and is undone: probably a
-conflict is not declared. Replicas that make the same nested call are several callers of one instance.
+conflict is not declared. If several replicas make the same nested call, the call is computed once, and each of these
+replicas gets the answer.
 
-**Roots.** A client or agent calls at its own server, which need not hold a replica: the root is an instance of the
-operation ``call`` there. In a trace, its rows belong to the caller, and its name begins with the caller's name:
-``alice@s1!3f2a1b.7`` is the seventh root that was started at s1, ``alice@s1!3f2a1b.7/1`` the operation that it called.
+**Roots.** A client or agent sends its call to its own server. This server need not hold a replica of the object. It
+starts a root for the call: an instance of the operation ``call``. The root's name begins with the caller's name:
+``alice@s1!3f2a1b.7`` is the seventh root that was started at s1, and ``alice@s1!3f2a1b.7/1`` is the operation that this
+root called. In a trace, the rows of the root belong to the caller.
 
 **Shared roots.** Calls of one operation that come at about the same time share a root: ``alice@s1!3f2a1b.9+4`` carries
-four calls, of which Alice's is the first. In a trace its messages are Alice's. Every caller has the rows ``begin`` and
-``commit`` (or ``abort``) of its call.
+four calls, and the first of them is Alice's. In a trace, all messages of this root belong to Alice, but each of the
+four callers has the rows ``begin`` and ``commit`` (or ``abort``) of its own call.
 
-**What is kept.** In each step, a server passes packets, calls and expired deadlines to its site, and the step's record
-contains them in the same sequence. Processing them again leads to the same state, with the same messages. So operations
-are *computed again* in a recovery, and their code may have changed. Therefore a record also keeps what its step did
-(:class:`Row`). The trace is made from these rows without the application's code, and a recovery compares its results
-with them.
+**Records.** In each step, a server passes packets, calls and expired deadlines to its site, and the step's record in
+the log contains them in the same sequence. A recovery passes them to the site again, so operations are *computed
+again*, and lead to the same state and the same messages. But the code of the operations may have changed since then.
+Therefore a record also contains the events of its step (:class:`Row`). A recovery compares its own events with these
+rows. A trace is made from the rows without the application's code.
 """
 
 import inspect
@@ -50,21 +52,25 @@ from antecede.orders.contract import Order
 from antecede.orders.objects import Objects
 
 RULES = 4
-"""The newest version of the rules that this code knows. The log shows from which record on a version is followed.
-Version 1: at most eight roots run at the same time, and clock times are sent immediately. Version 2: admission by
-conflicts, number and bytes (:mod:`antecede.objects.roots`); the clock times of a step are sent at its end. Version 3:
-roots are admitted at the end of a step, and share requests; most clock times are sent only to members that ask for them
-(``Objects.sparing``). Version 4: unconfirmed calls are decided where they begin, nested calls of blind operations go to
-the replica on the same server, if possible (:mod:`antecede.objects.execution`), and calls of operations that make
-nested calls share requests, too."""
+"""The newest version of the rules that this code knows. The rules decide, for example, when roots begin and when clock
+times are sent. The log shows from which record on the server follows a version.
+
+Version 1: at most eight roots run at the same time, and clock times are sent immediately.
+Version 2: conflicts, the number of roots and their bytes decide which roots may begin (:mod:`antecede.objects.roots`);
+the clock times of a step are sent at the end of the step.
+Version 3: roots begin at the end of a step, and may share a request; most clock times are sent only to members that ask
+for them (``Objects.sparing``).
+Version 4: the server where an unconfirmed call begins decides it; a nested call of a blind operation goes only to the
+replica on the same server, if possible (:mod:`antecede.objects.execution`); calls of operations that make nested calls
+may share a request, too."""
 RULES_OF_SHARING = 3
 RULES_FOR_ALL = 2
-"""The version of the rules that all servers understand, even the oldest. A later version is used when all servers of
-the domain know it."""
+"""The version of the rules that every server understands, even one with the oldest software. A later version is used
+only when all servers of the domain understand it."""
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """An object of the topology."""
+    """An object as the topology declares it: its name, the servers of its replicas, and its class."""
 
     name: str
     servers: tuple[str, ...]
@@ -95,14 +101,14 @@ class Called(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ReplicasSpec(OrderSpec, frozen=True):
-    """The order ``objects`` of a domain whose servers hold objects."""
+    """The specification of the order ``objects`` in a domain whose servers hold objects."""
 
     servers: tuple[str, ...] = ()
     objects: tuple[Placed, ...] = ()
 
     def create(self, me: int, members: int) -> "Replicas":
         if members != len(self.servers):
-            raise OrderError(f"{members} members: this domain has {len(self.servers)} servers")
+            raise OrderError(f"{members} members: expected {len(self.servers)}, one for each server of the domain")
         return Replicas(me, self.servers, self.objects, str(self.options.get("clocks", "eager")))
 
     def sample(self) -> Order:
@@ -113,9 +119,9 @@ class ReplicasSpec(OrderSpec, frozen=True):
 
 
 def replicas(order: OrderSpec, servers: tuple[str, ...], objects: tuple[Placed, ...]) -> ReplicasSpec:
-    """Return the order of a domain with objects, for its servers."""
+    """Return the specification of the order of a domain whose servers hold these objects."""
     if order.kind is not Objects:
-        raise OrderError(f"order {order.name} does not support replicated objects")
+        raise OrderError(f"order {order.name} does not support replicated objects: use the order objects")
     if "conflicts" in order.options:
         raise OrderError("option conflicts: remove it, because the objects' classes declare the conflicts")
     return ReplicasSpec(order.kind, order.options, servers, objects)
@@ -129,7 +135,7 @@ class Placement(Members):
         self._masks = {one.name: sum(1 << servers.index(server) for server in one.servers) for one in objects}
         self._me = me
         self.blind = frozenset(qualified(one.name, name) for one in objects for name in blind_operations(one.kind))
-        """The blind operations of all objects."""
+        """The operations of all objects that conflict with nothing, call nothing and return nothing."""
 
     def destination(self, call: Call) -> tuple[int, str]:
         if not isinstance(call.to, str):
@@ -160,7 +166,8 @@ class Placement(Members):
 
 
 class Replicas(Site):
-    """All objects of one server."""
+    """The site of one server: it computes calls at the replicas that the server holds, and runs the roots of its
+    clients and agents."""
 
     def __init__(self, me: int, servers: tuple[str, ...], objects: tuple[Placed, ...], clocks: str) -> None:
         every = {one.name: one.kind for one in objects}
@@ -171,9 +178,9 @@ class Replicas(Site):
         self.servers = servers
         self.objects = {one.name: one for one in objects}
         self.ended: list[tuple[Called, Answered]] = []
-        """Calls that have ended; :class:`~antecede.objects.calls.Calls` empties it."""
+        """Calls that have ended, each with its result; :class:`~antecede.objects.calls.Calls` empties this list."""
         self.rows: list[Row] = []
-        """The events of this step; :class:`~antecede.objects.calls.Calls` empties it."""
+        """The events of this step; :class:`~antecede.objects.calls.Calls` empties this list."""
         self.conflicts = {
             f"{one.name}@{server}": [list(pair) for pair in relation_of(one.kind).pairs()]
             for one in objects
@@ -181,11 +188,11 @@ class Replicas(Site):
         }
         """The conflicting operations at each replica, as in a trace's metadata."""
         self.logged: dict[str, list[list[str]]] = {}
-        """The table of conflicts that the log has."""
+        """The table of conflicts that was last written to the log."""
         self._calls: dict[str, Called] = {}
         """The calls that are not answered, by the root's name."""
         self._processes: dict[tuple[str, int], str] = {}
-        """For each known pair (operation, member): the name of the process in a trace."""
+        """A cache. For an operation and a member: the name that the replica at this member has in a trace."""
         operations = [
             (qualified(one.name, name), it) for one in objects for name, it in operations_of(one.kind).items()
         ]
@@ -195,11 +202,11 @@ class Replicas(Site):
             qualified(name, called) for name, kind in here.items() for called in unconfirmed_operations(kind)
         )
         self.failed: list[Failed] = []
-        """Calls that failed here although their home has answered them; the server logs them."""
+        """Calls that failed here after the server where they began had answered them. This server logs such calls."""
         self.follow(1)
 
     def follow(self, rules: int) -> Effects:
-        """Follow this version of the rules from now on; return the effects of this."""
+        """Follow this version of the rules from now on. Return the effects of the change, such as messages to send."""
         self._set_rules(rules)
         if self.order.sparing:
             self.outbox.add(*self.order.spare())
@@ -213,8 +220,8 @@ class Replicas(Site):
         self.execution.decides = rules >= 4
 
     def settle(self) -> Effects:
-        """End a step of the server: first admit roots, then send the times. Call this method again until it returns no
-        effects."""
+        """Return effects for the end of a step of the server. If roots may begin, begin them. Otherwise send the clock
+        times that are still to be sent. Call this method again until it returns no effects."""
         if self.rules >= 3 and (admitted := self.roots.admitted()):
             for root in admitted:
                 self._queue(root)
@@ -256,7 +263,7 @@ class Replicas(Site):
             self.outbox.add(Local("begin", part.attempt, ROOT, ""))
 
     def _undo_parts(self, root: Root) -> None:
-        """Record that a try of a shared root was undone."""
+        """Record, for each root that is part of a shared root, that its present try was undone."""
         for part in root.parts:
             self.outbox.add(Local(ABORT, part.attempt, ROOT, ""))
             part.tries += 1
@@ -303,8 +310,9 @@ class Replicas(Site):
 
         If a call conflicts with nothing and calls nothing, only its deadline can undo it. Its request has left, so the
         request is durable here. Each response is durable at its replica. If a crash loses the responses here, they come
-        again, and ``resumed`` has removed the deadline. So the answer may leave before the log has the responses. An
-        unconfirmed answer is given in the step in which the call begins, so it must wait for the log.
+        again, and ``resumed`` has removed the deadline. So the answer may leave before the log has the responses. This
+        is not true of an unconfirmed answer: it is given in the step in which the call begins, so it must wait until
+        the log has the call.
         """
         elsewhere = any(server != self.servers[self.me] for server in self.objects[name].servers)
         whole = qualified(name, operation)
@@ -314,17 +322,17 @@ class Replicas(Site):
         return operation in self._shareable and not self.order.relation.matters(operation)
 
     def resumed(self) -> None:
-        """Begin a life of the server: calls in progress that may have been answered already lose their deadlines, so
-        that nothing can undo them. This is needed for clients only: agents, whose names contain no @, get no early
-        answers."""
+        """Prepare the site after a start of the server: remove the deadlines of calls in progress that may already have
+        been answered, so that nothing can undo these calls. Only calls of clients are affected. Agents (their names
+        contain no @) never get an answer before the log has it."""
         for root in self.roots.running.values() if self.rules >= 3 else ():
             clients = any("@" in self._calls[part.name].caller for part in root.parts or [root])
             if clients and self._is_harmless(self._called(root)):
                 self.roots.keep(root)
 
     def named(self, life: str) -> None:
-        """Set the text that identifies the incarnation of the server's data. All ids that are created here contain
-        it."""
+        """Set ``life``, the text that identifies the incarnation of the server's data. All ids that are created at this
+        server contain this text."""
         self.outbox.name = f"{self.servers[self.me]}.{life}"
         self._life = life
 
@@ -355,7 +363,7 @@ class Replicas(Site):
         return verdict, self._sort(effects)
 
     def send(self, message: Message) -> Effects:
-        """Send a train of letters between agents. Such trains are in causal order with each other."""
+        """Send a message that contains letters between agents. Such messages are in causal order with each other."""
         return self.order.send(message)
 
     def is_unhurried(self, packet: Packet) -> bool:
@@ -371,7 +379,8 @@ class Replicas(Site):
     # Effects.
 
     def _sort(self, effects: Effects) -> Effects:
-        """Return the effects for the network and for agents; the others become rows and answers."""
+        """Return the effects that concern the network or agents. Store the other effects here, as rows of the trace, as
+        results of calls, or as failures."""
         kept: Effects = []
         for effect in effects:
             kind: Any = type(effect)
@@ -402,7 +411,8 @@ class Replicas(Site):
         self.rows.append(Row(kind, process, message, to, instance, operation.rpartition(".")[2], type_))
 
     def _process(self, operation: str, instance: str, member: int) -> str:
-        """Return the process of a row: a replica, or for a root its caller."""
+        """Return the name of the process to which a row of the trace belongs. For a root, this is its caller; for any
+        other instance, the replica at this member."""
         if operation == ROOT:
             return instance.partition("!")[0]
         process = self._processes.get((operation, member))

@@ -1,17 +1,18 @@
-"""Wound–wait: the roots of one home, and the roots that an object has asked to make way.
+"""Wound–wait, a method against deadlocks: the roots of one home, and the roots that an object has asked to make way.
 
 A *root* is an operation that a user started, and its *home* is the object where it was started. A *try* of a root is
 one execution of it. To *wound* a root is to ask it to *make way*: its try is aborted, and the root *rests* until the
 message to continue (*heal*) comes; then its next try begins. To *unite* roots is to make one root of them, with one
 request.
 
-The theorem of §3.3 is about messages. Instances can still wait for each other in a cycle: op1@i calls op2@j while op3@j
-calls op4@i, with op1 ~ op4 and op2 ~ op3. So if an older instance waits for an instance of a *younger* root at an
-object, the object asks the home of the younger root to abort its try (``wound``). The home does so, unless it has
-decided to commit. When the older instance has ended, the object informs the home (``heal``), and the root is tried
-again with its old number. Then only younger roots wait for older ones, and the oldest root is never wounded.
+By the theorem of §3.3, messages never wait for each other in a cycle. But instances can: op1 at object i calls op2 at
+object j, while op3 at j calls op4 at i; op1 conflicts with op4, and op2 with op3. So if an older instance waits at an
+object for an instance of a *younger* root, the object asks the home of the younger root to abort its try (``wound``).
+The home aborts the try, unless it has already decided to commit the root. When the older instance has ended, the object
+informs the home (``heal``), and the younger root is tried again with its old number. So in the end only younger roots
+wait for older roots, and the oldest root is never wounded.
 
-This is bookkeeping only: nothing here aborts an instance or sends a message.
+This module only keeps the records: it does not abort an instance or send a message.
 """
 
 from collections import deque
@@ -33,16 +34,18 @@ class Roots:
     A root is in one of three states. It *waits* to be admitted; or it *runs*: its present try is an instance in the
     table; or it *rests*: it was wounded, and an immediate retry would conflict again.
 
-    **Admission.** Conflicting roots wait for each other anyway; if many of them run, they only wound each other. So a
-    root is admitted if the number of roots that run or rest and conflict with it is below a limit, and if no root that
-    conflicts with it has waited for longer: conflicting roots of one home are admitted in the order in which they were
-    started. Compatible roots are limited only by their number and their bytes. By the rules of version 1, which old
-    logs follow, the oldest roots are admitted up to a number, whether they conflict or not.
+    **Admission.** To *admit* a root is to let it run. Conflicting roots wait for each other anyway; if many of them
+    run, they only wound each other. So a root is admitted under two conditions. The number of conflicting roots that
+    run or rest is below a limit. And no conflicting root has waited longer, so conflicting roots of one home are
+    admitted in the order in which they were started. For compatible roots, only their total number and their total
+    bytes are limited. Old logs follow version 1 of the rules: the oldest roots are admitted, up to a maximum number,
+    even if they conflict.
 
-    **Sharing** (from version 3 on). Roots of one operation that are admitted together share one root: one request, one
-    answer and one commit carry the calls of all of them, which each replica computes one after the other. So all calls
-    that came while one request was under way share the frames and steps of the next one. A shared root that fails, or
-    whose time is up, is undone as a whole, and the parts whose own time is not up wait again (:meth:`put_back`).
+    **Sharing** (from version 3 on). Roots of one operation that are admitted together are united into one shared root.
+    One request, one answer and one commit carry the calls of all these roots. Each replica computes the calls one after
+    the other. So all calls that came while one request was under way share the frames and steps of the next request. If
+    a shared root fails, or its time is up, it is undone as a whole. Then those of its parts that still have time wait
+    again (:meth:`put_back`).
     """
 
     def __init__(
@@ -72,13 +75,15 @@ class Roots:
         self._waiting: dict[str, deque[Root]] = {}
         """The waiting roots, by operation, the oldest first."""
         self._healed: set[str] = set()
-        """Running tries that need not rest when they are wounded: the message ``heal`` came before the wound."""
+        """The names of running tries for which ``heal`` came before ``wound``. When such a try is wounded, it need not
+        rest."""
         self._admitted: dict[str, int] = {}
         """For each operation, the number of its roots that run or rest."""
         self._bytes = 0
         """The bytes of the arguments of all roots that run or rest."""
         self._due: list[tuple[float, int]] = []
-        """(deadline, number) of each root that has a deadline. Some of these roots may already have ended."""
+        """A heap with a pair (deadline, number) for each root that has a deadline. Some of these roots may already have
+        ended."""
         self._numbers: set[int] = set()
         """The numbers of all roots with a deadline that have not ended."""
 
@@ -124,7 +129,7 @@ class Roots:
         return admitted
 
     def _take(self, name: str) -> Root:
-        """Take the oldest waiting root of this operation."""
+        """Remove the oldest waiting root of this operation from its queue, and return it."""
         root = self._waiting[name].popleft()
         if not self._waiting[name]:
             del self._waiting[name]
@@ -134,8 +139,8 @@ class Roots:
         """Return the roots that may begin now; roots that share a request are united."""
         groups: list[list[Root]] = []
         joinable: dict[str, list[Root]] = {}
-        """For each operation: its last group of roots, if more roots may join. No conflicting root came after the
-        group."""
+        """For each operation: the newest group of its roots, if more roots may join this group. No root may join it
+        after a conflicting root was admitted."""
         sizes: dict[str, int] = {}
         """The bytes of the groups in ``joinable``."""
         blocked: list[str] = []
@@ -192,14 +197,15 @@ class Roots:
         self._bytes += sign * root.size
 
     def rest(self, attempt: str) -> Root | None:
-        """Record that a running try was wounded. Return the root if it may run again immediately."""
+        """Record that a running try was wounded, so its root rests. But if ``heal`` came earlier, return the root: its
+        next try runs from now on."""
         self.wounds += 1
         self.resting[attempt] = self.running.pop(attempt)
         return self.heal(attempt) if attempt in self._healed else None
 
     def heal(self, attempt: str) -> Root | None:
-        """Record that the older instance for which a try was wounded has ended. If the root rests, return it: its next
-        try runs from now on."""
+        """Process the message ``heal`` for a try: the older instance has ended, so the root of the try may continue. If
+        the root rests, return it: its next try runs from now on."""
         root = self.resting.pop(attempt, None)
         if root is None:
             if attempt in self.running:
@@ -211,8 +217,8 @@ class Roots:
         return root
 
     def end(self, root: Root) -> None:
-        """Record that a root has ended. If it is shared, remove the deadlines of its parts; ``put_back`` adds them
-        again."""
+        """Record that a root has ended, and remove its deadline. For a shared root, remove the deadlines of its parts.
+        If a part waits again, ``put_back`` adds its deadline again."""
         ran = [self.running.pop(root.attempt, None), self.resting.pop(root.attempt, None)]
         if any(ran):
             self._count(root, -1)
@@ -221,20 +227,20 @@ class Roots:
             self._numbers.discard(_age(one))
 
     def put_back(self, roots: list[Root]) -> None:
-        """Put the parts of a shared root, which has ended, back into the queue of waiting roots, the oldest first."""
+        """Let these parts of a shared root that has ended wait again. The queue stays sorted, the oldest root first."""
         for root in roots:
             self.add(root)
         for name in {self._operation(root) for root in roots}:
             self._waiting[name] = deque(sorted(self._waiting[name], key=_age))
 
     def keep(self, root: Root) -> None:
-        """Remove the deadline of a root, which then ends only when it has been computed."""
+        """Remove the deadline of a root. From now on the root ends only when it has been computed."""
         for one in (root, *root.parts):
             one.deadline = None
             self._numbers.discard(_age(one))
 
     def late(self, now: float) -> list[Root]:
-        """Return the roots whose time is up; those of them that wait are removed from their queue."""
+        """Return the roots whose time is up. Remove them from the queues of waiting roots."""
         due = self.deadline()
         if due is None or due > now:
             return []
@@ -258,8 +264,8 @@ class Roots:
     # State.
 
     def dump(self) -> tuple[Any, Any, Any, list[str]]:
-        """Return all roots, and the tries that need not rest, as plain values. The sequence of the roots decides which
-        of several roots whose time is up ends first."""
+        """Return all roots, and the names of the tries that need not rest, as plain values. Keep the sequence of the
+        roots, because roots that are late at the same time end in this sequence."""
         return (
             [msgspec.to_builtins(root) for root in self.running.values()],
             [msgspec.to_builtins(root) for root in self.waiting],
@@ -289,18 +295,19 @@ def _joins(root: Root, group: list[Root], size: int) -> bool:
 
 
 def _age(root: Root) -> int:
-    """Return the number of a root at its home."""
+    """Return the number of a root in the sequence in which roots were started at its home. The oldest root has the
+    smallest number."""
     return root.number[2]
 
 
 class Wounds:
-    """The tries that one object has asked to make way, and the instances for which it has asked."""
+    """The tries that one object has asked to make way, and the older instances for which they must make way."""
 
     def __init__(self) -> None:
         self._asked: set[str] = set()
         """Tries that were asked to make way and still have an instance here."""
         self._by: dict[str, list[tuple[int, str]]] = {}
-        """For each instance here: (home, name) of each try that was asked to make way for it."""
+        """For each instance here: the tries that were asked to make way for this instance, each as (home, name)."""
 
     def __contains__(self, attempt: str) -> bool:
         return attempt in self._asked
@@ -311,8 +318,9 @@ class Wounds:
         self._by.setdefault(one.id, []).append((other.home, other.root))
 
     def healed(self, one: Instance, last: bool) -> list[tuple[int, str]]:
-        """Record that an instance has ended. Return (home, name) of the tries that were asked to make way for this
-        instance. They may now continue. ``last``: whether the root of the ended instance has no other instance here."""
+        """Record that an instance has ended. Return the tries that were asked to make way for this instance, each as
+        (home, name): their roots may now continue. ``last``: whether the root of the ended instance has no other
+        instance here."""
         if last:
             self._asked.discard(one.root)
         return self._by.pop(one.id, [])

@@ -1,13 +1,14 @@
-"""Check whether two operations conflict, whatever their class declares: search for a counter-example.
+"""Search for an example which shows that two operations conflict, whatever their class declares.
 
 Two operations are compatible iff from every state both orders lead to the same state and give the same answers. No
 search can prove this, but one example disproves it: a state and the arguments of two operations, for which the two
 orders give different results. The library Hypothesis finds and simplifies such examples. States are reached by
-computing operations on a new object, so that every example can happen. Nested calls get generated answers; the calls of
-an operation are compared, too.
+computing operations on a new object, so that every example can happen. If an operation makes nested calls, the answers
+to these calls are generated, and the calls are part of the result that is compared.
 
-Arguments are generated from the operations' annotations, mostly small and often equal, because many conflicts need
-equal keys. A class may give better ones: ``arguments = {"transfer": strategy}`` with a strategy of tuples.
+Arguments are generated from the operations' annotations. Most are small, and many are equal, because many conflicts
+need equal keys. A class may define better arguments: ``arguments = {"transfer": strategy}``, where the strategy
+generates tuples of arguments.
 """
 
 import inspect
@@ -35,15 +36,16 @@ Step = tuple[str, tuple[Any, ...]]
 
 
 class Example(msgspec.Struct, frozen=True):
-    """A state from which the order of two operations matters."""
+    """An example of a conflict: if the two operations are computed from this state, their order matters."""
 
     state: State
     first: Step
     second: Step
     forth: dict[str, Any]
     """The result if ``first`` is computed before ``second``: the state, and the answers of ``first`` and ``second``, in
-    this sequence. (``back``: the result if ``second`` is computed before ``first``, in the same form.)"""
+    this sequence."""
     back: dict[str, Any]
+    """The result if ``second`` is computed before ``first``, in the same form as ``forth``."""
 
     def __str__(self) -> str:
         one, other = _shown(self.first), _shown(self.second)
@@ -54,8 +56,8 @@ class Example(msgspec.Struct, frozen=True):
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """Two operations of a class: whether they are declared as conflicting, and the counter-example, if one was
-    found."""
+    """The result of the search for one pair of operations: whether the class declares a conflict between them, and
+    the example of a conflict, if one was found."""
 
     operations: tuple[str, str]
     declared: bool
@@ -72,7 +74,8 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 def classes_in(text: str) -> list[type[Object]]:
-    """Return the classes of objects in ``MODULE[:CLASS]``; a module may be a file."""
+    """Return the classes of objects that ``text`` names: ``MODULE`` (all classes of the module) or ``MODULE:CLASS``.
+    ``MODULE`` is the name of a module, or the path of a file that ends in ``.py``."""
     name, colon, wanted = text.partition(":")
     module = _module(name)
     found = [
@@ -84,7 +87,7 @@ def classes_in(text: str) -> list[type[Object]]:
     chosen = [kind for kind in own if not wanted or kind.__name__ == wanted]
     if not chosen:
         what = f"no class {wanted} of objects" if wanted else "no class of objects with operations"
-        raise ObjectError(f"{name}: {what} (a subclass of antecede.objects.Object with @operation methods)")
+        raise ObjectError(f"{name}: {what}: expected a subclass of antecede.objects.Object with @operation methods")
     return chosen
 
 
@@ -110,7 +113,7 @@ def _module(name: str) -> Any:
 
 
 def pairs_of(kind: type[Object]) -> list[tuple[str, str]]:
-    """Return all pairs of operations of a class; an operation with itself is a pair, too."""
+    """Return all pairs of operations of a class. Each operation is also paired with itself."""
     return list(combinations_with_replacement(sorted(operations_of(kind)), 2))
 
 
@@ -201,8 +204,8 @@ def _computed(kind: type[Object], state: State, step: Step, answers: Sequence[An
     one, again = (compute(kind, state, *step, answers) for _ in range(2))
     if not _alike((one.state, _seen(one)), (again.state, _seen(again))):
         raise ObjectError(
-            f"{kind.__name__}.{_shown(step)} from {state!r} gives other results "
-            "if it is computed again: operations must be deterministic"
+            f"{kind.__name__}.{_shown(step)}, computed twice from {state!r}, gives two different results: "
+            "operations must be deterministic"
         )
     return one
 
@@ -213,7 +216,7 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _seen(outcome: Outcome) -> Any:
-    """Return what others see of an operation: its answer, or its failure, and its calls."""
+    """Return the part of an outcome that other objects can see: the operation's calls, and its answer or failure."""
     calls = [(list(call.targets), call.operation, list(call.arguments)) for call in outcome.calls]
     answer = "waits" if outcome.answer is None else outcome.answer[1]
     failed = outcome.answer is not None and not outcome.answer[0]
@@ -227,7 +230,7 @@ def _arguments(kind: type[Object], name: str) -> Any:
 
     strategies = getattr(kind, "arguments", {})
     if not isinstance(strategies, Mapping):
-        raise ObjectError(f"{kind.__name__}.arguments: expected a dict of operation: strategy, not {strategies!r}")
+        raise ObjectError(f"{kind.__name__}.arguments: expected a dict from operation to strategy, not {strategies!r}")
     given = strategies.get(name)
     if given is not None:
         if not isinstance(given, st.SearchStrategy):
@@ -243,14 +246,15 @@ def _arguments(kind: type[Object], name: str) -> Any:
     for parameter in parameters:
         if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
             raise ObjectError(
-                f"{kind.__name__}.{name}: parameter {parameter.name} is keyword-only: expected a positional one"
+                f"{kind.__name__}.{name}: parameter {parameter.name} is keyword-only: "
+                "make it positional, or give it a default"
             )
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY):
             continue
         if parameter.name not in hints:
             raise ObjectError(
                 f"{kind.__name__}.{name}: parameter {parameter.name} has no annotation: annotate it, "
-                f"or give the class arguments = {{{name!r}: a strategy of tuples}}"
+                f"or define in the class: arguments = {{{name!r}: a strategy of tuples}}"
             )
         drawn.append(_values(hints[parameter.name]))
     return st.tuples(*drawn)
@@ -258,12 +262,13 @@ def _arguments(kind: type[Object], name: str) -> Any:
 
 def _tuple(where: str, drawn: Any) -> tuple[Any, ...]:
     if not isinstance(drawn, tuple | list):
-        raise ObjectError(f"{where}: expected a strategy of tuples, not one of {drawn!r}")
+        raise ObjectError(f"{where}: expected a strategy of tuples, but it generates {drawn!r}")
     return tuple(drawn)
 
 
 def _values(hint: Any) -> Any:
-    """Return a strategy for a type: small values, often equal, and sometimes a large one."""
+    """Return a strategy for the values of a type. Most values are small, so that equal values are frequent; a few are
+    large."""
     from hypothesis import strategies as st
 
     small: dict[Any, Any] = {

@@ -1,16 +1,18 @@
-"""One object of a group: its order, its locks, and the operation instances that both allow to begin (§3.3, §4.3).
+"""One object of a group: its order, its locks, and its operation instances. An instance begins when both the order and
+the locks allow it (§3.3, §4.3).
 
-For the code that drives it, a site is an order: ``receive``, ``tick`` and ``snapshot``, with effects as answers.
-Besides the order's effects there are those of :mod:`antecede.objects.instances`. A site combines these parts; each part
-calls only the parts to its right:
+A site is used like an order: its methods ``receive``, ``tick`` and ``snapshot`` are those of an order, and methods
+return effects. In addition to the effects of orders, a site returns the effects of :mod:`antecede.objects.instances`. A
+site combines these parts; each part calls only the parts to its right:
 
     site ──► roots, wounds (bookkeeping)
       └────► execution ──► table (locks), intentions (state), members ──► outbox ──► order ``objects``
 
 **Ready** (§4.3). The order decides when a message may be handed over; it never waits for a computation. A request that
 was handed over is queued. Its instance begins, and the request counts as delivered, when no conflicting instance is
-before it (:mod:`antecede.objects.table`). A root keeps its locks until it ends, except the locks of instances that
-failed or were aborted within it. So values that such an instance has read may change before its root commits.
+before it (:mod:`antecede.objects.table`). A root keeps its locks until it ends. But if an instance fails or is aborted
+before its root ends, the locks of this instance are released then. So values that such an instance has read may change
+before its root commits.
 
 **Wound–wait** (:mod:`antecede.objects.roots`) ends the cycles of waiting instances, which the theorem of §3.3 does not
 exclude. That module defines the words *root*, *home*, *try*, *wound*, *make way*, *rest* and *heal*.
@@ -39,7 +41,8 @@ TIMEOUT: Answer = (False, "timeout: the call took too long and was aborted")
 
 
 class Site(Order):
-    """One object, its instances, and its member of the order ``objects``."""
+    """One object of a group, with its operation instances. It sends and receives messages as a member of the order
+    ``objects``."""
 
     name: ClassVar[str] = "objects"
     source: ClassVar[str] = Objects.source
@@ -63,12 +66,12 @@ class Site(Order):
         self.roots = self.rooting(self.order.relation, self._called, *self._sharing())
         self.wounds = Wounds()
         self._examined: set[str] = set()
-        """Queued instances for which all younger rivals were asked to make way. They need not be examined again,
-        because no new rivals can come."""
+        """The names of queued instances that were examined: all younger instances that block them were asked to make
+        way. They need not be examined again, because no new instance can block them."""
 
     @property
     def state(self) -> dict[str, Any]:
-        """The committed state."""
+        """The committed state of the object."""
         return self.execution.intentions.state
 
     # Calls of users.
@@ -93,8 +96,7 @@ class Site(Order):
         return root.name, self._finished()
 
     def _sharing(self) -> tuple[Any, ...]:
-        """Return the arguments of :class:`Roots` for shared requests: how to unite roots, and how many may be
-        united."""
+        """Return the arguments ``unite`` and ``shareable`` of :class:`Roots`; empty if requests are never shared."""
         return ()
 
     def _called(self, root: Root) -> str:
@@ -171,8 +173,8 @@ class Site(Order):
             execution.commit(one)
 
     def _wounded(self, attempt: str, wounded: bool) -> tuple[Verdict, Effects]:
-        """Process a packet in which another object asks a root of this home to make way (``wounded``), or to
-        continue."""
+        """Process a packet from another object about a root of this home. ``wounded``: whether the root must make way;
+        if False, it may continue."""
         if attempt not in self.roots.running and attempt not in self.roots.resting:
             return Verdict.DUPLICATE, []
         if not wounded:
@@ -210,8 +212,8 @@ class Site(Order):
         self._end(root, TIMEOUT, late=True)
 
     def _follow(self) -> None:
-        """Process the reports on instances. When the instance that is the present try of a root has finished, the root
-        ends. It commits if the instance succeeded."""
+        """Process the reports on instances. If the present try of a root has finished, the root ends, and commits if
+        the try succeeded. If an instance was removed, the roots that made way for it may continue."""
         reports = self.execution.reports
         while reports:
             report = reports.pop(0)
@@ -263,7 +265,7 @@ class Site(Order):
         return False
 
     def _finished(self) -> Effects:
-        """Return the effects of a step, after all instances that may begin have begun."""
+        """Begin all instances that may begin, then return the effects of the step."""
         self._pump()
         return self.outbox.drain()
 
@@ -284,8 +286,8 @@ class Site(Order):
                 yield message, rivals
 
     def unended(self) -> list[str]:
-        """Return the names of everything that is left here: instances and roots that have not ended, held messages,
-        vectors."""
+        """Return the names of everything that has not ended here: instances, roots, held messages, and vectors of
+        instances."""
         vectors = [f"the vector of {instance}" for instance in self.order.vectors if instance != PLAIN.instance]
         return [
             *self.table.instances,

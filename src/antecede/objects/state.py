@@ -1,17 +1,17 @@
-"""The live state of objects: kept decoded, and changed in place, so that the cost of an operation depends only on the
-cells that it uses.
+"""The live state of objects. It is kept decoded and changed in place, so the cost of an operation depends only on the
+cells that the operation uses.
 
-**Cells.** The state of an object is divided into cells: each attribute is a cell, or, if it is a dictionary, each of
-its entries. Nothing outside this module holds a cell that can change. An operation works on a *view*. In a view, values
-that cannot change, such as numbers and texts, are not copied. A list, a set or a struct is copied when it is first
-read. A dictionary is an :class:`Entries`, which records the entries that are read out or written. So an operation never
-copies, encodes or checks a cell that it does not use.
+**Cells.** The state of an object is divided into cells. In an attribute that is a dictionary, each entry is a cell. Any
+other attribute is one cell. Code outside this module never gets a cell with a mutable value, only a copy. An operation
+works on a *view*. In a view, immutable values, such as numbers and texts, are not copied. A list, a set or a struct is
+copied when it is first read. A dictionary is an :class:`Entries`, which records the entries that are read out or
+written. So an operation never copies, encodes or checks a cell that it does not use.
 
 **Changes.** For each cell that a view has touched, ``keep`` compares the bytes before the operation and after it. If
 they differ, the cell is checked: it must be encodable, have its annotated type, and be within the bounds on size and
 depth. Then it is decoded again, so that no two cells share a value, and becomes a :class:`Change` in the journal.
-``discard`` undoes changes that were not kept. ``rollback`` undoes changes; ``redo`` makes them again. An intention (§2,
-closed nesting) is the computation of an operation followed by ``rollback``.
+``discard`` undoes changes that are not in the journal yet. ``rollback`` undoes changes in the journal, and ``redo``
+makes them again. An intention (§2, closed nesting) is the computation of an operation followed by ``rollback``.
 
 **Order.** Entries are iterated in the order of their keys; entries that the operation itself added come after all
 others. So equal states behave alike, even if compatible operations reached two replicas in different orders.
@@ -74,7 +74,7 @@ class State:
         self.name = name
         self.kind = kind
         self.cells: dict[str, Any] = {}
-        """The attributes of the object; dictionaries are ``Entries``. Only this module may change them."""
+        """The value of each attribute, by name. Dictionaries are ``Entries``. Only this module may change them."""
         self.content = 0
         """The number of bytes of all cells, without the bytes for the lengths of dictionaries."""
         self.digest = 0
@@ -82,7 +82,8 @@ class State:
         self._otherwise = otherwise
         self._views = view_kind(kind)
         self._shadowed: set[str] = set()
-        """Attributes that have a value in the class, too. Views show the value in the state instead."""
+        """The names of attributes that have a value both in the state and in the class. Views show the value in the
+        state."""
 
     def form(self, attribute: str) -> Form:
         """Return how an attribute's cells are encoded."""
@@ -104,7 +105,7 @@ class State:
             self.digest = (self.digest + digest) % _digest_modulus
 
     def read(self, saved: bytes) -> dict[str, Any]:
-        """Return the attributes from the bytes of a state, with their annotated types."""
+        """Decode the bytes of a state. Return its attributes; their values have the annotated types."""
         raw = msgspec.msgpack.decode(saved, type=dict[str, msgspec.Raw])
         return {attribute: self.form(attribute).decode(value) for attribute, value in raw.items()}
 
@@ -125,7 +126,7 @@ class State:
 
     @property
     def size(self) -> int:
-        """The number of bytes of ``encoded``."""
+        """The number of bytes that ``encoded`` returns."""
         lengths = [_length(len(cell)) for cell in self.cells.values() if isinstance(cell, Entries)]
         return self.content + _length(len(self.cells)) + sum(lengths)
 
@@ -146,7 +147,7 @@ class State:
         return value
 
     def _measured(self, attribute: str, cell: Any, encoded: Any) -> tuple[int, int]:
-        """Return the size and the digest of an attribute."""
+        """Return the size and the digest of an attribute. ``encoded``: its bytes, or None if they are not known."""
         form, name = self.form(attribute), encode(attribute)
         if not isinstance(cell, Entries):
             return form.weight(name, b"", form.encode(cell) if encoded is None else encoded)
@@ -190,7 +191,7 @@ class State:
         self._fill(view)
 
     def discard(self) -> None:
-        """Undo the changes that ``keep`` has not applied."""
+        """Undo the changes that an operation has made in dictionaries, if ``keep`` has not applied these changes."""
         for cell in self.cells.values():
             if isinstance(cell, Entries) and cell.is_touched:
                 cell.discard()
@@ -198,8 +199,8 @@ class State:
     # Changes.
 
     def keep(self, view: Object, lenient: bool = False) -> list[Change]:
-        """Apply the changes of a view to the state, all or none, and return them. Raise if one cannot be kept.
-        ``lenient``: the state may exceed the bound on its size."""
+        """Apply all changes of a view to the state, and return them. If one of them is not allowed, raise, and apply
+        none. ``lenient``: whether the state may exceed the bound on its size."""
         changes = self._changes(view)
         self._check(changes, lenient)
         self.discard()
@@ -227,8 +228,8 @@ class State:
         return changes
 
     def _replaced(self, attribute: str, after: Any, encoded: Any) -> list[Change]:
-        """Return the change of a whole attribute, if it has changed. ``encoded``: its bytes before, if they are
-        known."""
+        """Return a list with the change of a whole attribute; empty if the attribute has not changed. ``after``: its
+        bytes after the operation. ``encoded``: its bytes before the operation, or None if they are not known."""
         form, before = self.form(attribute), self.cells.get(attribute, MISSING)
         if isinstance(before, Entries):
             before.discard()
@@ -260,9 +261,9 @@ class State:
     def _check(self, changes: list[Change], lenient: bool) -> None:
         """Raise if the changed cells are nested too deeply, or make the state too large.
 
-        Both bounds are constants. The free depth of Python's stack is not: it depends on the caller. If it were the
-        bound, an operation could succeed at one replica and fail at another, or succeed once and fail when it is
-        computed again.
+        Both bounds are constants, so an operation has the same result at all replicas, and when it is computed again.
+        The limit of Python's stack would not be a suitable bound, because the free part of the stack depends on the
+        caller.
         """
         if not changes or self._otherwise is COPYING:
             return
@@ -274,7 +275,7 @@ class State:
         if size + 5 * (1 + len(self.cells)) > limits.object_state_bytes_max and not lenient:
             size = self._size_after(changes)
             if size > limits.object_state_bytes_max:
-                raise ValueError(f"state of {self.name} of {size} bytes: at most {limits.object_state_bytes_max}")
+                raise ValueError(f"state of {self.name} has {size} bytes: at most {limits.object_state_bytes_max}")
 
     def _size_after(self, changes: list[Change]) -> int:
         cells = dict(self.cells)
@@ -323,7 +324,7 @@ class Live:
         self.lenient = False
         """Whether states may exceed the bound on their size."""
         self.running = ""
-        """The operation that is being computed; empty if there is none."""
+        """The name of the operation that is being computed; empty if nothing is being computed."""
         self.runs = 0
         """The number of computations so far."""
         self.states: dict[str, State] = {}
@@ -334,17 +335,17 @@ class Live:
 
     @classmethod
     def copying(cls, kind: type[Object]) -> "Live":
-        """Return a live state that may contain any values of Python: it copies them, and does not encode them as a
-        server does."""
+        """Return a live state that may contain values of any Python type. Such values are copied, not encoded as on a
+        server."""
         return cls(kind, COPYING)
 
     @property
     def alone(self) -> State | None:
-        """The state of the only object; None for the combined state of a server."""
+        """The state of the object, if this is the state of a single object; None if it is the state of a server."""
         return None if self.kind._combines else self.states[""]
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Load a state: the attributes of the only object, or for a server the bytes of each object."""
+        """Load a state: for a single object from its attributes, for a server from the bytes of each object."""
         self.journal.clear()
         if self.alone is not None:
             self.alone.load(saved)
@@ -353,7 +354,7 @@ class Live:
             state.load(state.read(saved[name]))
 
     def dump(self) -> dict[str, Any]:
-        """Return the state for ``load``."""
+        """Return the state in the form that ``load`` expects."""
         if self.alone is not None:
             return self.alone.attributes()
         return {name: state.encoded() for name, state in self.states.items()}
@@ -363,12 +364,12 @@ class Live:
         self.journal += state.keep(view, self.lenient)
 
     def discard(self) -> None:
-        """Undo the changes that ``keep`` has not applied."""
+        """Undo the changes that an operation has made in dictionaries, if ``keep`` has not applied these changes."""
         for state in self.states.values():
             state.discard()
 
     def rollback(self, mark: int = 0) -> list[Change]:
-        """Undo all changes since the last commit except the first ``mark``, and return the undone changes."""
+        """Undo all changes since the last commit except the first ``mark`` changes. Return the undone changes."""
         undone = self.journal[mark:]
         del self.journal[mark:]
         for change in reversed(undone):

@@ -1,10 +1,11 @@
-"""The instances at one object, and which of them wait for which: the condition *ready* of §4.3, as locks.
+"""The operation instances at one object, and the locks that decide when an instance may begin (*ready* in §4.3).
 
-An instance is queued when its request is handed over, and begins when no other instance blocks it. It is blocked by
+An instance is queued when its request is handed over, and begins when no conflicting instance blocks it. There are two
+cases in which a conflicting instance X blocks a queued instance Y:
 
-* any instance of another root, if that instance has begun and conflicts with it, until the other root has ended;
-* any instance that was queued before it and conflicts with it, until that instance has begun. So conflicting instances
-  begin in the order in which they were handed over, which is the same at all common destinations.
+* X has begun and belongs to another root than Y. X blocks Y until the root of X has ended.
+* X was queued before Y and has not begun. So conflicting instances begin in the order in which they were handed over.
+  This order is the same at all common destinations.
 """
 
 from collections.abc import Iterator
@@ -15,13 +16,13 @@ from antecede.orders.relation import Relation
 
 
 class Table:
-    """All instances at one object."""
+    """All operation instances at one object: those that are queued, and those that have begun."""
 
     def __init__(self, relation: Relation) -> None:
         self.relation = relation
         self.instances: dict[str, Instance] = {}
         self.stirred = True
-        """Whether something was queued, began or was removed since the site last looked for instances that may
+        """Whether an instance was queued, began or was removed since the site last looked for instances that may
         begin."""
         self._handed = 0
         self._begun = 0
@@ -30,11 +31,11 @@ class Table:
         self._by_root: dict[str, dict[str, Instance]] = {}
         self._by_operation: dict[str, dict[str, Instance]] = {}
         self._rank: dict[str, int] = {}
-        """For each instance its number in the sequence in which all came into the table."""
+        """For each instance: its number in the sequence in which the instances were added to the table."""
         self._ranks = 0
 
     def queue(self, one: Instance) -> None:
-        """Add a new instance, after all others."""
+        """Add a new instance to the end of the queue."""
         self._handed += 1
         one.place = self._handed
         self._add(one)
@@ -60,7 +61,7 @@ class Table:
         self.stirred = True
 
     def begin(self, one: Instance) -> None:
-        """Begin an instance; it is computed after all instances that began earlier."""
+        """Mark a queued instance as running. It is computed after all instances that began earlier."""
         self._begun += 1
         one.place = self._begun
         one.state = RUNNING
@@ -101,8 +102,8 @@ class Table:
         return other.place < one.place if other.state == QUEUED else other.root != one.root
 
     def dump(self) -> Any:
-        """Return everything as plain values. The sequence of the instances decides which of several rivals is asked
-        first to make way."""
+        """Return the state as plain values. Keep the sequence of the instances, because instances that block the same
+        instance are asked in this sequence to make way."""
         return (self._handed, self._begun, [instance_out(one) for one in self.instances.values()])
 
     def load(self, state: Any) -> None:

@@ -52,15 +52,15 @@ def in_order(keys: list[Any]) -> list[Any]:
 
 
 class Form:
-    """The encoding of the cells of one attribute. This class is for attributes without an annotation: their cells have
-    the types of MessagePack."""
+    """The encoding of the cells of one attribute. This base class is used for attributes without an annotation.
+    Their decoded values have the basic types of MessagePack."""
 
     by_entries: bool | None = None
     """Whether the attribute is a dictionary whose entries are cells. None: the entries are cells whenever the value is
     a dictionary."""
 
     def encode(self, value: Any) -> Any:
-        """Return a cell in its comparable form: equal cells have equal bytes."""
+        """Return the encoded form of a value. Equal values have equal encoded forms."""
         return encode_state(value)
 
     def decode(self, encoded: Any) -> Any:
@@ -81,7 +81,7 @@ class Form:
 
     def weight(self, name: bytes, key: Any, value: Any) -> tuple[int, int]:
         """Return the size of an encoded cell and its part of the digest. Name, key and value are each encoded as
-        MessagePack, so no two cells give the same bytes."""
+        MessagePack, so different cells never give the same bytes."""
         content = b"".join((name, key, value))
         return len(content), int.from_bytes(blake2b(content, digest_size=16).digest(), "big")
 
@@ -113,8 +113,8 @@ class Typed(Form):
 
 
 class Copied(Form):
-    """A form for the search for conflicts. A search stores nothing, so values of any Python type are copied, not
-    encoded."""
+    """A form for the search for conflicts. The search does not store states, so cells may have values of any Python
+    type: they are copied instead of encoded."""
 
     def encode(self, value: Any) -> Any:
         return copied(value)
@@ -137,7 +137,7 @@ COPYING: Final = Copied()
 
 
 def forms_of(kind: type[Object]) -> dict[str, Form]:
-    """Return the forms of the annotated attributes of a class."""
+    """Return the form (the encoding) of each annotated attribute of a class, by name."""
     try:
         hints = get_type_hints(kind)
         return {name: Typed(kind, name, hint) for name, hint in hints.items() if get_origin(hint) is not ClassVar}
@@ -147,7 +147,7 @@ def forms_of(kind: type[Object]) -> dict[str, Form]:
 
 def is_deep(value: Any, within: int = 0) -> bool:
     """Return whether a value is nested deeper than ``limits.call_depth_max``. ``within``: the number of containers
-    around it."""
+    around the value, which count, too."""
     if type(value) in FLAT:
         return False
     level = [value]

@@ -1,7 +1,9 @@
-"""Views: an object as an operation sees it. A value that can change is copied when it is first read.
+"""Views: a view shows an object to one operation. A mutable value is copied into the view when it is first read.
 
-A view is an instance of a subclass of the object's class. It knows only the names of the cells, and how to get a copy
-of a cell. The state (:mod:`antecede.objects.state`) fills the view, and afterwards compares it with its own cells.
+A view is an instance of a subclass of the object's class. Its values come from the object's state
+(:mod:`antecede.objects.state`), which consists of *cells*: one for each attribute, or for each entry of a dictionary.
+The state first puts the immutable values and the dictionaries into the view. The view copies other attributes when they
+are needed. After the operation, the state compares the view with the cells to find the changes.
 """
 
 from typing import Any, Protocol
@@ -10,7 +12,7 @@ from antecede.objects.model import Object
 
 
 class Source(Protocol):
-    """The state behind a view."""
+    """The parts of an object's state that its views use."""
 
     cells: dict[str, Any]
 
@@ -19,19 +21,20 @@ class Source(Protocol):
 
 
 class Work:
-    """The state behind a view, and the attributes that the view has copied from it."""
+    """The private data of one view: the object's state, and the attributes that the view has copied from this state."""
 
     __slots__ = ("copied", "state")
 
     def __init__(self, state: Source) -> None:
         self.state = state
         self.copied: dict[str, Any] = {}
-        """For each copied attribute, by name: its bytes when it was copied."""
+        """The encoded values of the copied attributes, by name, as they were when they were copied."""
 
 
 class Lazy:
-    """An attribute of a view for which the class has a value, too. If the state has a value, the view shows that
-    one."""
+    """A descriptor for an attribute that can have a value in the object's class and another one in the state. A view
+    shows the value of the state. If the state has no value, or the operation deleted it, the view shows the value of
+    the class."""
 
     def __init__(self, name: str, default: Any) -> None:
         self._name = name
@@ -48,18 +51,20 @@ class Lazy:
 
 
 own_attributes = Object.__dict__["__dict__"].__get__
-"""``own_attributes(view)``: the attributes that the view has so far, without copying others."""
+"""A function: ``own_attributes(view)`` returns the attributes that the view has so far. It does not copy other
+attributes from the state."""
 SLOT = "__antecede_work__"
 
 
 def work_of(view: Any) -> Work:
-    """Return the state behind a view, and what the view has copied from it."""
+    """Return the private data of a view."""
     return object.__getattribute__(view, SLOT)  # type: ignore[no-any-return]
 
 
 def view_kind(kind: type[Object]) -> type[Object]:
-    """Return the class of an object's views. An attribute with a mutable value is copied when it is first read. A
-    dictionary whose entries are cells is not copied as a whole: it copies each mutable entry that is read."""
+    """Create the class of the views of objects of the class ``kind``. When an attribute with a mutable value is first
+    read, the view copies the value. A dictionary with one cell for each entry is not copied as a whole: only the
+    mutable entries that are read are copied."""
     otherwise = getattr(kind, "__getattr__", None)
 
     def get(self: Any, name: str) -> Any:

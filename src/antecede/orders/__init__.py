@@ -1,10 +1,11 @@
 """Ordering protocols by name.
 
-The project's own orders are listed here; other packages can add one through the entry-point group ``antecede.orders``
-(``name = "package.module:Class"``, a subclass of :class:`antecede.orders.contract.Order`).
+The project's own orders are listed here. Other packages can add orders through the entry-point group
+``antecede.orders``: ``name = "package.module:Class"``, where the class is a subclass of
+:class:`antecede.orders.contract.Order`.
 
 An order is written ``NAME`` or ``NAME:option=value,…`` on the command line, and ``order NAME option=value …`` in a
-scenario. An :class:`OrderSpec` is the order with its options, ready to create one member's order.
+scenario. An :class:`OrderSpec` contains the class and the options of an order, and creates the order of each member.
 """
 
 from importlib import import_module
@@ -40,7 +41,7 @@ _house = {
 
 
 class OrderSpec(msgspec.Struct, frozen=True):
-    """An order with its options, before it is created for a member."""
+    """The class and the options of an order; ``create`` makes the order of one member from them."""
 
     kind: type[Order]
     options: dict[str, object]
@@ -58,8 +59,8 @@ class OrderSpec(msgspec.Struct, frozen=True):
         return self.kind(me, members, **self.options)
 
     def object_names(self) -> frozenset[str]:
-        """Return the names of the objects that can be called in a domain with this order. The set is empty here; a
-        subclass can return names."""
+        """Return the names of the objects that can be called in a domain with this order. Here there
+        are none; a subclass for domains with objects returns their names."""
         return frozenset()
 
     def guarantees(self) -> frozenset[str]:
@@ -67,8 +68,8 @@ class OrderSpec(msgspec.Struct, frozen=True):
         return self.sample().guarantees
 
     def sample(self) -> Order:
-        """Create an example: the order of member 0. The group is large enough for every member number in the
-        options."""
+        """Create an example, which shows whether the options are valid and what the order guarantees: the order of
+        member 0 in a group that is large enough for every member number in the options."""
         # A number longer than any member number need not be read: its option refuses it.
         numbers = [int(v) for v in map(str, self.options.values()) if v.isdecimal() and len(v) <= 9]
         largest = max(numbers, default=0)

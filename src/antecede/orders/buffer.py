@@ -1,18 +1,18 @@
 """``buffer``: causal order with acknowledgements and no stamps (Mattern, Fünfrocken §3).
 
-Every process has one FIFO output buffer and one FIFO input buffer. The output buffer posts one message and waits until
-the receiver's input buffer acknowledges it before it posts the next; the application continues meanwhile. So a message
-is safe at its receiver before any message that depends on it can leave. This protocol keeps order at the sender, by
-waiting; :mod:`antecede.orders.matrix` keeps it at the receiver, with stamps. The input buffer first enqueues a message,
-then acknowledges it. (The paper prints the opposite sequence: a crash after the acknowledgement could then lose the
-message.)
+Every process has one FIFO output buffer and one FIFO input buffer. The output buffer posts one message, waits until the
+receiver's input buffer has acknowledged it, and only then posts the next one. The application continues meanwhile. So a
+message is safe at its receiver before any message that depends on it can leave. This protocol keeps order at the
+sender, by waiting; :mod:`antecede.orders.matrix` keeps it at the receiver, with stamps. The input buffer first enqueues
+a message, then acknowledges it. (The paper prints the opposite sequence. A crash after the acknowledgement could then
+lose the message.)
 
 ``pipelined`` (footnote 4): consecutive messages to one receiver need not wait for each other. The footnote requires a
 FIFO transport. On links that reorder, the messages are numbered, and the receiver puts them in sequence before it
 acknowledges them. **All** acknowledgements must have arrived before a message to another receiver is posted (waiting
 only for the last acknowledgement lets a chain of messages overtake an earlier message).
 
-``multicast``: the paper leaves it open. Posting to all and waiting for all acknowledgements is wrong: a destination
+``multicast``: the paper does not define it. Posting to all and waiting for all acknowledgements is wrong: a destination
 that has the message may send an answer to a destination that does not have it yet. There are two correct ways:
 
 * ``hold-output``: a destination delivers immediately, but posts nothing until the sender reports that every copy has
@@ -77,10 +77,10 @@ class Buffer(Order):
         """Messages that were posted, but not acknowledged by all destinations: id → (mask of all destinations, mask of
         the destinations that have not acknowledged)."""
         self.unreleased: set[str] = set()
-        """Multicasts that have arrived here and are not known to have arrived everywhere."""
+        """The ids of multicasts that have arrived here, but may not have arrived at all their destinations yet."""
         self.input: deque[Message] = deque()
-        """Messages that are acknowledged and not delivered (``hold-delivery`` only). The first of them waits for its
-        release."""
+        """Messages that are acknowledged, but not delivered (``hold-delivery`` only). The first one waits until its
+        sender reports that all copies have arrived; the others wait for the first one."""
         self.numbers = [0] * members
         self.expected = [1] * members
         self.latest = [""] * members
@@ -160,15 +160,16 @@ class Buffer(Order):
         return verdict, effects
 
     def _verdict(self, packet: Packet, effects: Effects) -> Verdict:
-        """Return the verdict on a copy that was put into the input buffer: DELIVER, or HOLD if it still waits there. A
-        copy that still waits is accepted, too."""
+        """Return the verdict on a copy that was put into the input buffer: HOLD if the copy still waits there,
+        otherwise DELIVER. If it waits, add the effect ``Accept``, because the copy is already in the durable state."""
         if packet.message in self.input:
             effects.append(Accept(packet))
             return Verdict.HOLD
         return Verdict.DELIVER
 
     def _get(self, packet: Packet, effects: Effects) -> None:
-        """Put a message into the input buffer, then acknowledge it."""
+        """Put a message into the input buffer, deliver the messages of the buffer that may be delivered, and
+        acknowledge the message."""
         message = packet.message
         assert message is not None
         self.latest[packet.source] = message.id
@@ -226,7 +227,7 @@ class Buffer(Order):
             return None
         number = data.ordinal(self.expected[source])
         if source == self.me and number > self.numbers[source]:
-            raise StampError(f"copy {number} from ourselves: we sent only {self.numbers[source]}")
+            raise StampError(f"copy {number} from ourselves: we sent only {self.numbers[source]} copies to ourselves")
         return number
 
     def size(self, packet: Packet) -> int:

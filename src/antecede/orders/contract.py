@@ -34,8 +34,8 @@ from antecede.orders.encoding import Reader, RecordedReader, Writer, number_size
 
 
 def pack_message(message: Message) -> tuple[str, int, bytes, bytes]:
-    """Return a message, without its label, as plain values for ``dump``. Its destinations become bytes, because a bit
-    mask of many members does not fit into a snapshot's number."""
+    """Return a message, without its label, as plain values for ``dump``. The bit mask of its destinations becomes
+    bytes, because a number in a snapshot has at most 64 bits."""
     return (
         message.id,
         message.source,
@@ -45,13 +45,14 @@ def pack_message(message: Message) -> tuple[str, int, bytes, bytes]:
 
 
 def unpack_message(values: Any) -> Message:
-    """Return the message from the values of ``pack_message``."""
+    """Return the message that ``pack_message`` turned into these values."""
     id_, source, to, payload = values
     return Message(id_, source, int.from_bytes(to, "little"), payload)
 
 
 Reason = tuple[int, str]
-"""A member, and a text that says what is missing from it: messages, an acknowledgement, a lock …"""
+"""The reason why a message waits: a member, and a text that says what is missing from this member (messages, an
+acknowledgement, a lock …)."""
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -94,11 +95,11 @@ class Order(ABC):
     controls: ClassVar[tuple[str, ...]] = ()
     """The kinds of control packets that the order sends."""
     selective: ClassVar[bool] = False
-    """Whether ``check`` can judge a packet without accepting it, so that a program may choose among deliverable
-    messages."""
+    """Whether the order implements ``check``. A program can then find out which messages are deliverable, and choose
+    one of them."""
     accepts_own: ClassVar[bool] = False
-    """Whether the order accepts every packet from its member to itself immediately, even if the message must wait. Such
-    a packet need not be encoded, since everything that must survive a crash is part of the order's state."""
+    """Whether the order accepts every packet from this member to itself immediately, even if the message must wait.
+    Such a packet need not be encoded, because the order's durable state already contains what must survive a crash."""
     relays: ClassVar[bool] = False
     """Whether members forward copies for others. A copy may then come from a member that did not send the message, and
     may pass through a member that is not a destination."""
@@ -153,12 +154,12 @@ class Order(ABC):
     # Questions of observers.
 
     def held(self) -> list[Message]:
-        """Return the messages that have arrived here and are held: at least those of ``held_packets``."""
+        """Return the messages that have arrived here and are held. They include the messages of ``held_packets``."""
         return [packet.message for packet in self.held_packets() if packet.message is not None]
 
     def unposted(self) -> list[tuple[Message, int]]:
-        """Return (message, target) for each copy that the application of this member has sent and that has not left
-        yet."""
+        """Return the copies that have not left this member yet, although its application has sent the messages. A copy
+        is a pair (message, target)."""
         return []
 
     def explain_held(self) -> Iterator[tuple[Message, list[Reason]]]:
@@ -207,7 +208,7 @@ class Order(ABC):
         return self._read(kind, source, Reader(data, self.members))
 
     def decode_recorded(self, kind: str, source: int, data: bytes) -> Any:
-        """Return a stamp from the log; see :class:`RecordedReader`."""
+        """Return a stamp that was stored in the log. It is checked less strictly, see :class:`RecordedReader`."""
         return self._read(kind, source, RecordedReader(data, self.members))
 
     def _read(self, kind: str, source: int, reader: Reader) -> Any:
@@ -216,7 +217,7 @@ class Order(ABC):
         return stamp
 
     def is_unhurried(self, packet: Packet) -> bool:
-        """Return whether a packet that this member sends is not urgent, because nothing at its destination waits for
+        """Return whether a packet from this member may be sent later, because nothing at its destination waits for
         it."""
         return False
 
@@ -239,11 +240,11 @@ class Order(ABC):
         """Load the state from ``dump`` into a new order."""
 
     def held_packets(self) -> list[Packet]:
-        """Return the packets that are held and not part of ``dump``: the link delivers them again after a crash."""
+        """Return the held packets that ``dump`` does not contain. After a crash, the link delivers them again."""
         return []
 
     def hold_again(self, packet: Packet) -> None:
-        """Hold a packet of ``held_packets`` again, in a clone."""
+        """Hold ``packet`` in this new clone. It is one of the ``held_packets`` of the original order."""
         verdict, _ = self.receive(packet)
         assert verdict is Verdict.HOLD, (verdict, packet)
 
@@ -257,8 +258,8 @@ class Order(ABC):
             name, members, me, state = msgspec.msgpack.decode(snapshot, type=tuple[str, int, int, Any])
             if (name, members, me) != (self.name, self.members, self.me):
                 raise SnapshotError(
-                    f"snapshot of {name!r}, member {me} of {members}: "
-                    f"expected {self.name}, member {self.me} of {self.members}"
+                    f"snapshot of order {name!r}, member {me} of {members}: "
+                    f"expected order {self.name!r}, member {self.me} of {self.members}"
                 )
             self.load(state)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError, LookupError) as error:

@@ -49,8 +49,9 @@ class Coordinator(SequencedOrder):
         if self.coordinator >= members:
             raise OrderError(f"member={self.coordinator}: expected a member number, 0 to {members - 1}")
         self._turn: dict[int, Message] = {}
-        """Only at the coordinator: messages to it from other members, which wait until its own earlier copies to itself
-        have arrived. The key is the number of the message on the coordinator's link to itself."""
+        """Messages from other members to the coordinator (used only at the coordinator). They wait until all earlier
+        copies that the coordinator sent to itself have arrived. The key is the number of the message on the
+        coordinator's link to itself."""
 
     def send(self, message: Message) -> Effects:
         effects: Effects = [PERSIST, Sent(message)]

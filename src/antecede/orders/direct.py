@@ -25,12 +25,12 @@ from antecede.orders.encoding import Reader, Writer, number_size
 from antecede.orders.stamped import StampedOrder
 
 Newest = dict[int, int]
-"""Sender → number of its newest message in a set. Such a dictionary is never changed in place, because stamps share
-it."""
+"""A set of messages: for each sender, the number of its newest message in the set. Such a dictionary is never changed
+in place, because stamps share it."""
 
 
 class Predecessors:
-    """A stamp, which is the same for all copies of one message. It is never changed; its computed size is cached."""
+    """The stamp of all copies of one message. A stamp is never changed; its size is computed once and cached."""
 
     __slots__ = ("_size", "before", "recent", "time")
 
@@ -163,7 +163,7 @@ class Direct(StampedOrder):
             if time == 0 or (k == self.me and time > self.time):
                 raise StampError("stamp counts messages that we never sent")
             if k == source and time >= own:
-                raise StampError("stamp lists its own message, or a later one of its sender, as a predecessor")
+                raise StampError("stamp lists its own message, or a later message of the sender, as a predecessor")
             newest[k] = time
         return newest
 

@@ -15,7 +15,7 @@ _number_bytes_max: Final = 9
 
 
 def number_size(value: int) -> int:
-    """Return the number of bytes of an encoded number."""
+    """Return how many bytes ``value`` takes when it is encoded."""
     if value < 0x80:
         return 1
     return 2 if value < 0x4000 else (value.bit_length() + 6) // 7
@@ -94,19 +94,20 @@ class Reader:
             value |= (byte & 0x7F) << (7 * position)
             if byte < 0x80:
                 if byte == 0 and position:
-                    raise StampError("a number in a stamp is longer than necessary")
+                    raise StampError("a number in a stamp has more bytes than necessary")
                 if value > maximum:
                     raise StampError(f"number {value} in a stamp: expected at most {maximum}")
                 return value
         raise StampError("number of more than 63 bits in a stamp")
 
     def count(self, maximum: int, what: str) -> int:
-        """Take the number of entries that follow. Raise if it is larger than ``maximum`` or than the number of bytes
-        left, because each entry takes at least one byte."""
+        """Take the number of entries that follow. Raise if it is larger than ``maximum``, or if fewer bytes follow than
+        entries, because each entry takes at least one byte. ``what`` names the entries in the error message."""
         value = self.number()
         if value > maximum or value > len(self._data) - self._at:
             raise StampError(
-                f"{value} {what} announced in a stamp: expected at most {maximum}, and at least one byte for each"
+                f"stamp announces {value} {what}, then {len(self._data) - self._at} bytes follow: "
+                f"expected at most {maximum} {what}, and at least one byte for each"
             )
         return value
 
@@ -117,7 +118,7 @@ class Reader:
         return value
 
     def counter(self, known: int) -> int:
-        """Take a counter, which may be larger than its last known value ``known`` by at most
+        """Take a counter. Raise if it is larger than ``known``, its last known value, by more than
         ``limits.counter_jump_max``."""
         value = self.number()
         if value > known + limits.counter_jump_max:

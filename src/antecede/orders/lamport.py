@@ -49,9 +49,9 @@ ACK = "ack"
 RELEASE = "release"
 
 Entry = tuple[int, int, int, int, str, Message | None]
-"""(time, sender, number, own copy, id, message). ``number`` counts the messages of the sender. ``own copy`` is the
-number of our copy to ourselves, or 0 if we sent none. ``message`` is None if it is not addressed to us. No two entries
-have the same first three values, so entries are compared by these."""
+"""An entry of the queue: (time, sender, number, own copy, id, message). ``number`` counts the messages of the sender.
+``own copy`` is the packet number of our copy to ourselves, or 0 if we sent none. ``message`` is None if the message is
+not addressed to us. Entries are compared by their first three values, because no two entries have the same three."""
 
 
 class Lamport(SequencedOrder):
@@ -116,7 +116,8 @@ class Lamport(SequencedOrder):
 
     def _advance(self, effects: Effects) -> None:
         """Remove messages from the head of the queue while they are deliverable, and deliver those that are addressed
-        to us. Our own messages are marked as deliverable here."""
+        to us. If the head is our own message, and all acknowledgements and our copy to ourselves have arrived, mark
+        it as deliverable and send its releases."""
         queue = self._queue
         while queue:
             _, source, number, returning, identity, message = queue[0]
@@ -163,12 +164,12 @@ class Lamport(SequencedOrder):
         if kind in (COPY, ANNOUNCE):
             time = data.counter(self.clock)
             if time == 0 or (source == self.me and (kind == ANNOUNCE or time > self.clock)):
-                raise StampError(f"{kind} of time {time} from member {source}: no such message can have been sent")
+                raise StampError(f"{kind} with time {time} from member {source}: no such message can have been sent")
             return (time,)
         number = data.number()
         known = self.queued[self.me] if kind == ACK else self.queued[source]
         if not 1 <= number <= known or source == self.me:
-            expected = f"expected a message number from 1 to {known}, from another member"
+            expected = f"expected a message number from 1 to {known}, and a sender other than this member"
             raise StampError(f"{kind} of message {number} from member {source}: {expected}")
         return (number, data.counter(self.clock)) if kind == ACK else (number,)
 

@@ -8,9 +8,9 @@ causal order.) A message from j with matrix W may be delivered at i when
 * W[j][i] = (delivered from j) + 1, and
 * W[k][i] ≤ (delivered from k) for every other k,
 
-and only then is W merged. Garg keeps "delivered" in column i of M itself. Then a message from i to itself waits for
-ever (Fig. 12.2), or its duplicate is delivered, too (the ``<=`` of Fig. 12.4), because M[i][i] counts the message as
-soon as it is sent. So here deliveries are counted in a separate vector.
+and W is merged into M only at this delivery. Garg keeps "delivered" in column i of M itself. Then a message from i to
+itself waits for ever (Fig. 12.2), or its duplicate is delivered, too (the ``<=`` of Fig. 12.4), because M[i][i] counts
+the message as soon as it is sent. So here deliveries are counted in a separate vector.
 
 **Rows are shared, never copied.** Only j changes row j, so any two versions of it are comparable and the newer one
 (the one with the greater total) is the entry-wise maximum. A matrix is therefore a list of immutable rows, a stamp is
@@ -26,7 +26,8 @@ from antecede.orders.encoding import Reader, Writer, number_size
 from antecede.orders.stamped import StampedOrder
 
 Row = tuple[int, ...]
-"""The counts of one sender, then their total, then the encoded size of the counts."""
+"""A row of the matrix: the counts of one sender for all members, then their total, then the size of their encoding in
+bytes."""
 
 
 def _row(counts: list[int]) -> Row:
@@ -92,7 +93,7 @@ class Matrix(StampedOrder):
             theirs = _row(counts)
             newer, older = (theirs, mine) if theirs[self.members] > mine[self.members] else (mine, theirs)
             if any(map(gt, older[: self.members], newer)) and not data.recorded:
-                raise StampError(f"row {k} of a stamp contradicts what earlier stamps count for member {k}")
+                raise StampError(f"row {k} of a stamp contradicts the counts of member {k} in an earlier stamp")
             if k == self.me and newer is theirs:
                 raise StampError("stamp counts messages that we never sent")
             rows.append(theirs)

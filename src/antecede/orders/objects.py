@@ -2,12 +2,12 @@
 
 A message is sent and received by *operation instances*; its :class:`~antecede.messages.Label` names them. m1
 **significantly precedes** m2 (m1 → m2, §3.2) iff one object sends or receives m1 before it sends m2, in one instance or
-in instances of conflicting operations; or a chain of such pairs links them. At a common destination (§3.3, SO):
+in instances of conflicting operations, or if a chain of such pairs links m1 and m2. At a common destination (§3.3, SO):
 
 1. If m1 → m2, and both go to one instance, or they go to conflicting instances and m2 is a request: m1 comes first.
-2. Requests of conflicting operations, both to several objects: in one order everywhere.
+2. If two requests of conflicting operations both go to several objects: they come in the same order everywhere.
 
-The paper prints (1) for "m1 or m2 is a request". A response m2 could then wait for a request m1, and m1 for the end of
+In the paper, (1) says "m1 or m2 is a request". A response m2 could then wait for a request m1, and m1 for the end of
 the instance that needs m2. So here a response never waits for a request to another instance.
 
 **Vectors (§4.1), as interpreted here.** An object keeps a vector for each running instance and for each operation: the
@@ -115,7 +115,7 @@ class Objects(Order):
         self.rules = self.judge(self.relation, members)
         self.eager: bool = self.settings["clocks"] == "eager" and bool(self.relation)
         self.defer = False
-        """Whether a request counts as received only when its instance begins."""
+        """Whether a request counts as received only when its instance begins, not already when it is delivered."""
         self.clock = 0
         self.no = 0
         """The number of messages sent."""
@@ -126,24 +126,24 @@ class Objects(Order):
         self.asked = [0] * members
         """The latest time that each member was asked for."""
         self.sparing = False
-        """Whether times are sent unasked only for requests of kind (2) (see above) and for unlabelled messages."""
+        """Whether times are sent unasked only for requests of kind (2) and unlabelled messages (see "Clocks" above)."""
         self.together = False
-        """Whether the times of a step are sent at its end, in one packet for each member (:meth:`times`)."""
+        """Whether the times are sent at the end of each step, in one packet for each member (:meth:`times`)."""
         self._later: dict[int, tuple[int, int]] = {}
         """For each member that gets the time at the end of the step: the time that it needs, and a mask of the members
         to which it should send its own time."""
         self._copied = [0] * members
-        """The time of this step's last message to each member."""
+        """The time of the last message to each member in this step, or 0."""
         self.arrivals = Arrivals(me, members)
         self.vectors: dict[str, Vector] = {}
-        """The vector of everything that each running instance has received and sent."""
+        """For each running instance: the maximum of the vectors of all messages that it has received and sent."""
         self.seen: dict[str, Vector] = {}
-        """The vector of everything that the instances of each operation have received and sent."""
+        """For each operation: the maximum of the vectors of all messages that its instances have received and sent."""
         self._held: dict[Key, Waiting] = {}
         self._handed: dict[str, Waiting] = {}
-        """Requests that were delivered and whose instances have not begun."""
+        """Delivered requests, by message id, that have no running instance yet (with ``defer`` only)."""
         self._until: list[list[tuple[int, Key]]] = [[] for _ in range(members)]
-        """For each member: (time, key) of the messages that wait until nothing from it is missing up to this time."""
+        """For each member: (time, key) of each message that waits for all messages of this member up to this time."""
         self._behind: dict[Key, list[Key]] = {}
         """For each undelivered message: the messages that wait for it."""
 
@@ -183,7 +183,7 @@ class Objects(Order):
         return vector
 
     def _note(self, instance: str, operation: str, vector: Vector) -> None:
-        """Merge the vector of a received or sent message into the vectors of its instance and operation."""
+        """Merge the vector of a message into the vectors of the instance and operation that received or sent it."""
         if instance:
             join(self.vectors.setdefault(instance, {}), vector.items())
         if self.relation.matters(operation):
@@ -198,8 +198,8 @@ class Objects(Order):
             effects.append(Send(self.control(CLOCK, target, "", (self.sent[target], self.clock, wanted))))
 
     def times(self) -> Effects:
-        """End a step: send our newest time to the members that need a time. If a member got the needed time with a
-        message of this step, send it a packet only if it should send its own time to others."""
+        """End a step: send our newest time to the members that need it. If a member got a message with the needed time
+        in this step, it gets no packet, unless it should send its own time to others."""
         later, self._later = self._later, {}
         # What a step sends must not depend on earlier ones except by the durable state.
         copied, self._copied = self._copied, [0] * self.members
@@ -213,7 +213,7 @@ class Objects(Order):
     # What instances do.
 
     def begin(self, message: Message) -> None:
-        """Begin the instance of a delivered request (with ``defer`` only)."""
+        """Record that the instance of a delivered request begins: the request is received now (with ``defer`` only)."""
         waiting = self._handed.pop(message.id, None)
         # Two messages with one id are a forgery; the second must not stop us.
         if waiting is not None:
@@ -281,7 +281,7 @@ class Objects(Order):
         return (Verdict.DELIVER, effects) if later or fresh or told else (Verdict.DUPLICATE, [])
 
     def _answer(self, packet: Packet) -> tuple[Verdict, Effects]:
-        """Send our time to a member that asks for it, unless it already has the time that it needs."""
+        """Send our time to a member that asks for it, unless we have already sent it the time that it needs."""
         (time,) = packet.stamp
         self.clock = max(self.clock, time)
         effects: Effects = [PERSIST]
@@ -304,7 +304,7 @@ class Objects(Order):
     # Deciding.
 
     def _try(self, keys: list[Key], effects: Effects) -> None:
-        """Deliver each of these messages, then those that waited for it; if it must wait, record what it waits for."""
+        """Deliver the messages that need not wait, then those that waited for them. Record what the others wait for."""
         keys = sorted(keys, key=self._event_of)
         for key in keys:
             waiting = self._held.get(key)
@@ -327,7 +327,7 @@ class Objects(Order):
         effects.append(Deliver(waiting.message))
 
     def _lacks(self, key: Key, waiting: Waiting, effects: Effects) -> bool:
-        """Return whether a message must wait for others; if so, record when to examine it again."""
+        """Return whether a message must wait for others. If so, record what it waits for, and ask for missing times."""
         missing = [needed for needed in self.rules.needed(waiting) if not self.arrivals.reached(*needed)]
         if missing:
             member, time = missing[0]
@@ -344,13 +344,13 @@ class Objects(Order):
         return False
 
     def _asks(self, waiting: Waiting) -> bool:
-        """Return whether the times that a message waits for come only if they are asked for."""
+        """Return whether we must ask for the times that a message waits for: members do not send them unasked."""
         if not (self.eager and self.sparing):
             return not self.eager
         return waiting.stamp.label is not None and not self.rules.agreed(waiting.label, waiting.message.to)
 
     def spare(self) -> Effects:
-        """Set ``sparing``. Return the questions (``ask``) for the times that held messages wait for."""
+        """Set ``sparing``. Return ``ask`` packets for the times that held messages need and do not get unasked."""
         self.sparing = True
         effects: Effects = []
         for waiting in self._held.values():
@@ -392,12 +392,12 @@ class Objects(Order):
         if kind == COPY:
             stamp = read_stamp(data, source, self.arrivals.whole[source], self.clock)
             if source == self.me and (stamp.number > self.sent[source] or stamp.clock > self.clock):
-                raise StampError(f"copy {stamp.number} from ourselves: we sent only {self.sent[source]}")
+                raise StampError(f"copy {stamp.number} with time {stamp.clock} from ourselves: we never sent it")
             if any(member == self.me and clock > self.clock for member, clock, _ in stamp.vector):
-                raise StampError("a vector names a message of ours that we never sent")
+                raise StampError("vector of a stamp counts messages that we never sent")
             return stamp
         if source == self.me:
-            raise StampError(f"{kind} from ourselves: expected one from another member")
+            raise StampError(f"packet {kind!r} from ourselves: expected it only from other members")
         if kind in (WOUND, HEAL):
             return None
         if kind == ASK:
@@ -408,14 +408,14 @@ class Objects(Order):
         return len(packet.stamp.vector) if packet.kind == COPY else 0
 
     def paper_bytes(self, packet: Packet) -> int:
-        """Return the size of a copy's n + 1 event numbers (a time, an id, a count) and n sequence numbers (§4.2)."""
+        """Return the size as in the paper (§4.2): n + 1 event numbers of 10 bytes and n sequence numbers of 4 bytes."""
         return self.members * 14 + 10 if packet.kind == COPY else 0
 
     # State.
 
     def dump(self) -> Any:
-        """Return the durable state. What a held message waits for, and the sequence of held messages, decide which of
-        several messages is delivered first. A replay must decide in the same way, so they belong to the state."""
+        """Return the durable state. It includes the sequence of held messages and what each of them waits for: these
+        decide which message is delivered first, and a replay must decide in the same way."""
         waits = {key: (False, member, time) for member, heap in enumerate(self._until) for time, key in heap}
         waits |= {key: (True, *other) for other, behind in self._behind.items() for key in behind}
         return (

@@ -18,16 +18,16 @@ class Arrivals:
     def __init__(self, me: int, members: int) -> None:
         self.me = me
         self.whole = [0] * members
-        """For each member, the number up to which none of its messages is missing."""
+        """For each member: the largest s such that its messages 1 … s have all arrived."""
         self.known = [0] * members
-        """For each member, the time up to which none of its messages is missing."""
+        """For each member: the time up to which all its messages have arrived (not used for messages to ourselves)."""
         self._beyond: dict[tuple[int, int], int] = {}
-        """The times of messages that arrived although an earlier message is still missing, by member and number."""
+        """Messages that arrived before an earlier message of the same member: (member, number) → time."""
         self._tidings: list[tuple[int, int, int]] = []
-        """Heartbeats that count a message that is still missing: (member, the number of messages that it had sent us,
-        its time)."""
+        """Heartbeats that cannot be used yet, because a message that they count is still missing. Each one is (member,
+        the number of messages that the member had sent to us, the member's time)."""
         self._own: dict[int, int] = {}
-        """The times of our messages to ourselves that have not arrived, by number."""
+        """Our messages to ourselves that have not arrived yet: number → time."""
 
     def post_own(self, number: int, time: int) -> None:
         """Record that we send a message to ourselves."""
@@ -38,8 +38,8 @@ class Arrivals:
         return number > self.whole[source] and (source, number) not in self._beyond
 
     def take(self, source: int, number: int, time: int) -> bool:
-        """Record a new message. Return whether :meth:`reached` may now return True for a later time of the sender than
-        before."""
+        """Record a new message. Return whether the time up to which nothing from the sender is missing may have become
+        later."""
         if source == self.me:
             self._own.pop(number, None)
         self._beyond[source, number] = time
@@ -53,8 +53,8 @@ class Arrivals:
         return self.known[source] > before or source == self.me
 
     def hear(self, source: int, count: int, time: int) -> tuple[bool, bool]:
-        """Record a heartbeat. Return whether it contains anything new, and whether :meth:`reached` now returns True for
-        a later time of the sender than before."""
+        """Record a heartbeat. Return two answers: whether the heartbeat contains anything new, and whether the time up
+        to which nothing from the sender is missing has become later."""
         if count > self.whole[source]:
             if (source, count, time) in self._tidings:
                 return False, False
@@ -66,7 +66,7 @@ class Arrivals:
         return True, True
 
     def reached(self, member: int, time: int) -> bool:
-        """Return whether nothing from this member is missing up to that time."""
+        """Return whether all messages that this member sent to us up to this time have arrived."""
         if member == self.me:
             return all(own > time for own in self._own.values())
         return self.known[member] >= time

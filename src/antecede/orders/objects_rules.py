@@ -38,7 +38,7 @@ class Waiting(msgspec.Struct, frozen=True, gc=False):
 
 
 def waiting_for(source: int, message: Message, stamp: Stamp) -> Waiting:
-    """Return the ``Waiting`` of a message that has arrived, with the label of its stamp."""
+    """Create the ``Waiting`` for a message that has arrived. The label is taken from the stamp."""
     times = {member: clock for member, clock, _ in stamp.vector}
     return Waiting(source, msgspec.structs.replace(message, label=stamp.label), stamp, stamp.label or PLAIN, times)
 
@@ -55,7 +55,7 @@ def restored(state: Any) -> Waiting:
 
 
 class Rules:
-    """The rules for a group with the given relation of conflicting operations."""
+    """The rules that decide which message must wait for which other. ``relation`` says which operations conflict."""
 
     def __init__(self, relation: Relation, members: int) -> None:
         self.relation = relation
@@ -67,12 +67,13 @@ class Rules:
         return any(instance or self.relation.matters(operation) for instance, operation in (sender, receiver))
 
     def agreed(self, label: Label, to: int) -> bool:
-        """Return whether all destinations must deliver a message with this label in a common order (rule 2)."""
+        """Return whether rule 2 applies to a message with this label and the destinations ``to``: all destinations
+        deliver such messages in the same order, if their operations conflict."""
         return label.type == REQUEST and to & (to - 1) != 0 and self.relation.matters(label.operation)
 
     def needed(self, waiting: Waiting) -> list[tuple[int, int]]:
-        """Return pairs (member, time): the message waits until nothing from this member is missing up to this time
-        (stability)."""
+        """Return pairs (member, time). For each pair, the message must wait until all messages that the member sent up
+        to this time have arrived (stability)."""
         label = waiting.label
         if self.agreed(label, waiting.message.to):
             # The times in its own vector are smaller than its own time.
@@ -102,7 +103,7 @@ class Rules:
         )
 
     def precedes(self, earlier: Waiting, later: Waiting) -> bool:
-        """Return whether ``earlier`` significantly precedes ``later``, by their vectors (RV ≤ V)."""
+        """Return whether ``earlier`` significantly precedes ``later``: RV of ``earlier`` ≤ V of ``later``."""
         times = later.times
         if earlier.stamp.clock > times.get(earlier.source, 0):
             return False

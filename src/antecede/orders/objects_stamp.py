@@ -25,16 +25,16 @@ from antecede.messages import ABORT, COMMIT, REQUEST, RESPONSE, Label
 from antecede.orders.encoding import Reader, Writer
 
 Vector = dict[int, tuple[int, int]]
-"""Object → (clock, no) of one of its sends."""
+"""An object vector: for each object, the pair (clock, no) of one of its sends."""
 
 Entries = tuple[tuple[int, int, int], ...]
-"""A vector as it travels: (object, clock, no), sorted by object."""
+"""A vector as it is written into a stamp: triples (object, clock, no), sorted by object."""
 
 _types = (None, REQUEST, RESPONSE, COMMIT, ABORT)
 
 
 class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The content of a copy's stamp."""
+    """The stamp of one copy of a message."""
 
     number: int
     """The copy's number among the sender's messages to this destination, from 1."""
@@ -64,7 +64,7 @@ def receipt(source: int, stamp: Stamp) -> Vector:
 
 
 def write_stamp(stamp: Stamp, out: Writer) -> None:
-    """Append a copy's stamp."""
+    """Append a copy's stamp to ``out``."""
     out.number(stamp.number)
     out.raw(_in_all_copies(stamp.clock, stamp.no, stamp.vector, stamp.label))
 
@@ -89,27 +89,30 @@ def _in_all_copies(clock: int, no: int, vector: Entries, label: Label | None) ->
 
 
 def read_stamp(data: Reader, source: int, expected: int, clock: int) -> Stamp:
-    """Read the stamp of a copy from ``source``. ``expected``: the number up to which none of its messages is missing.
-    ``clock``: our own clock."""
+    """Read and validate the stamp of a copy from ``source``. ``expected``: all messages of ``source`` up to this number
+    have arrived. ``clock``: our own clock."""
     number = data.ordinal(expected)
     own_clock, no = _event(data, clock)
     entries: list[tuple[int, int, int]] = []
     for _ in range(data.count(data.members, "vector entries")):
         member = data.member()
         if entries and member <= entries[-1][0]:
-            raise StampError(f"member {member} out of sequence in a vector")
+            raise StampError(f"member {member} out of sequence in a vector: expected ascending member numbers")
         entry = _event(data, own_clock)
         if entry[0] >= own_clock:
-            raise StampError(f"time {entry[0]} in the vector of a message: expected less than its own time {own_clock}")
+            raise StampError(f"time {entry[0]} in the vector of a message with time {own_clock}: expected less")
         if member == source and entry[1] >= no:
-            raise StampError(f"vector of send {no} of member {member} has its send {entry[1]}: expected an earlier one")
+            raise StampError(
+                f"the vector of message {no} of member {member} lists message {entry[1]} of the same member: "
+                "expected an earlier message"
+            )
         entries.append((member, *entry))
     return Stamp(number, own_clock, no, tuple(entries), _label(data))
 
 
 def write_time(time: tuple[int, int, int], members: int, out: Writer) -> None:
-    """Append the stamp of a packet with the time: the number of messages sent to the receiver so far, the time, and the
-    members to which the receiver should send its own time."""
+    """Append the stamp of a ``clock`` packet. ``time`` contains the number of messages sent to the receiver so far, the
+    sender's time, and a bit mask of the members to which the receiver should send its own time."""
     sent, clock, wanted = time
     out.number(sent)
     out.number(clock)
@@ -117,7 +120,7 @@ def write_time(time: tuple[int, int, int], members: int, out: Writer) -> None:
 
 
 def read_time(data: Reader, expected: int, clock: int) -> tuple[int, int, int]:
-    """Read the stamp of a packet with the time."""
+    """Read the stamp of a ``clock`` packet, as ``write_time`` wrote it."""
     sent, time = data.counter(expected), data.counter(clock)
     wanted = int.from_bytes(data.raw((data.members + 7) // 8), "little")
     if wanted >> data.members:
@@ -129,7 +132,7 @@ def _event(data: Reader, clock: int) -> tuple[int, int]:
     time = data.counter(clock)
     no = data.number()
     if no >= time:
-        raise StampError(f"send {no} at time {time}: expected a later time, because a clock ticks at every send")
+        raise StampError(f"message {no} has time {time}: expected more than {no}, because a clock ticks at every send")
     return time, no
 
 

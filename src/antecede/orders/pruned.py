@@ -31,7 +31,7 @@ from antecede.orders.stamped import StampedOrder
 
 
 def merge_logs(mine: Log, theirs: Log) -> Log:
-    """Apply R5, R6 and R9 for one sender: return the combined knowledge of two logs."""
+    """Return the combined knowledge of two logs about one sender (rules R5, R6 and R9)."""
     if not mine or mine == theirs:
         return theirs
     if not theirs:
@@ -90,8 +90,9 @@ class Pruned(StampedOrder):
         return effects
 
     def _replace(self, to: int) -> dict[int, list[int]]:
-        """Apply S2 and S3: extract each destination's constraints from the log; the message sent now replaces them.
-        Destinations without constraints are not in the result."""
+        """Remove the members of ``to`` from the log, because the message that they get now replaces its predecessors
+        (S2, S3). Return the delivery constraints (k, τ, k′, τ′, …) of each destination that has any. The key is the
+        destination as a bit mask."""
         constraints: dict[int, list[int]] = {}
         for k, log in enumerate(self.log):
             if not log or (not log[1] & to if len(log) == 2 else not any(mask & to for mask in log[1::2])):

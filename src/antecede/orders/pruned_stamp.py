@@ -25,11 +25,12 @@ from antecede.messages import members_of
 from antecede.orders.encoding import Reader, Writer, number_size
 
 Log = tuple[int, ...]
-"""(τ, D, τ′, D′, …) of one sender, ascending in τ; D is a bit mask."""
+"""The log of one sender: (τ, D, τ′, D′, …), ascending in τ. D is a bit mask of the members at which message τ may be
+undelivered."""
 _tails_max: Final = 1_024
 _brief_bytes_max: Final = 512
 """The maximum length of a stamp that :func:`read_brief` reads in one step: enough for a few hundred members. Together
-with ``_tails_max``, it limits the memory of the cached tails."""
+with ``_tails_max``, it limits the memory of the cache of :func:`_read_tail`."""
 
 
 def _fold(distance: int) -> int:
@@ -46,8 +47,8 @@ def _map_size(members: int) -> int:
 
 
 class Control(msgspec.Struct, eq=False, gc=False):
-    """The part of the stamp that all copies of one message share: its timestamp and the sender's log. It is never
-    changed; its computed sizes are cached."""
+    """The control block: the part of the stamp that all copies of one message share. It contains the timestamp of the
+    message and the sender's log, which never change. The sizes are computed once and cached."""
 
     time: int
     log: tuple[Log, ...]
@@ -129,7 +130,8 @@ class Control(msgspec.Struct, eq=False, gc=False):
 
 
 def read_control(source: int, me: int, known: list[int], data: Reader) -> Control:
-    """Read a control block from ``source``; ``known`` is the newest timestamp that we know of each member."""
+    """Read and validate a control block from ``source``. ``known`` has, for each member, the newest timestamp that we
+    know."""
     members = data.members
     width = (members + 7) >> 3
     time = data.ordinal(known[source], "timestamp")
@@ -138,7 +140,7 @@ def read_control(source: int, me: int, known: list[int], data: Reader) -> Contro
     maps = data.raw(2 * width)
     present, richer = _mask(maps[:width]), _mask(maps[width:])
     if present >> members or richer & ~present:
-        raise StampError("stamp lists unknown members")
+        raise StampError("bit maps of a stamp list unknown members, or contradict each other")
     logs: list[Log] = [()] * members
     remaining = present
     for folded in data.numbers(present.bit_count()):
@@ -157,17 +159,18 @@ def read_control(source: int, me: int, known: list[int], data: Reader) -> Contro
                 at -= age
             destinations = _read_set(data)
             if position and not destinations:
-                raise StampError("stamp carries an old entry without destinations")
+                raise StampError("stamp has an entry without destinations that is not the newest of its sender")
             entries[:0] = (at, destinations)
         if not entries or entries == [newest, 0]:
-            raise StampError("stamp announces entries that it does not carry")
+            raise StampError("stamp announces more than an empty entry for a sender, but contains nothing more")
         logs[k] = tuple(entries)
     return Control(time, tuple(logs))
 
 
 def brief(control: Control) -> bytes | None:
-    """Encode a stamp without constraints in one step. This works if each sender has no entry, or only an empty one
-    whose time is near the stamp's own; in a quiet domain, most stamps are like this. Otherwise return None."""
+    """Encode a stamp without constraints quickly, in one step. Return None if this is not possible. It is possible if
+    every sender has either no entry, or a single entry without destinations and with a timestamp near the stamp's own.
+    In a quiet domain, most stamps are like this."""
     time = control.time
     distances: list[int | None] = []
     for log in control.log:
@@ -191,9 +194,9 @@ def brief(control: Control) -> bytes | None:
 
 @lru_cache(maxsize=_tails_max)
 def _tail(distances: tuple[int | None, ...]) -> bytes | None:
-    """Return the bytes that follow the time in a stamp of ``brief``. ``distances``: how far each sender's newest entry
-    is from this time (None: no entry). Return None if a distance does not fit into one byte. Results are cached,
-    because the same distances come again and again in a quiet domain."""
+    """Return the bytes that follow the timestamp in a stamp of ``brief``. ``distances``: for each sender, the timestamp
+    of its newest entry minus the stamp's own timestamp, or None if it has no entry. Return None if a distance does not
+    fit into one byte. Results are cached, because the same distances are frequent in a quiet domain."""
     present, folded = 0, bytearray()
     for k, distance in enumerate(distances):
         if distance is not None:
@@ -206,7 +209,7 @@ def _tail(distances: tuple[int | None, ...]) -> bytes | None:
 
 
 _Distances = tuple[tuple[int, int], ...]
-"""Pairs (member, distance of its newest entry to the time of the stamp)."""
+"""Pairs (member, distance). A distance is the timestamp of the member's newest entry minus the stamp's own."""
 
 
 @lru_cache(maxsize=_tails_max)
@@ -224,8 +227,9 @@ def _read_tail(members: int, tail: bytes) -> _Distances | None:
 
 
 def read_brief(source: int, me: int, mine: int, known: list[Log], data: bytes) -> Control | None:
-    """Read a control block that ``brief`` wrote. Return None if it is of another kind, malformed, too long, or our own:
-    then ``read_control`` must read it. ``mine`` is our own timestamp, ``known`` our log."""
+    """Read a control block that ``brief`` wrote. Return None if ``data`` is not from ``brief``, is too long, fails a
+    check, or is from ourselves. The caller must then use ``read_control``. ``mine`` is our own timestamp, ``known`` our
+    log."""
     if source == me or not 4 <= len(data) <= _brief_bytes_max:
         return None
     time, at = data[0], 1
@@ -260,21 +264,21 @@ def read_brief(source: int, me: int, mine: int, known: list[Log], data: bytes) -
 
 
 def _newest(k: int, source: int, me: int, time: int, known: int, folded: int) -> int:
-    """Return the newest timestamp of a member. ``folded``: its distance to the stamp's own timestamp, as ``_fold``
-    writes it."""
+    """Compute and check the timestamp of the newest entry of member ``k``. ``folded``: its distance to the stamp's own
+    timestamp ``time``, in the form of ``_fold``. ``known``: the newest timestamp of this member that we know."""
     newest = time - ((folded + 1) >> 1) if folded & 1 else time + (folded >> 1)
     if newest < 1 or newest > known + limits.counter_jump_max:
         raise StampError(f"stamp: timestamp {newest} of member {k}: expected 1 to {known} + {limits.counter_jump_max}")
     if k == me and newest > known:
         raise StampError("stamp counts messages that we never sent")
     if k == source and newest >= time:
-        raise StampError("stamp lists its own message, or a later one of its sender, as a predecessor")
+        raise StampError("stamp lists its own message, or a later message of the sender, as a predecessor")
     return newest
 
 
 def write_constraints(control: Control, constraints: tuple[int, ...], out: Writer) -> None:
-    """Write the constraints (k, τ, k′, τ′, …), ascending in k, each τ as its age: its distance to the newest entry of
-    k."""
+    """Write the constraints (k, τ, k′, τ′, …), which are ascending in k. Each τ is written as its age: its distance to
+    the newest timestamp of k in the control block."""
     out.number(len(constraints) >> 1)
     previous = 0
     for at in range(0, len(constraints), 2):
@@ -310,10 +314,10 @@ def read_constraints(control: Control, data: Reader) -> tuple[int, ...]:
         step = data.number(data.members)
         k += step
         if k >= data.members or (position and step == 0) or not control.log[k]:
-            raise StampError("stamp constrains delivery by a message that it does not list")
+            raise StampError("constraint of a stamp has an unknown member, one member twice, or a member without entry")
         time = control.log[k][-2] - data.number()
         if time < 1:
-            raise StampError("stamp constrains delivery by a message that was never sent")
+            raise StampError("constraint of a stamp has a message number below 1")
         constraints += (k, time)
     return tuple(constraints)
 
@@ -335,8 +339,8 @@ def _list_size(mask: int) -> int:
 
 
 def _write_set(mask: int, members: int, out: Writer) -> None:
-    """Write a set of members: either 0 and a bit map, or the count plus one and a list, in which each member is written
-    as its distance to the previous one. The shorter form is written; if both are equally long, the list."""
+    """Write a set of members as a list, or as a bit map if this is shorter. A list begins with the number of members
+    plus one; then each member is written as its distance to the previous one. A bit map begins with 0."""
     if _list_size(mask) > 1 + _map_size(members):
         out.number(0)
         out.raw(mask.to_bytes(_map_size(members), "little"))
@@ -355,7 +359,7 @@ def _read_set(data: Reader) -> int:
         if mask >> data.members:
             raise StampError("stamp names unknown members")
         if _list_size(mask) <= 1 + _map_size(data.members):
-            raise StampError("stamp has a bit map of members where a list is shorter")
+            raise StampError("stamp has a bit map of members: expected a list, unless the bit map is shorter")
         return mask
     mask = member = 0
     for position in range(head - 1):
@@ -365,5 +369,5 @@ def _read_set(data: Reader) -> int:
             raise StampError("stamp names unknown members, or one member twice")
         mask |= 1 << member
     if _list_size(mask) > 1 + _map_size(data.members):
-        raise StampError("stamp has a list of members where a bit map is shorter")
+        raise StampError("stamp has a list of members: expected a bit map, which is shorter")
     return mask

@@ -5,7 +5,7 @@ Higaki, Takizawa §2). The relation is symmetric; an operation may conflict with
 deposits may both conflict with an audit and not with each other), so there are no classes of conflicting operations,
 and a search for conflicts must examine pairs.
 
-On the command line it is written ``all``, ``none``, or as a list of pairs such as ``set~set+set~get``.
+On the command line, the relation is written as ``all``, as ``none``, or as a list of pairs such as ``set~set+set~get``.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ class Relation:
         return self.everything or other in self._rivals.get(one, ())
 
     def matters(self, operation: str) -> bool:
-        """Return whether this operation conflicts with any operation."""
+        """Return whether this operation conflicts with at least one operation."""
         return self.everything or operation in self._rivals
 
     def __bool__(self) -> bool:

@@ -1,13 +1,15 @@
-"""FIFO links on top of links that reorder: number every packet on its link, and pass packets on in that sequence.
+"""FIFO links on top of links that reorder: number all packets of a link, and process them in the sequence of their
+numbers.
 
-Several protocols of Garg §12.3 assume FIFO channels. An order for such a protocol numbers *all* its packets from each
-member to each other member, copies and control packets alike, 1, 2, 3 … in the first number of the stamp. A packet that
-arrives out of sequence is held, unacknowledged, until all packets before it were taken. A packet with a number that was
-already taken or is already held is a duplicate. For the protocol itself, ``take(packet)`` is called exactly once for
-each packet, in sequence.
+Several protocols of Garg §12.3 assume FIFO channels. An order for such a protocol numbers *all* its packets from one
+member to another, both copies and control packets, as 1, 2, 3 … This number is the first number of the stamp. A packet
+that arrives out of sequence is held, and not acknowledged, until all packets with smaller numbers have been processed.
+A packet is a duplicate if its number was already processed or is already held. So ``take(packet)``, the method of the
+protocol, is called exactly once for each packet, in sequence.
 
-A copy that was taken may still have to wait in the protocol's own queue (``waits``). That queue is part of the durable
-state, so such a copy is answered ``HOLD`` and accepted in the same step.
+After ``take`` has processed a copy, the message may still have to wait in the protocol's own queue (``waits``). That
+queue is part of the durable state. So the verdict on such a copy is ``HOLD``, but the packet is accepted in the same
+step.
 """
 
 from abc import abstractmethod
@@ -21,22 +23,22 @@ from antecede.orders.encoding import Reader
 
 
 class SequencedOrder(PlainOrder):
-    """An order that receives the packets of each link once and in sequence."""
+    """The base class of orders that must process the packets of each link exactly once and in sequence."""
 
     def __init__(self, me: int, members: int, **options: object) -> None:
         super().__init__(me, members, **options)
         self.numbered = [0] * members
         """The number of the last packet from here to each member."""
         self.taken = [0] * members
-        """The number of the last packet taken here from each member."""
+        """For each member, the number of its last packet that was processed here."""
         self._early: dict[tuple[int, int], Packet] = {}
 
     @abstractmethod
     def take(self, packet: Packet, effects: Effects) -> None:
-        """Process a packet, which is the next one on its link."""
+        """Process a packet. All earlier packets of the same link have already been processed."""
 
     def waits(self, packet: Packet) -> bool:
-        """Return whether a copy that was taken still waits: its message is in the protocol's own queue."""
+        """Return whether the message of a processed copy still waits in the protocol's own queue."""
         return False
 
     @abstractmethod
@@ -67,7 +69,7 @@ class SequencedOrder(PlainOrder):
         return Verdict.DELIVER, effects
 
     def resume(self, source: int, effects: Effects) -> None:
-        """Take the packets from ``source`` that waited for packets with smaller numbers."""
+        """Process the held packets from ``source`` that are now next in the sequence."""
         while self._early and (packet := self._early.pop((source, self.taken[source] + 1), None)):
             self.taken[source] += 1
             effects.append(Accept(packet))
@@ -87,7 +89,9 @@ class SequencedOrder(PlainOrder):
     def read_stamp(self, kind: str, source: int, data: Reader) -> tuple[int, ...]:
         number = data.ordinal(self.taken[source])
         if source == self.me and number > self.numbered[source]:
-            raise StampError(f"packet {number} from ourselves: we sent only {self.numbered[source]}")
+            raise StampError(
+                f"packet {number} from ourselves: the last packet that we sent to ourselves is {self.numbered[source]}"
+            )
         return (number, *self.read_numbers(kind, source, data))
 
     def dump_links(self) -> Any:

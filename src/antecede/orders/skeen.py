@@ -12,22 +12,23 @@ sequence in which the initiator started the messages. A destination knows this s
 on the initiator's link to it. And the **clock must advance to the final timestamp**, because a message that arrives
 later must get a later place (without this rule, 131 of 1500 random runs disagree).
 
-**Why it is right.** A message's place is (final timestamp, initiator, number). Let q deliver m. A message that is still
-in q's queue has a proposed place after that of m, and its final place cannot be before the proposed one. For a message
-that has not arrived at q, q will propose a time after its clock, and this clock has reached the final timestamp of m.
-So every member delivers by place: total order.
+**Why it is right.** A message's place is (final timestamp, initiator, number). Suppose that member q delivers m. A
+message that is still in q's queue has a proposed place after the place of m, and its final place cannot be before its
+proposed place. If a message has not arrived at q yet, q will propose a time after q's clock for it, and this clock has
+already reached the final timestamp of m. So every member delivers by place, which is total order.
 
-**Causal order.** With the printed rules the order is total, but not even FIFO: member 0 sends m1 to {1, 2}, then m2 to
-{1}; member 2 votes late on m1, so member 1 delivers m2 first. With ``causal`` a member starts a multicast only once its
-previous one is final; until then it waits (``unposted``). Suppose that send(m) happened before send(m'). When the
-initiator of m' started m', its clock had reached the final timestamp of m, because one of three things is true: it was
-also the initiator of m; it had delivered m; or a chain of messages led to it from such a member. A copy carries that
-clock, so every proposal for m' is above the final timestamp of m. Every common destination has voted on m, so m was in
-its queue before. So m is delivered first: causal, hence FIFO.
+**Causal order.** With the printed rules the order is total, but not even FIFO. Example: member 0 sends m1 to {1, 2},
+then m2 to {1}; member 2 votes late on m1, so member 1 delivers m2 first. With ``causal``, a member starts a multicast
+only when its previous multicast is final; until then the new message waits (``unposted``). Suppose that send(m)
+happened before send(m'). When the initiator of m' started m', its clock had reached the final timestamp of m: the
+initiator had started m itself, or it had delivered m, or it had delivered the last message of a chain from a member
+that had started or delivered m. A copy of m' carries this clock, so every proposal for m' is larger than the final
+timestamp of m. A destination of both messages had voted on m before m' was started, so m was in its queue first. So
+this destination delivers m before m', which is causal order and hence FIFO.
 
-Links may reorder: nothing here needs FIFO. A ``final`` cannot overtake its copy, because it answers the vote on that
-copy. A copy that was voted on is in the durable state while it waits. If the initiator is a destination itself, it
-sends itself only the copy. It needs no packets to vote and to learn the final timestamp.
+Links may reorder packets: nothing here needs FIFO. A ``final`` packet cannot overtake its copy, because it is the
+answer to the vote on that copy. After the vote, a waiting copy is part of the durable state. If the initiator is itself
+a destination, it sends itself only the copy; it votes and learns the final timestamp without packets.
 """
 
 from collections import deque
@@ -59,19 +60,19 @@ FINAL = "final"
 
 
 class Vote(msgspec.Struct, eq=False):
-    """At the initiator: a message whose timestamp is not final yet."""
+    """The state of the vote on one message, kept by the initiator until the timestamp is final."""
 
     identity: str
     links: dict[int, int]
-    """Each destination, with the number of the copy on the link to it."""
+    """For each destination, the number of the copy that was sent to it."""
     missing: set[int]
-    """The destinations that have not proposed."""
+    """The destinations that have not proposed a time yet."""
     best: int
     """The largest proposal so far."""
 
 
 class Place(msgspec.Struct, eq=False):
-    """At a destination: a message in the queue."""
+    """A message in the queue of a destination, with its proposed or final time."""
 
     time: int
     final: bool
@@ -79,7 +80,8 @@ class Place(msgspec.Struct, eq=False):
 
 
 class Skeen(PlainOrder):
-    """Destinations propose times, the largest becomes final, and all deliver in the order of final times."""
+    """An order in which the destinations of a message propose times for it. The largest proposal becomes the final
+    time, and every destination delivers its messages in the order of their final times."""
 
     name: ClassVar[str] = "skeen"
     source: ClassVar[str] = "Garg §12.3.3"
@@ -99,15 +101,17 @@ class Skeen(PlainOrder):
         self.numbered = [0] * members
         """The number of the last copy from here to each member."""
         self.seen = [0] * members
-        """For each member, the number up to which all its copies have arrived; later copies that have arrived are in
-        ``_beyond``."""
+        """For each member, the largest number n such that its copies 1 to n have all arrived. Copies that arrived with
+        larger numbers are in ``_beyond``."""
         self._beyond: list[set[int]] = [set() for _ in range(members)]
         self._waiting: deque[Message] = deque()
         self._votes: dict[tuple[int, int], Vote] = {}
-        """The open votes on our messages, by (destination, number) of each copy that has no proposal yet."""
+        """The open votes on our messages. A vote has one key (destination, number of the copy) for each destination
+        that has not proposed a time yet."""
         self._places: dict[tuple[int, int], Place] = {}
         self._queue: list[tuple[int, int, int]] = []
-        """(time, initiator, number) of each place. If a place has moved, its old entry stays here and is skipped."""
+        """A heap with one entry (time, initiator, number) for each message in ``_places``. If the time of a message has
+        changed, its old entry stays in the heap and is skipped."""
 
     def send(self, message: Message) -> Effects:
         effects: Effects = [PERSIST, Sent(message)]
@@ -172,7 +176,8 @@ class Skeen(PlainOrder):
         return number <= self.seen[source] or number in self._beyond[source]
 
     def _count(self, key: tuple[int, int], time: int, effects: Effects) -> None:
-        """Count a proposal. After the last one, the timestamp is final, and is sent to the destinations."""
+        """Count one proposal for a message. If no other proposal is missing, the largest one is the final timestamp:
+        send it to the destinations."""
         vote = self._votes.pop(key)
         vote.missing.remove(key[0])
         vote.best = max(vote.best, time)
@@ -188,7 +193,7 @@ class Skeen(PlainOrder):
             self._start(self._waiting.popleft(), effects)
 
     def _settle(self, key: tuple[int, int], time: int) -> None:
-        """Set the final timestamp of a message in the queue."""
+        """Set the final timestamp of a message in the queue, and move the message to its new position."""
         place = self._places[key]
         place.time = time
         place.final = True
@@ -234,13 +239,18 @@ class Skeen(PlainOrder):
             raise StampError(f"number 0 in the stamp of a {kind}: expected 1 or more")
         if kind == COPY:
             if source == self.me and number > self.numbered[source]:
-                raise StampError(f"copy {number} from ourselves: we sent only {self.numbered[source]}")
+                raise StampError(
+                    f"copy {number} from ourselves: the last copy that we sent to ourselves is {self.numbered[source]}"
+                )
             return (number, time)
         if source == self.me or time == 0:
-            raise StampError(f"{kind} of time {time} from member {source}: no correct member sends this")
+            raise StampError(
+                f"{kind} with time {time} from member {source}: expected a time of 1 or more, from another member"
+            )
         if kind == PROPOSE and number > self.numbered[source]:
             raise StampError(
-                f"proposal of member {source} for copy {number}: we sent only {self.numbered[source]} to it"
+                f"proposal of member {source} for copy {number}: the last copy that we sent to this member is "
+                f"{self.numbered[source]}"
             )
         if kind == FINAL:
             place = self._places.get((source, number))

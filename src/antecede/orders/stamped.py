@@ -1,12 +1,13 @@
-"""Shared code of all orders that decide by stamps alone: it holds packets, and releases them without a search.
+"""The base class of all orders that decide by stamps alone. It holds packets, and releases them without a search.
 
 Such an order answers one question about a packet: *which message must be delivered here first?* The answer is a pair
-(member, number), or nothing. A packet that must wait is stored under the first such pair that is missing. When that
-message is delivered, only the packets stored under it are examined again. So the cost of a delivery depends only on the
-packets that it may release, however many are waiting (the "wait" of rule R1 in Jang et al. §4.2 is this queue).
+(member, number) that identifies a message, or ``None``. A packet that must wait is stored under this pair. When the
+message with this pair is delivered, only the packets stored under the pair are examined again. So the cost of a
+delivery depends on the packets that it may release, and not on the number of all waiting packets (the "wait" of rule R1
+in Jang et al. §4.2 is this queue).
 
-``number(packet)`` identifies a packet among those of its source. A number that is not newer than the last one delivered
-from this source, or that is already held, is a duplicate.
+``number(packet)`` identifies a packet among the packets of its source. A packet is a duplicate if its number is not
+larger than the last number delivered from this source, or if a packet with this number is already held.
 """
 
 from abc import abstractmethod
@@ -18,7 +19,7 @@ from antecede.orders.contract import Order, Reason
 
 
 class StampedOrder(Order):
-    """An order whose stamps name the messages that must come first."""
+    """The base class of orders in which the stamp of a packet names the messages that must be delivered before it."""
 
     selective: ClassVar[bool] = True
 
@@ -36,17 +37,18 @@ class StampedOrder(Order):
 
     @abstractmethod
     def missing(self, packet: Packet) -> tuple[int, int] | None:
-        """Return (member, number) of a message that must still be delivered here before this packet, or None if there
-        is no such message."""
+        """Return a message that must still be delivered here before this packet, as the pair (sender, number of the
+        message). Return ``None`` if there is no such message."""
 
     def predecessors(self, packet: Packet) -> list[tuple[int, int]]:
-        """Return (member, number) of all known messages that must still be delivered before this packet. This is only
-        for reports, and need not be fast."""
+        """Return all known messages that must still be delivered before this packet, as pairs (sender, number of the
+        message). The result is only used in reports, so the method need not be fast."""
         missing = self.missing(packet)
         return [] if missing is None else [missing]
 
     def learn(self, packet: Packet) -> None:
-        """Add the knowledge in the stamp to our own, because the packet is delivered now."""
+        """Add the knowledge in the stamp of a packet to our own knowledge. This method is called when the packet is
+        delivered."""
 
     def check(self, packet: Packet) -> Verdict:
         number = self.number(packet)
@@ -78,8 +80,8 @@ class StampedOrder(Order):
         return DELIVER, effects
 
     def _release(self, key: int, effects: Effects) -> None:
-        """Deliver the packets that waited for the delivered message ``key``, if nothing else is missing. Then deliver
-        the packets that waited for these packets, and so on."""
+        """Deliver the packets that waited for the message ``key``, which has just been delivered, unless they must wait
+        for another message. Then deliver the packets that waited for these packets, and so on."""
         members = self.members
         candidates = self._parked.pop(key)
         for packet in candidates:

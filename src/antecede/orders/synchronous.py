@@ -3,12 +3,14 @@
 Let m ⇒ m' mean that an event of m precedes one of m' ≠ m in some process (a multicast is one message; its send and its
 deliveries are its events). A computation is synchronous iff ⇒ is acyclic. The protocol is a rendezvous under locks:
 
-* A process takes part in one message at a time: it has one **lock**. Requests for it queue, first come, first served.
-* To send m to D, the sender acquires the locks of D and its own, one after the other in ascending member order, by
-  ``request`` and ``grant`` (its own without packets). It does so for one message at a time; later ones wait.
-* When it has them all, the send event takes place (``Sent``) and the copies leave. The sender's own lock is free again,
-  unless it is a destination itself.
-* A destination delivers the copy as soon as it arrives; then its lock is free again.
+* A process takes part in one message at a time. For this, it has one **lock**; requests for the lock are granted first
+  come, first served.
+* To send m, the sender needs its own lock and the locks of all destinations. It acquires them one after the other, in
+  ascending order of members, with the packets ``request`` and ``grant``; for its own lock it needs no packets. It
+  acquires locks for one message at a time; its later messages wait.
+* When the sender has all these locks, the send event takes place (``Sent``) and the copies leave. Then the sender's own
+  lock is free again, unless the sender is itself a destination.
+* A destination delivers the copy as soon as the copy arrives. Then the lock of the destination is free again.
 
 **Why it is synchronous.** Let T(m) be the moment of m's send event. At T(m) all processes of m are locked for m, and a
 destination stays locked until it delivers m. While a process is locked for m, it has no event of any other message,
@@ -17,15 +19,17 @@ disjoint, and the period for m contains T(m) and all events of m at that process
 a process, the period for m precedes the period for m' there, so T(m) < T(m'). Hence ⇒ is contained in the order of T,
 and acyclic.
 
-It follows that every process delivers in the order of T, which is total order; and that send(m) happened before
-send(m') implies T(m) < T(m'), which makes deliveries causal, hence FIFO.
+It follows that every process delivers in the order of T, which is total order. It also follows that T(m) < T(m') if
+send(m) happened before send(m'). So deliveries are in causal order, and hence in FIFO order.
 
-**Why it does not block.** All senders acquire locks in ascending order. So a sender that waits for the lock of k waits
-for a holder that waits only for locks above k, or for a copy in transit. (The obvious rendezvous, block until the
-receiver is ready, deadlocks when two processes send to each other: Mattern and Fünfrocken, Fig. 1.)
+**Why it does not block.** All senders acquire locks in ascending order. Suppose that a sender waits for the lock of
+member k. Then the sender that holds this lock waits only for locks of members above k, or for the delivery of a copy in
+transit. So there is no circle of senders that wait for each other. (A simpler rendezvous, in which the sender blocks
+until the receiver is ready, has a deadlock when two processes send to each other: Mattern and Fünfrocken, Fig. 1.)
 
-Links may reorder: requests from p to q are numbered 1, 2, 3 …; grant and copy repeat the number. Each of the three is
-sent only after the previous one has arrived, so none overtakes another. Nothing is ever held.
+Links may reorder packets. Requests from p to q are numbered 1, 2, 3 …, and the grant and the copy have the number of
+their request. The grant is sent only after the request has arrived, and the copy only after the grant has arrived. So
+none of them overtakes another, and no packet is ever held.
 """
 
 from collections import deque
@@ -41,7 +45,7 @@ GRANT = "grant"
 
 
 class Synchronous(PlainOrder):
-    """A rendezvous of sender and destinations for each message."""
+    """An order in which the sender of a message locks itself and all destinations before it sends the message."""
 
     name: ClassVar[str] = "synchronous"
     source: ClassVar[str] = "Garg §12.1, §12.4.1"
@@ -55,17 +59,18 @@ class Synchronous(PlainOrder):
         """The number of our last request to each other member. At our own index: the number of our last copy to
         ourselves."""
         self.granted = [0] * members
-        """The number of the last granted request from here to each member."""
+        """For each member, the number of our last request that this member granted."""
         self.requested = [0] * members
         """The number of the last request that arrived here from each member."""
         self.delivered = [0] * members
         """The number of the last copy that was delivered here from each member."""
         self._messages: deque[Message] = deque()
-        """Our messages whose send has not taken place; locks are acquired for the first of them."""
+        """Our messages whose send event has not taken place yet. Locks are acquired for the first of them only."""
         self._locked = 0
-        """The members whose locks we hold for the first waiting message, as a bit mask."""
+        """The members whose locks we hold for the first message in ``_messages``, as a bit mask."""
         self._turns: deque[tuple[int, str]] = deque()
-        """The members that want our own lock, each with its message's id: the first has the lock, the others wait."""
+        """The queue for our own lock. An entry has a member and the id of the message for which it needs the lock. The
+        first member in the queue has the lock, the others wait."""
 
     def send(self, message: Message) -> Effects:
         effects: Effects = [PERSIST]
@@ -75,16 +80,17 @@ class Synchronous(PlainOrder):
         return effects
 
     def needed(self, message: Message) -> int:
-        """Return the members whose locks a message needs, as a mask."""
+        """Return the members whose locks a message needs, as a bit mask."""
         return message.to | 1 << self.me
 
     def following(self, missing: int) -> int:
-        """Return the member whose lock to acquire next. All members must acquire locks in the same order."""
+        """Return the member whose lock must be acquired next; ``missing`` is the bit mask of members whose locks are
+        still needed. All members must acquire locks in the same order."""
         return next(members_of(missing))
 
     def _ask(self, effects: Effects) -> None:
-        """Acquire the missing locks for our first message. When all are acquired, perform the send and continue with
-        the next message. Stop when a lock must be waited for."""
+        """Acquire the missing locks for our first message. When we have them all, perform the send and continue with
+        the next message. Stop when a lock is not free yet or must be granted by another member."""
         while self._messages:
             message = self._messages[0]
             missing = self.needed(message) & ~self._locked
@@ -102,7 +108,7 @@ class Synchronous(PlainOrder):
             self._rendezvous(effects)
 
     def _rendezvous(self, effects: Effects) -> None:
-        """Perform the send, since all locks are held."""
+        """Perform the send of our first message. We must hold all locks that the message needs."""
         message = self._messages.popleft()
         self._locked = 0
         effects.append(Sent(message))
@@ -114,8 +120,8 @@ class Synchronous(PlainOrder):
             self._unlock(effects)
 
     def _unlock(self, effects: Effects) -> bool:
-        """Take our own lock from the member that has it, and give it to the next member that waits; return whether this
-        next member is us."""
+        """Take our own lock from the member that has it, and give it to the next member in the queue. Return whether
+        that next member is ourselves."""
         self._turns.popleft()
         if not self._turns:
             return False
@@ -169,7 +175,7 @@ class Synchronous(PlainOrder):
         else:
             known = self.delivered[source]
         if not 1 <= number <= known:
-            raise StampError(f"{kind} {number} from member {source}: expected a number, 1 to {known} (1 to 0: none)")
+            raise StampError(f"{kind} {number} from member {source}: the number must not be 0 or larger than {known}")
         return (number,)
 
     def dump(self) -> Any:

@@ -6,18 +6,18 @@ The text leaves open how the token moves and what happens to a multicast that do
 * The token carries, for each destination, the number of the last message for it. A message takes the next number of
   each of its destinations. One global number would leave gaps at members that are not addressed, and block them.
 * Only the holder numbers messages. A message sent by another member waits in its sender's output queue.
-* The token moves on request only, so that an idle system sends nothing. A member whose queue is no longer empty
-  broadcasts ``request`` with the number of its request, 1, 2, 3 …; the token carries the number of the last request
-  *served* for each member. A request is open while its number is larger than that of the last served request of its
-  member. So requests and token may arrive in any sequence (after Suzuki and Kasami's mutual exclusion).
+* The token moves only on request, so that an idle system sends nothing. If a member has a message in its queue and no
+  open request, it broadcasts a ``request``. The requests of a member are numbered 1, 2, 3 … The token carries, for each
+  member, the number of the last request that was *served*. A request is open while its number is larger than this
+  number. So requests and the token may arrive in any sequence (after Suzuki and Kasami's mutual exclusion).
 * When a member receives the ``token``, it numbers and posts its whole queue, marks its own request as served, and
   passes the token to the next member with an open request, in the order of member numbers (after the last comes 0). If
   there is none, it keeps the token until a request comes. Member 0 has the token first.
 * A member delivers messages in the sequence of the numbers that they have for this member, without gaps.
 
-**No starvation.** A request reaches all members, so from some moment on every holder knows that it is open. From then
-on each pass goes to a member that is nearer to the requester in this order. So the token need not carry a queue of
-waiting members, as it does in Suzuki and Kasami's algorithm.
+**No starvation.** A request reaches all members, so from some moment on every holder of the token knows that the
+request is open. From then on, each holder passes the token to a member that is nearer to the requester in the order of
+member numbers. So the token need not carry a queue of waiting members, as it does in Suzuki and Kasami's algorithm.
 
 **Why it is right.** Let T(m) be the moment at which m is numbered; there is one token, so T is total, and every member
 delivers by T. If send(m) happened before send(m'), then T(m) < T(m'). If one member sent both, its queue is numbered
@@ -55,7 +55,8 @@ TOKEN = "token"
 
 
 class Token(PlainOrder):
-    """The holder of the token numbers messages."""
+    """An order with one token: only the member that holds the token may give numbers to messages, and messages are
+    delivered in the order of these numbers."""
 
     name: ClassVar[str] = "token"
     source: ClassVar[str] = "Garg §12.3.1"
@@ -68,7 +69,7 @@ class Token(PlainOrder):
         self.delivered = 0
         """The number of the last message delivered here."""
         self.requested = [0] * members
-        """For each member, this one included: the number of its last request that is known here."""
+        """For each member, including this one: the number of its last request that is known here."""
         self.passes = 0
         """The number of the last token seen here."""
         self.holding = me == 0
@@ -185,9 +186,9 @@ class Token(PlainOrder):
             if self.holding:
                 raise StampError(f"token {passes} from member {source}, but we hold token {self.passes}")
             if any(new < old for new, old in zip(numbers + served, self.numbers + self.served, strict=True)):
-                raise StampError(f"token {passes} from member {source} has numbers below those of token {self.passes}")
+                raise StampError(f"token {passes} from member {source} has smaller numbers than token {self.passes}")
             if served[self.me] != self.served[self.me] or self.requested[self.me] == self.served[self.me]:
-                raise StampError(f"token {passes} from member {source}, but we have no open request for it")
+                raise StampError(f"token {passes} from member {source}, but we have no open request for the token")
         return (passes, *numbers, *served)
 
     def dump(self) -> Any:

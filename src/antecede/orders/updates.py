@@ -30,12 +30,12 @@ from antecede.orders.encoding import Reader, Writer, number_size
 from antecede.orders.stamped import StampedOrder
 
 Entry = tuple[int, int, int]
-"""(line, column, value): member ``line`` has sent ``value`` messages to member ``column``."""
+"""An entry of the matrix, (line, column, value): member ``line`` has sent ``value`` messages to member ``column``."""
 
 
 class Updates(StampedOrder):
-    """Deliver a message in the sequence of its link, once all earlier messages to us that its stamp counts have been
-    delivered."""
+    """An order in which the messages of each link are delivered in sequence. A message is delivered only after all
+    earlier messages to this member that its stamp counts."""
 
     name: ClassVar[str] = "updates"
     source: ClassVar[str] = "Laumay et al. §3, appendix A"
@@ -45,10 +45,10 @@ class Updates(StampedOrder):
         super().__init__(me, members, **options)
         self.state = 1
         self.stamped = [0] * members
-        """``Node[j].state``: our state when we last stamped for j."""
+        """For each member j, our state when we made the last stamp for j (``Node[j].state`` in the paper)."""
         self.entries: dict[int, tuple[int, int, int]] = {}
-        """The entries of the matrix: line · n + column → (value, state, node). The entry that changed last is at the
-        end."""
+        """The entries of the matrix. The key is line · n + column, where n is the number of members; the value is
+        (value, state, node). The entry that changed last is at the end."""
 
     def _set(self, key: int, value: int, node: int) -> None:
         # Re-inserting moves the key to the end: the dictionary stays sorted by state.
@@ -134,13 +134,13 @@ class Updates(StampedOrder):
             step = data.number(places)
             place += step
             if place >= places or (position and step == 0):
-                raise StampError("entries of a stamp name unknown members, or are out of sequence")
+                raise StampError("entries of a stamp name unknown members, or are not in ascending order")
             line, column = divmod(place, self.members)
             value = data.counter(self._value(place))
             if value == 0 or (line == self.me and value > self._value(place)):
                 raise StampError("stamp counts messages that we never sent")
             if line == source and column == self.me:
-                raise StampError("stamp counts its own link twice")
+                raise StampError("stamp counts the messages of its own link twice: in its number and in an entry")
             changes.append((line, column, value))
         return number, tuple(changes)
 

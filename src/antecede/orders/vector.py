@@ -1,14 +1,14 @@
 """``vector``: causal order for broadcasts only, with one counter per process (Garg problem 12.4).
 
-If every message goes to all members, the matrix of :mod:`antecede.orders.matrix` has equal columns: one number per
+If every message goes to all members, the matrix of :mod:`antecede.orders.matrix` has equal columns, so one number per
 sender is enough. A broadcast from j with vector V may be delivered at i when V[j] = (delivered from j) + 1 and V[k] ≤
-(delivered from k) for every other k. For messages to a subset of the members, a receiver would wait for messages that
-never come. So any message that is not a broadcast (to all others, with or without the sender) is refused before it is
-sent.
+(delivered from k) for every other k. A message to only some members would be counted in V as well, and the other
+members would wait for it in vain. So every message must go to all other members, with or without the sender; any other
+message is refused before it is sent.
 
-If a sender is not among its own destinations, its broadcast counts as delivered at the sender immediately. If it is,
-its own copy may still be in transit: ``due`` lists the numbers of such broadcasts, and messages that depend on one of
-them wait for it.
+If a sender is not among the destinations of its own broadcast, the broadcast counts as delivered at the sender
+immediately. If it is among them, the copy to itself may still be in transit. ``due`` lists the numbers of these
+broadcasts, and messages that depend on such a broadcast wait for it.
 """
 
 from typing import Any, ClassVar
@@ -22,7 +22,8 @@ Vector_ = tuple[int, ...]
 
 
 class Vector(StampedOrder):
-    """Deliver a broadcast after all broadcasts that its sender had delivered or sent earlier."""
+    """An order for broadcasts. A broadcast is delivered after all broadcasts that its sender had sent or delivered
+    before."""
 
     name: ClassVar[str] = "vector"
     source: ClassVar[str] = "Garg problem 12.4"
@@ -33,7 +34,8 @@ class Vector(StampedOrder):
         super().__init__(me, members, **options)
         self.sent = 0
         self.due: list[int] = []
-        """The numbers of our own broadcasts whose copy to ourselves has not been delivered yet, ascending."""
+        """The numbers of our own broadcasts that we have not delivered yet although we are among the destinations; in
+        ascending order."""
 
     def send(self, message: Message) -> Effects:
         if message.to | 1 << self.me != self.everyone:
@@ -93,7 +95,7 @@ class Vector(StampedOrder):
         if stamp[self.me] > self.sent:
             raise StampError("stamp counts messages that we never sent")
         if source == self.me and stamp[source] > self.delivered[source] and stamp[source] not in self.due:
-            raise StampError("stamp of our own broadcast, which was not for us")
+            raise StampError("stamp of our own broadcast, but this broadcast was not sent to ourselves")
         return stamp
 
     def size(self, packet: Packet) -> int:

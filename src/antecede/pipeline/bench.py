@@ -121,7 +121,8 @@ def _measured(work: Callable[[], Any], events: int, rounds: int) -> dict[str, An
 
 
 class _Watch:
-    """The largest memory that was measured, in bytes, and the CPU time that the measurements themselves used."""
+    """The results of measuring memory repeatedly: the largest memory (``peak``, in bytes), and the CPU time of the
+    measurements themselves (``seconds``)."""
 
     def __init__(self) -> None:
         self.peak, self.seconds = 0, 0.0
@@ -146,7 +147,7 @@ def _scan(path: str) -> None:
 
 def _kernel_seconds(running: Session, path: str) -> float:
     """Return the duration, in seconds, of one walk with the causal kernel over the assembled lines, by one thread of
-    this process."""
+    this process. Two walks are measured, and the shorter time is returned."""
     trace = open_trace(running, [path])
     parts = trace.matched()
     assert isinstance(parts, FileParts), "the floor is measured on one machine"
@@ -184,7 +185,8 @@ def _watched() -> Iterator[_Watch]:
 
 
 def _tree(root: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield a process and its descendants, each with the fields of ``/proc/PID/stat`` that follow its name."""
+    """Yield the id of a process and of each of its descendants, each with the fields of ``/proc/PID/stat`` that follow
+    the process name."""
     found: dict[int, list[str]] = {}
     below: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
@@ -204,7 +206,7 @@ def _tree(root: int) -> Iterator[tuple[int, list[str]]]:
 
 
 def _tree_seconds(root: int) -> float:
-    """Return the CPU time of a process and its descendants, including children that have ended."""
+    """Return the CPU time, in seconds, of a process and its descendants, including children that have ended."""
     ticks = sum(int(field) for _, fields in _tree(root) for field in fields[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
 

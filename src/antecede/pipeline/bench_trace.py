@@ -47,8 +47,8 @@ def _generate(
     """Continue a trace until the arrays are full or the trace ends. Return the numbers of rows and destinations
     written.
 
-    ``state`` holds how many messages were sent and how many copies are in transit. A row's ``copies`` is 0 for a
-    delivery.
+    ``state`` holds two numbers: the messages sent so far, and the copies in transit. ``copies`` has, for each row, the
+    number of destinations of a send, and 0 for a delivery.
     """
     processes = len(counts)
     rows = written = 0
@@ -122,7 +122,7 @@ def write_bench_trace(
 
 
 def _ids(numbers: Longs) -> Any:
-    """Return one id of 36 characters per message, like a UUID; all are different."""
+    """Return the id of each message number: 36 characters, like a UUID. Different numbers have different ids."""
     digits = np.frombuffer(b"0123456789abcdef", np.uint8)
     low = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     high = (low ^ (low >> np.uint64(31))) * np.uint64(0xC2B2AE3D27D4EB4F)

@@ -1,14 +1,16 @@
-"""The process from which Spark forks its Python workers on one machine, with everything already loaded.
+"""The process from which Spark forks its Python workers on one machine. All libraries and kernels are already loaded in
+it.
 
-Importing Arrow, numba and this package takes a worker one second, and loading the compiled kernels half a second more.
-This process does it once, before the first fork, and the workers share that memory. After each task Spark runs a
-worker's garbage collector, which would examine all loaded objects for 70 ms each time. So the objects that exist before
-the fork are excluded from collection.
+In a new worker, importing Arrow, numba and this package takes one second, and loading the compiled kernels takes half a
+second more. This process does both once, before the first fork, and the workers share its memory. After each task,
+Spark runs the garbage collector of the worker. The collector would examine all loaded objects, which takes 70 ms each
+time. So the objects that exist before the fork are excluded from collection.
 
-No thread may run when a worker is forked. So the trace that is judged here for warming up is in JSON Lines and not in
-Parquet, which Arrow reads with threads.
+No thread may run when a worker is forked. So the small trace that is judged here to load the kernels is in JSON Lines:
+Arrow would use threads to read Parquet.
 
-Only Spark starts ``python -m antecede.pipeline.daemon``, and communicates with this process through pipes.
+This module is started only by Spark, as ``python -m antecede.pipeline.daemon``. Spark communicates with it through
+pipes.
 """
 
 import gc

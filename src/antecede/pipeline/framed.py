@@ -27,11 +27,12 @@ from antecede.trace.quarantine import unreadable_rows
 from antecede.trace.schema import COLUMNS, case_matched
 
 Table = Conflicts | Mapping[str, Any] | Sequence[Any] | None
-"""A table of conflicts: parsed, or as the JSON document that describes it; ``None`` if there is no table."""
+"""A table of conflicts: either already parsed, or as the JSON document that describes it. ``None`` means that there is
+no table."""
 
 _needed = ("process", "index", "kind")
 _payload = ("bytes", "size", "extra")
-"""Columns that may contain the size of a payload, for measuring."""
+"""Columns that may contain the size of a payload. They are read only for measuring."""
 
 
 def is_spark(table: Any) -> bool:
@@ -42,10 +43,10 @@ def is_spark(table: Any) -> bool:
 def framed(table: Any, local_max: int = limits.frame_rows_local_max, lasting: bool = False, **layout: Any) -> Trace:
     """Return the trace in a table; ``layout`` sets options of :class:`Layout`, such as ``figures``.
 
-    A Spark DataFrame of more than ``local_max`` rows is judged by Spark tasks, everything else in this process. If the
-    tasks run on this machine, stages exchange data through files, which are removed together with the trace. With
-    ``lasting`` they exchange DataFrames instead, so that a DataFrame made from the trace can be used longer than the
-    trace.
+    A Spark DataFrame of more than ``local_max`` rows is judged by Spark tasks; all other tables are judged in this
+    process. If the tasks run on this machine, the stages exchange data through files, and these files are removed
+    together with the trace. With ``lasting``, the stages exchange DataFrames instead. Then a DataFrame made from the
+    trace can still be used when the trace no longer exists.
     """
     figures = bool(layout.get("figures"))
     if not is_spark(table):
@@ -64,7 +65,7 @@ def framed(table: Any, local_max: int = limits.frame_rows_local_max, lasting: bo
 
 
 def _split(number: int, batches: Iterable[Any]) -> Batches:
-    """Return a partition as a split that has already been read."""
+    """Return a partition of a DataFrame as a split that has already been read."""
     return Batches(number, 0, "", "batches", 0, 0, batches=batches)
 
 
@@ -105,7 +106,7 @@ def _check_columns(columns: Sequence[str]) -> None:
     if lacking:
         raise TraceError(
             f"the DataFrame lacks the column {lacking[0]} of a trace, which every row needs: "
-            "rename the column that holds it, or add one"
+            "rename the column that has these values, or add the column"
         )
     twice = [name for name in COLUMNS if named.count(name) > 1]
     if twice:
@@ -113,7 +114,8 @@ def _check_columns(columns: Sequence[str]) -> None:
 
 
 def _read_columns(columns: Sequence[str], figures: bool) -> list[str]:
-    """Return the columns that are read: those of a trace and, for figures, those that may contain a payload's size."""
+    """Return the names of the columns to read: the columns of a trace and, with ``figures``, the columns that may
+    contain the size of a payload."""
     other = case_matched(columns)
     return [name for name in columns if other.get(name, name) in COLUMNS or (figures and name in _payload)]
 
@@ -131,7 +133,7 @@ def required(conflicts: Table) -> Conflicts:
     found = table_of(conflicts)
     if found is None:
         raise UsageError(
-            'significant order needs conflicts={"*": [["read", "write"], …]}: a DataFrame has no metadata with them'
+            'significant order needs conflicts={"*": [["read", "write"], …]}, because a DataFrame has no metadata'
         )
     return found
 

@@ -41,7 +41,7 @@ MATCHED_SCHEMA = pa.schema(
         ("reason", pa.string()),
     ]
 )
-"""The columns of :func:`matched`."""
+"""The columns of the table that :func:`matched` returns."""
 
 _places_schema = pa.schema(
     [
@@ -71,11 +71,12 @@ def verify(
 ) -> Report:
     """Judge the trace in a table. Return the report of ``antecede verify``, without the keys that only files have.
 
-    ``conflicts`` is the table of conflicts for significant order, as in the file of ``--conflicts FILE``: ``{"*":
-    [["deposit", "audit"]]}``. ``epochs`` is the list of epochs from the metadata of a trace, if the topology changed;
-    each epoch is judged by its own guarantee. If more than one row in ten is not an event, a warning reports this and
-    the report's ``readable`` is false. A Spark DataFrame of at most ``local_max`` rows is collected and judged in this
-    process. The DataFrame is read more than once: cache it if it is costly to compute.
+    ``conflicts`` is the table of conflicts for significant order, in the same form as in the file of ``--conflicts
+    FILE``: ``{"*": [["deposit", "audit"]]}``. If the topology changed, ``epochs`` is the list of epochs from the
+    metadata of the trace; then each epoch is judged by the orders that its topology guaranteed. If more than one row in
+    ten is not an event, a warning reports this and the report's ``readable`` is false. A Spark DataFrame of at most
+    ``local_max`` rows is collected and judged in this process. The DataFrame is read more than once: cache it if it is
+    costly to compute.
     """
     orders = known_orders(orders)
     table = required(conflicts) if "significant" in orders else None
@@ -127,15 +128,15 @@ def explain(
 
 
 def late(df: Any, orders: Sequence[str] = ("fifo", "causal"), *, local_max: int = _local_max) -> Any:
-    """Return every late delivery of a trace, with the columns that ``antecede verify --late`` writes: a DataFrame if
-    ``df`` is one, otherwise a :class:`pyarrow.Table`.
+    """Return a table of all late deliveries of a trace, with the columns that ``antecede verify --late`` writes. The
+    table is a Spark DataFrame if ``df`` is a Spark DataFrame, otherwise a :class:`pyarrow.Table`.
 
     The trace is judged immediately. The late deliveries of a large DataFrame stay in Spark until the result is used.
     """
     asked = known_orders(orders)
     other = next((order for order in asked if order not in ("fifo", "causal")), None)
     if other is not None:
-        raise UsageError(f"order {other}: cannot list the late deliveries of a DataFrame: expected fifo or causal")
+        raise UsageError(f"order {other}: cannot list the late deliveries of this order, only of fifo and causal")
     with _translated(df):
         trace = framed(df, local_max, lasting=True)
         parts = trace.judge(tuple(asked), every_late=True)[1]
@@ -152,12 +153,12 @@ def late(df: Any, orders: Sequence[str] = ("fifo", "causal"), *, local_max: int 
 
 
 def matched(df: Any, *, local_max: int = _local_max) -> Any:
-    """Return the rows of messages in a trace. Each has the place of its message's send (``from``, ``send_index``), or
-    the ``reason`` why the row is set aside. The result is a DataFrame if ``df`` is one, otherwise a
-    :class:`pyarrow.Table`.
+    """Return a table of the sends, arrivals and deliveries in a trace. A valid row has the place of the send of its
+    message (``from``, ``send_index``). A row that is set aside has the ``reason`` instead. The result is a Spark
+    DataFrame if ``df`` is a Spark DataFrame, otherwise a :class:`pyarrow.Table`.
 
-    Rows that are set aside because of their place (``duplicate_row``, ``duplicate_index``) are not included. A delivery
-    that would have to happen before its own send, because of a cycle of events, has no ``reason`` here: only
+    Rows that are set aside because of their own place (``duplicate_row``, ``duplicate_index``) are not included. A
+    delivery that would have to happen before its own send, because of a cycle of events, has no ``reason`` here: only
     :func:`verify` finds such deliveries.
     """
     with _translated(df):
@@ -168,7 +169,8 @@ def matched(df: Any, *, local_max: int = _local_max) -> Any:
 
 
 def _as_given(df: Any, table: Any) -> Any:
-    """Return a table as a Spark DataFrame if the caller passed one (``df``), otherwise unchanged."""
+    """Return ``table`` as a Spark DataFrame if ``df``, the table that the caller passed, is a Spark DataFrame.
+    Otherwise return ``table`` unchanged."""
     return df.sparkSession.createDataFrame(table, ddl(table.schema)) if is_spark(df) else table
 
 
@@ -226,8 +228,8 @@ def _engine(df: Any) -> str:
 
 
 def _translated(df: Any) -> AbstractContextManager[None]:
-    """Turn the exception of a failed Spark job into an :class:`AntecedeError`; do nothing if ``df`` is not a Spark
-    DataFrame."""
+    """Return a context manager that turns the exception of a failed Spark job into an :class:`AntecedeError`. If ``df``
+    is not a Spark DataFrame, the context manager does nothing."""
     if not is_spark(df):
         return nullcontext()
     from antecede.pipeline.sessions import one_line
@@ -236,7 +238,7 @@ def _translated(df: Any) -> AbstractContextManager[None]:
 
 
 def _reported(df: Any, work: Callable[[], dict[str, Any]]) -> tuple[Report, float]:
-    """Run ``work``. Return its report, and the duration in seconds."""
+    """Run ``work``. Return its report, and its duration in seconds."""
     started = time.perf_counter()
     with _translated(df):
         report = Report(work())

@@ -30,7 +30,8 @@ def pack_struct(one: msgspec.Struct) -> bytes:
 
 
 def decoder(kinds: Any) -> Callable[[bytes], Any]:
-    """Return a function that decodes packed structs of these types, which it distinguishes by their tags."""
+    """Return a function that decodes structs encoded by :func:`pack_struct`. If ``kinds`` has several types, the
+    function finds the type of a struct by its tag."""
     return msgspec.msgpack.Decoder(kinds, dec_hook=_array).decode
 
 

@@ -1,9 +1,9 @@
-"""The structs of arrays that stages pass to each other. If one reader may receive several types, their tags differ.
+"""The structs of arrays that the stages of the pipeline pass to each other. A tag in the encoded struct shows its type.
 
 A *bucket* has all rows of some messages, and a *line* has all events of one process. A *piece* contains the valid rows
-of a bucket; lines are assembled from pieces. For a large trace, the lines are divided into *regions*. The sends and
-deliveries of a bucket are then sorted by region (one :class:`Region` each), and only its clocks and other rows are in a
-piece. The counts of a bucket are a separate struct.
+of a bucket; lines are assembled from pieces. The lines of a large trace are divided into *regions*. Then the sends and
+deliveries of a bucket are not in its piece, but in one :class:`Region` struct for each region. The piece contains only
+the clocks and the other data of the bucket. The counts of a bucket are a separate struct.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,13 +17,13 @@ from antecede.pipeline.packing import decoder
 
 Ints = NDArray[np.int32]
 Longs = NDArray[Any]
-"""Indices: of 64 bits, or of 32 bits where each index is a position in a line."""
+"""An array of indices. They have 32 bits if each index is a position in a line, otherwise 64 bits."""
 Bytes = NDArray[np.uint8]
 
 
 REGION_EVENTS = 1 << 23
 """The number of events in a region. The lines (the events of each process, in sequence) are processed one region at a
-time. ``source`` and ``argument`` of these events take 64 MiB."""
+time. The lines have two arrays, ``source`` and ``argument``; for one region these arrays take 64 MiB together."""
 
 
 class Places(msgspec.Struct):
@@ -53,13 +53,14 @@ class Deliveries(Places):
 
 
 class Lamports(Places):
-    """Rows with Lamport clocks (or with times)."""
+    """The Lamport clock, or the time, of each row that has one."""
 
     value: Longs
 
 
 class Clocks(Places):
-    """Rows with vector clocks: the number of entries of each, and the entries of all rows, one row after the other."""
+    """The vector clock of each row that has one. ``size`` has the number of entries of each clock. ``name`` and
+    ``entry`` have the entries of all clocks, one clock after the other."""
 
     size: Longs
     name: Ints
@@ -67,7 +68,8 @@ class Clocks(Places):
 
 
 class Instances(Places):
-    """The operation instances in rows, as indices into the text lists of this bucket; -1 means none."""
+    """The operation instances that the rows of a bucket name. ``instance``, ``operation`` and ``parent`` are positions
+    in the lists ``instances``, ``operations`` and ``parents``; -1 means that the row has no such value."""
 
     kind: Bytes
     type: Bytes
@@ -84,7 +86,7 @@ class Piece(msgspec.Struct, tag="piece"):
 
     deliveries: Deliveries
     sends: Places | None = None
-    """Sends without a delivery; the deliveries name the other sends."""
+    """The places of sends without a delivery. The places of all other sends are in ``deliveries``."""
     lamport: Lamports | None = None
     clocks: Clocks | None = None
     assumed: Places | None = None
@@ -100,7 +102,7 @@ class Piece(msgspec.Struct, tag="piece"):
 
 
 class Region(msgspec.Struct, tag="region"):
-    """The part of a bucket's piece that lies in one region of the lines: all sends and deliveries there."""
+    """The sends and deliveries of one bucket that lie in one region of the lines."""
 
     number: int
     first: int
@@ -109,28 +111,29 @@ class Region(msgspec.Struct, tag="region"):
     mark: int
     """A number that identifies the bucket: the hash of one of its message ids."""
     sent: Ints
-    """The place of each send, with the number of its deliveries (``copies``)."""
+    """The place of each send. ``copies`` has the number of deliveries of each send."""
     copies: NDArray[Any]
     delivered: Ints
-    """The place of each delivery, with the sender of its message (``source``) and the position of its send in the
-    sender's line (``argument``)."""
+    """The place of each delivery. ``source`` has the sender of each delivered message, and ``argument`` the position of
+    its send in the sender's line."""
     source: NDArray[Any]
     argument: Ints
 
 
 class Counted(msgspec.Struct, tag="counted"):
-    """The counts of one bucket, or of several."""
+    """The counts of messages, deliveries and invalid rows, for one bucket or as the sum of several buckets."""
 
     reasons: dict[str, int]
     messages: int
     deliveries: int
     undelivered: int
     named: Bytes
-    """One bit per name: whether it is a destination."""
+    """One bit for each name: whether it is a destination of a valid send."""
 
 
 class LatePlaces(msgspec.Struct):
-    """Late deliveries: the place of each, of its send, and of the send of the first message that overtook it."""
+    """Late deliveries. For each delivery there are three places (process and index): the place of the delivery, the
+    place of its send, and the place at which the first message that overtook it was sent."""
 
     process: Longs
     index: Longs
@@ -139,7 +142,8 @@ class LatePlaces(msgspec.Struct):
     over_process: Longs
     over_index: Longs
     order: str = ""
-    """The order that these deliveries break. It is set if a part may have late deliveries for several orders."""
+    """The order that these deliveries break. It is set only if the same output part may also have deliveries that
+    break another order."""
 
     def at(self, row: int) -> "LatePlaces":
         """Return one of the late deliveries."""
@@ -169,7 +173,8 @@ class Judged(msgspec.Struct):
     an order that was not requested, the number of late deliveries is 0."""
 
     circular: Places
-    """The deliveries that were set aside because they lie on a cycle with their send."""
+    """The deliveries that were set aside because of a cycle of messages: they would have to happen before their
+    own sends."""
     counted: Counted | None = None
     """The sum of the counts of all buckets; ``None`` in a chunk."""
     fifo_late: int = 0
@@ -188,14 +193,14 @@ class Judged(msgspec.Struct):
     clocks: Clocked = msgspec.field(default_factory=Clocked)
     lamport: Lamported = msgspec.field(default_factory=Lamported)
     late_blobs: int = 0
-    """The last output part to read: late deliveries are in the parts from 1 to this number. If it is larger than the
-    number of parts, they may be in every part. It is 0 if no delivery is late, or if late deliveries were not
+    """The late deliveries are in the output parts from 1 to this number. If this number is larger than the number of
+    parts, the late deliveries may be in every part. It is 0 if no delivery is late, or if late deliveries were not
     listed."""
 
 
 class Waits(msgspec.Struct, tag="waits"):
-    """A piece, and the arrivals of its messages that may be *direct*, each with its delivery. An arrival is direct if
-    the process only delivers messages between the arrival and this delivery."""
+    """A piece, and those arrivals of its messages that may be *direct*, each with its delivery. Such an arrival is
+    direct if all events of the process between the arrival and this delivery are deliveries."""
 
     piece: Piece
     process: Ints
@@ -204,7 +209,8 @@ class Waits(msgspec.Struct, tag="waits"):
 
 
 class Timed(msgspec.Struct, tag="timed"):
-    """The deliveries of a bucket that is judged by chunks of time, with the clocks that are used to propose cuts."""
+    """The deliveries of one bucket, for a trace that is judged in chunks of time. The clocks (``lamport`` and
+    ``time``) are used to propose the cuts between the chunks."""
 
     processes: int
     rows: int
@@ -218,8 +224,8 @@ class Timed(msgspec.Struct, tag="timed"):
 
 
 class Dealt(msgspec.Struct, tag="dealt"):
-    """The deliveries that one task of a chunk reads. Their indices are relative to the start of the task's part of each
-    line."""
+    """The deliveries from one bucket for one task, which reads only a part of each line (a chunk of time). The
+    indices are counted from the start of this part."""
 
     task: int
     deliveries: Deliveries

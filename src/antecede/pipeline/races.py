@@ -1,8 +1,9 @@
-"""``races`` on Spark: the tasks of the buckets collect times, and one task walks the assembled lines.
+"""``races`` on Spark: one task per bucket collects times, and a single task then finds the races.
 
-A bucket has all rows of its messages, so it knows when each copy arrived and was delivered. It emits these times
-together with the piece from which the lines are assembled. The report has the same keys as that of
-:mod:`antecede.trace.races`.
+A *bucket* has all rows of some messages, so its task knows when each copy of a message arrived and was delivered. The
+task emits these times and a *piece*, which contains the valid rows of the bucket. From all pieces the last task
+assembles *lines*, the events of each process in sequence, and walks through them. The report has the same keys as the
+report of :mod:`antecede.trace.races`.
 """
 
 import os
@@ -46,11 +47,12 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class TimedPiece(msgspec.Struct):
-    """The piece of a bucket with the times of its deliveries."""
+    """A piece (the valid rows of one bucket), and the times at which the bucket's messages arrived and were
+    delivered."""
 
     piece: Piece
     rows: Places
-    """The deliveries of the bucket."""
+    """The deliveries of the bucket. The entries of ``arrived`` and ``delivered`` have the same order."""
     arrived: Longs
     delivered: Longs
     resolution: int | None
@@ -90,7 +92,8 @@ def races_in(
 
 
 def races_on(trace: Trace, declared: Declared, wanted: Wanted) -> dict[str, Any]:
-    """Return the report without its timings. The trace must have been read with ``figures``."""
+    """Find the races in a trace. Return the report without the duration of the work. The trace must have been read with
+    ``figures``, so that its rows have times."""
     verdict = verdict_on(trace, ())
     stage = partial(timed, numbering=trace.numbering, excluded=Excluded(tuple(verdict.circular)))
     parts = trace.from_buckets(stage, 1)
@@ -101,7 +104,8 @@ def races_on(trace: Trace, declared: Declared, wanted: Wanted) -> dict[str, Any]
 
 
 def timed(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> Iterator[tuple[int, bytes]]:
-    """Yield the piece of one bucket, with the times of its deliveries and of their arrivals."""
+    """Yield one packed :class:`TimedPiece` for one bucket. It contains the bucket's piece, and the times of the
+    deliveries and of the arrivals before them."""
     rows = Rows(packed, numbering, excluded)
     delivers, arrives = rows.delivers, rows.arrives
     order = arrives[np.lexsort((rows.index[arrives], rows.process[arrives], rows.code[arrives]))]
@@ -128,8 +132,9 @@ def timed(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> 
 
 
 def raced(packed: Iterable[bytes], docket: Docket, question: Question | None) -> bytes:
-    """Assemble the lines and find the races. Return their counts, and the races with the smallest slack as places, with
-    their chains."""
+    """Assemble the lines (the events of each process) and find the races. Return the number of races, and the races
+    with the smallest slack. Each of these races has its chain of messages, and its events are given by process and
+    index."""
     times: list[TimedPiece] = []
 
     def pieces() -> Iterator[Piece]:
@@ -155,7 +160,8 @@ def raced(packed: Iterable[bytes], docket: Docket, question: Question | None) ->
 
 
 class _Search:
-    """The search for races: two walks for every block of lanes."""
+    """The search for races. Each sender has a *lane*, and the lanes are divided into blocks that fit into memory. The
+    search walks through the trace twice for each block."""
 
     def __init__(self, lines: Lines, question: Question, arrived: Longs, delivered: Longs) -> None:
         self._lines, self._question = lines, question
@@ -166,7 +172,8 @@ class _Search:
         self._found = kernel.Races(np.zeros(4, np.int64), np.zeros((question.wanted.first, 5), np.int64))
 
     def run(self, lanes_max: int | None, segments: int) -> tuple[Longs, Longs]:
-        """Return the counts, and the races with the smallest slack, ascending."""
+        """Run the search. Return the counts, and the races with the smallest slack, one per row, in ascending order of
+        slack."""
         lines = self._lines
         senders = np.unique(lines.source[lines.source >= 0])
         for second in (False, True):
@@ -202,14 +209,15 @@ class _Reaching(Chains):
     """Finds chains of messages from one send to another."""
 
     def between(self, sent: int, until: int) -> list[tuple[int, int]]:
-        """Return the shortest chain of messages from the send ``sent`` to the send ``until``. The first message is sent
-        at or after ``sent``; the last one is delivered in the process of ``until``, before ``until``."""
+        """Return the shortest chain of messages from the send ``sent`` to the send ``until``. The chain begins with a
+        message that is sent at or after ``sent`` in the same process. It ends with a message that the process of
+        ``until`` delivers before ``until``. The chain is empty if both sends are in the same process."""
         source, target = self._lines.process_at(np.array([sent, until])).tolist()
         return [] if source == target else self._between(sent, until)
 
 
 def _by_place(lines: Lines, heap: Longs) -> dict[str, Any]:
-    """Return the races as (process, index) of their events, with their chains."""
+    """Return the races and their chains, with each event given by its process number and its index."""
     base = lines.offsets[heap[:, 2]] if len(heap) else np.zeros(0, np.int64)
     second, first = base + heap[:, 3], base + heap[:, 4]
     sent, after = lines.send_of(first), lines.send_of(second)
@@ -234,7 +242,7 @@ def _by_place(lines: Lines, heap: Longs) -> dict[str, Any]:
 
 
 def _told(trace: Trace, said: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return each race with names and ids."""
+    """Return the races as they are reported, with process names and message ids."""
     sent, chain_sent = said["sent"], said["chain_sent"]
     ids = trace.ids(sent[0] + chain_sent[0], sent[1] + chain_sent[1])
     names, count = trace.names, len(sent[0])

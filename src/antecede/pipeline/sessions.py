@@ -29,7 +29,7 @@ from antecede.pipeline.spark.remote import answering, outfit
 
 
 class Session:
-    """A running Spark with its scratch directory; ``seconds`` is the time that the start took."""
+    """A running Spark session with its scratch directory. ``seconds`` is the time that the start took."""
 
     def __init__(self, spark: Any, scratch: Path, local: bool, seconds: float) -> None:
         self.spark = spark
@@ -44,7 +44,8 @@ class Session:
 
 @contextmanager
 def session(master: str | None = None, conf: Mapping[str, str] | None = None, lean: bool = False) -> Iterator[Session]:
-    """Start a Spark session, ``local[*]`` unless a master is named; ``conf`` overrides our settings.
+    """Start a Spark session, and end it after the block. The master is ``local[*]`` unless ``master`` or ``conf`` names
+    one. Settings in ``conf`` override our settings.
 
     ``lean`` is for work in which the JVM does little more than start tasks. A local JVM then spends less time and
     memory on optimizing its code.
@@ -121,13 +122,13 @@ def _quiet_gateway() -> Iterator[None]:
 
 
 class _Requests:
-    """Requests to end the program: Ctrl-C, or a signal from another process. Both raise an exception, so that the
-    session is cleaned up.
+    """Handles requests to end the program: Ctrl-C, or a signal from another process. A request raises an exception, so
+    that the session is cleaned up.
 
     While a JVM is being started, requests wait, because a JVM can be ended properly only after its start is complete.
-    Python drops an exception that a signal handler raises inside a destructor or a callback. So a request is raised
-    again every half second until it has an effect. Further signals do not raise it sooner: an exception right at the
-    start of the cleanup would prevent the cleanup.
+    Python drops an exception that a signal handler raises inside a destructor or a callback. So the exception is raised
+    again every half second until it has an effect. A further signal does not raise it earlier, because an exception
+    right at the start of the cleanup would prevent the cleanup.
     """
 
     def __init__(self) -> None:
@@ -163,8 +164,8 @@ class _Requests:
         raise self._wish()
 
     def insist(self) -> None:
-        """Raise the pending request, if there is one. It may be lost otherwise, because py4j turns an interrupted call
-        into a different exception."""
+        """Raise the exception of the pending request, if there is one. Otherwise the request may be lost, because py4j
+        turns an interrupted call into a different exception."""
         if self._pending is not None:
             raise self._wish() from None
 
@@ -198,8 +199,8 @@ class _Requests:
 
 
 def _end_children(scratch: Path) -> None:
-    """Kill a JVM that was interrupted before it could be stopped: a child process with our scratch directory on its
-    command line."""
+    """Kill a JVM that was still running because its start was interrupted. It is found as a child process that has our
+    scratch directory on its command line."""
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, IndexError, ValueError):
             parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
@@ -339,7 +340,7 @@ def _end(gateway: Any) -> None:
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """Turn the exception of a failed Spark job into an :class:`AntecedeError` with one line."""
+    """Turn the exception of a failed Spark job into an :class:`AntecedeError` with a message of one line."""
     try:
         yield
     except AntecedeError:

@@ -1,4 +1,5 @@
-"""Reports that a notebook shows as tables and drawings. Everywhere else they are plain dictionaries."""
+"""Reports that a Jupyter notebook shows as tables and drawings. Outside of notebooks, a report is a plain
+dictionary."""
 
 from collections.abc import Iterable, Mapping
 from html import escape
@@ -9,7 +10,7 @@ from antecede.diagram.svg import draw_stack
 from antecede.errors import DiagramError
 
 _rows_max = 20
-"""The largest number of rows of a list that are shown; the report has all rows."""
+"""The largest number of entries of a list that a notebook shows. The report itself has all entries."""
 
 
 class Report(dict[str, Any]):
@@ -29,7 +30,8 @@ class Report(dict[str, Any]):
 
 
 def _flat(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures of a report; an inner figure gets the name ``outer.inner``."""
+    """Return the single values of a report, without lists. A value in an inner dictionary gets the name
+    ``outer.inner``. ``orders`` is left out."""
     found: dict[str, Any] = {}
     for key, value in report.items():
         if isinstance(value, Mapping):

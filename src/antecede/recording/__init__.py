@@ -1,5 +1,6 @@
-"""A server's log and its converted segments as rows of a trace.
+"""Make a trace from the data directory of a server: from its log, and from the segments that were converted to Parquet.
 
 ``segments`` reads one data directory, ``converting`` turns closed segments into Parquet in a separate process, and
-``gathering`` makes a trace from all given paths, including data directories. None of them needs a running server.
+``gathering`` makes a trace from all given paths, including data directories. None of these modules needs a running
+server.
 """

@@ -1,14 +1,14 @@
 """Turn the closed segments of a log into Parquet: ``python -m antecede.recording.converting DIRECTORY``.
 
-This is a separate process, so that a server never loads Arrow, and a slow or failing conversion does not affect the
-server. It runs with low priority, converts all closed segments, and ends. It also ends when the server that started it
-is gone; the next conversion then continues.
+The conversion is a separate process, so that a server never loads Arrow, and a slow or failing conversion does not
+affect the server. The process runs with low priority, converts all closed segments, and ends. It also ends when the
+server that started it is gone. The next conversion then continues the work.
 
 **Exactly one row per event, even if the process is killed.** Each segment becomes a *piece*, a Parquet file. A piece is
-written under a temporary name, synced, renamed, and the folder is synced. It contains its own place
-(:mod:`antecede.recording.segments`), so rows and place become durable together. The next conversion removes files with
-a temporary name. A lock ensures that only one conversion runs at a time. A segment may be deleted only when a piece
-that covers it exists under its final name.
+written under a temporary name, synced and renamed. Then the folder is synced. The metadata of a piece contain the place
+where the next conversion must continue (:class:`~antecede.recording.segments.Place`), so the rows and this place become
+durable together. The next conversion removes files with a temporary name. A lock ensures that only one conversion runs
+at a time. A segment may be deleted only when a piece with its rows exists under the final name.
 """
 
 import os
@@ -33,8 +33,8 @@ class Orphaned(Exception):
 
 
 def convert(directory: str, *, wanted: Callable[[], bool] = lambda: True, files: Files | None = None) -> int:
-    """Convert all closed segments that are not converted yet; return how many pieces were made. Raise BlockingIOError
-    if another process is converting, and Orphaned if ``wanted`` returns false meanwhile."""
+    """Convert all closed segments that are not converted yet. Return the number of Parquet files that were made. Raise
+    BlockingIOError if another process is converting, and Orphaned if ``wanted`` returns false during the conversion."""
     files = files or Files()
     folder = f"{directory}/{FOLDER}"
     lock = files.lock(f"{folder}/{_lock}", b"%d\n" % os.getpid())
@@ -81,8 +81,8 @@ def _convert_segment(recording: Recording, folder: str, end: int, wanted: Callab
 
 
 def main(arguments: list[str]) -> int:
-    """Convert until all is done or the server is gone: return 0, or 2 on an error (one line on standard error), or 75
-    if another conversion is running."""
+    """Convert all closed segments, but stop if the server is gone. Return the exit code: 0 in both cases, 75 if another
+    conversion is running, and 2 after an error, with one line on standard error."""
     os.nice(19)
     # Ctrl-C on a terminal is for the server, which then ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,13 +1,16 @@
-"""Servers' data directories as a trace that any engine reads: Parquet files, and the rest of the logs as JSON lines.
+"""Make a trace from servers' data directories: their Parquet files, and files of JSON lines with the rest of their
+logs.
 
-:func:`gathered` takes the paths that a user gives as a trace. It replaces a data directory at or below a path by its
-converted pieces and a temporary file with the rows that are only in its log; all other paths stay as they are.
+:func:`gathered` takes the paths that a user gives as a trace. It replaces each data directory at or below a path by two
+kinds of files: the converted Parquet files, and a temporary file with the rows that are only in the log. Any engine can
+read these files. All other paths stay as they are.
 
-**Servers may be running.** Their logs are read one after the other, so a delivery may be seen whose send was committed
-after the log of the sending server had been read. Therefore all logs are read twice. When the first reading has ended,
-the sends of all seen deliveries are durable. The second reading takes the sends that were added meanwhile. The sends of
-deliveries that are new in the second reading may be missing again, so these deliveries become ``local`` rows of their
-process. The result is a consistent cut, without deliveries whose send is missing.
+**Servers may be running.** Their logs are read one after the other. Server A may commit a send after its log was read,
+and the delivery of this message may then be found in the log of server B. Therefore all logs are read twice. When the
+first reading ends, the sends of all deliveries that it found are in the logs. So the second reading finds the sends
+that the first one missed. The second reading also finds new deliveries, and their sends may be missing in the same way.
+So each new delivery becomes a ``local`` row of its process. The result is a consistent cut: it has the send of every
+delivery.
 
 If a segment is converted and deleted between the two readings, everything is read again.
 """
@@ -31,8 +34,8 @@ _tries = 5
 
 @contextmanager
 def gathered(paths: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the paths of the same trace, with files instead of data directories. Temporary files exist only inside the
-    context."""
+    """Replace the data directories at or below ``paths`` by files with their rows, and yield the resulting paths. Some
+    of these files are temporary, and are deleted when the context ends."""
     directories: list[str] = []
     others: list[str] = []
     for path in paths:
@@ -69,7 +72,8 @@ def _matches(path: str) -> list[str]:
 
 
 def _sort_out(path: str) -> tuple[list[str], list[str]]:
-    """Return the data directories at or below a path, and the trace files below it that belong to none of them."""
+    """Return the data directories at or below a path, and the trace files below the path that are not in a data
+    directory."""
     if "\0" in path or not os.path.isdir(path):
         return [], []
 
@@ -94,11 +98,12 @@ def _read(directories: list[str], scratch: str) -> list[str]:
             moved = any(pieces_in(one.directory) != one.pieces for one in recordings)
             if not moved or not left:
                 raise
-    raise AssertionError("the last try returns or raises")
+    raise AssertionError("unreachable: the last try returns or raises")
 
 
 def _spill(recordings: list[Recording], scratch: str) -> list[str]:
-    """Write the rows that are only in logs to files; return the paths of these and of the converted files."""
+    """Write the rows that are only in logs to files in ``scratch``. Return the paths of these files and of the
+    converted Parquet files."""
     paths: list[str] = []
     with ExitStack() as stack:
         writers: list[TraceWriter] = []

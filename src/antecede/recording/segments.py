@@ -1,17 +1,17 @@
-"""The trace of one server's data directory: the part converted to Parquet, then the rest of its log.
+"""The trace in one server's data directory: first the rows that were converted to Parquet, then the rest of the log.
 
 The folder ``trace/`` in the data directory has the rows of closed segments, one file per segment::
 
     trace/topology.toml                          the topology, needed for routers' ``hop`` rows
     trace/events-00000000000000123456.parquet    all rows up to record 123456, after those of the previous file
 
-A file's own metadata contain the **place** where it ended: the next message id and each process's next index. So rows
-and place become durable by one rename, and a conversion that continues after the newest file neither skips a row nor
-writes one twice. The rest of the log becomes rows from that place on, even while the server writes the log, because
-only whole commit groups are read.
+The metadata of each Parquet file contain its **place**, the point where the file ends: the last record, the next
+message id and each process's next index. The rows and the place become durable by one rename. So a conversion that
+continues after the newest file neither skips a row nor writes a row twice. The rest of the log is read from that place
+on. This is possible even while the server writes the log, because only complete commit groups are read.
 
-The first record of a log names its server. If the log no longer contains the next record that the trace needs, the
-server ran without a trace. Such a directory is refused, because its rows could not be numbered.
+The first record of a log names its server. A log may no longer contain the next record that the trace needs. This means
+that the server ran without a trace. Such a directory is rejected with an error, because its rows could not be numbered.
 """
 
 import os
@@ -33,20 +33,22 @@ from antecede.topology import TopologyFile, parse_topology
 from antecede.trace import Event, Metadata
 
 RECORDED_BY = "antecede serve"
-"""The recorder of a server's trace, in the metadata; its version follows."""
+"""The name of the program that recorded a server's trace. The metadata contain this name, followed by the program's
+version."""
 FOLDER = "trace"
 TOPOLOGY = "topology.toml"
 PLACE_KEY = b"antecede.place"
-"""The key in a Parquet file's metadata under which its place is kept."""
+"""The key in a Parquet file's metadata under which the :class:`Place` of the file is stored."""
 
 CONVERTER = "antecede.recording.converting"
 """The module of the process that converts closed segments."""
 CONVERTER_BUSY = 75
-"""The exit code of this process if another conversion is running."""
+"""The exit code of the converting process if another conversion is already running."""
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    """The end of a trace, with everything needed to continue it."""
+    """The point up to which a log has been turned into rows, with everything needed to continue the trace from
+    there."""
 
     server: str
     upto: int
@@ -55,19 +57,20 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A Parquet file of a data directory's trace."""
+    """One of the Parquet files in the trace of a data directory, with the rows up to record ``upto``."""
 
     path: str
     upto: int
 
 
 def piece_name(upto: int) -> str:
-    """Return the name of the file with the rows up to record ``upto``."""
+    """Return the name of the Parquet file that ends with the rows of record ``upto``."""
     return f"events-{upto:020d}.parquet"
 
 
 def pieces_in(directory: str) -> list[Piece]:
-    """Return the converted part of a trace, oldest first; only the names are read."""
+    """Return the Parquet files of the trace in a data directory, oldest first. The files themselves are not read, only
+    their names."""
     folder = os.path.join(directory, FOLDER)
     try:
         names = os.listdir(folder)
@@ -80,7 +83,7 @@ def pieces_in(directory: str) -> list[Piece]:
 
 
 def place_of(piece: Piece) -> Place:
-    """Return the place where a converted piece ended."""
+    """Return the place that is stored in the metadata of a Parquet file."""
     try:
         parquet = import_module("pyarrow.parquet")
     except ImportError:
@@ -89,7 +92,11 @@ def place_of(piece: Piece) -> Place:
         said = parquet.read_metadata(piece.path).metadata or {}
         place = msgspec.msgpack.decode(said[PLACE_KEY], type=Place)
     except (OSError, ValueError, KeyError, msgspec.MsgspecError) as error:
-        reason = str(error).splitlines()[0] if isinstance(error, (OSError, ValueError)) else "no place in its metadata"
+        reason = (
+            str(error).splitlines()[0]
+            if isinstance(error, (OSError, ValueError))
+            else "the metadata key antecede.place is missing or damaged"
+        )
         raise TraceError(f"{piece.path}: cannot find the last record of this file: {reason[:200]}") from None
     if place.upto != piece.upto:
         raise TraceError(f"{piece.path}: the file ends with record {place.upto}, but its name has another number")
@@ -97,7 +104,8 @@ def place_of(piece: Piece) -> Place:
 
 
 def begin(directory: str, topology: TopologyFile) -> None:
-    """Make the folder of a trace, with its topology in it."""
+    """Make the folder of a trace in a data directory, and write the topology into it. A topology file that exists is
+    kept."""
     files, folder = Files(), f"{directory}/{FOLDER}"
     with named(folder):
         if not os.path.isdir(folder):
@@ -109,12 +117,13 @@ def begin(directory: str, topology: TopologyFile) -> None:
 
 
 def is_begun(directory: str) -> bool:
-    """Return whether this data directory has a trace, which must then be continued."""
+    """Return whether this data directory has a trace. If it has one, the server must continue the trace."""
     return os.path.isdir(f"{directory}/{FOLDER}")
 
 
 def tidy(directory: str, files: Files | None = None) -> None:
-    """Remove the files of an interrupted conversion; only call this if no conversion is running."""
+    """Remove the temporary files of an interrupted conversion. This must not be called while a conversion is
+    running."""
     files = files or Files()
     folder = f"{directory}/{FOLDER}"
     for name in files.names(folder):
@@ -134,7 +143,7 @@ def recorded_topology(directory: str) -> TopologyFile | None:
 
 
 class Recording:
-    """Reads the rows of a data directory that are not yet converted, and remembers how far it has read."""
+    """Reads the rows of a data directory that are not yet converted to Parquet, and remembers how far it has read."""
 
     def __init__(self, directory: str, topology: TopologyFile | None = None, files: Files | None = None) -> None:
         self.directory = directory
@@ -146,7 +155,7 @@ class Recording:
         self.pieces = pieces_in(directory)
         self._topology = topology or recorded_topology(directory)
         self.upto = 0
-        """The number of the last record whose rows have been returned."""
+        """The number of the last record whose rows are in a Parquet file or were yielded by :meth:`rows`."""
         self._projection: Projection | None = None
         if self.pieces:
             place = place_of(self.pieces[-1])
@@ -154,8 +163,8 @@ class Recording:
             self._begin(place.server).load(place.projection)
 
     def rows(self, until: int | None = None) -> Iterator[Event]:
-        """Yield the rows of all whole records after those already yielded, up to record ``until`` or to the end of the
-        log."""
+        """Yield the rows of all complete records after record ``self.upto``, up to record ``until``. By default,
+        continue to the end of the log."""
         first = self.upto + 1
         records = read_records(self.directory, self.upto, until, self._files)
         at = 0
@@ -165,8 +174,8 @@ class Recording:
             for number, record in records:
                 if first and number != first:
                     raise StoreError(
-                        f"{self.directory}: the log begins with record {number}, but its trace ends before record "
-                        f"{first}: this server ran without --trace"
+                        f"{self.directory}: the log begins with record {number}, but the trace needs record {first}: "
+                        "this server ran without --trace"
                     )
                 first = 0
                 at = number
@@ -178,7 +187,7 @@ class Recording:
             self.upto = at
 
     def indices(self) -> dict[str, int]:
-        """Read to the end of the log; return the next index of each process."""
+        """Read to the end of the log. For each process, return the index of its next row."""
         for _ in self.rows():
             pass
         return {} if self._projection is None else dict(self._projection.indices)
@@ -194,7 +203,7 @@ class Recording:
         return Metadata(topology=topology, conflicts=projection.conflicts, recorded_by=recorded_by, epochs=epochs)
 
     def place(self) -> Place:
-        """Return the place after the rows returned so far."""
+        """Return the place after the rows that were read so far."""
         assert self._projection is not None, "nothing was read"
         return Place(self._projection.server, self.upto, self._projection.save())
 
@@ -213,8 +222,9 @@ class Recording:
 
 
 def next_indices(directory: str, topology: TopologyFile | None, addresses: list[str]) -> dict[str, int]:
-    """Return the next index of each of these processes; empty if the rows cannot be read, for example because some
-    records are neither in the log nor in the trace."""
+    """For each process in ``addresses``, return the index of its next row in the trace of a data directory. Return an
+    empty dictionary if the rows cannot be read, for example because some records are neither in the log nor in the
+    trace."""
     try:
         indices = Recording(directory, topology).indices()
     except AntecedeError:

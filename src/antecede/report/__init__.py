@@ -1,8 +1,8 @@
 """The page of ``antecede report``: verdicts, violations and costs of one trace, for people who have no terminal.
 
-The page is one HTML document without scripts and without anything from outside. It shows what ``verify``, ``measure``
-and ``explain`` have found and judges nothing itself. ``page`` writes the document, ``charts`` draws figures as SVG.
-Every text from a trace is escaped, and long ones are cut: a name in a trace may contain anything.
+The page is one HTML document. It has no scripts, and loads nothing from elsewhere. It only shows the results of
+``verify``, ``measure`` and ``explain``. The module ``page`` writes the document, and ``charts`` draws figures as SVG. A
+name in a trace may contain anything, so every text from a trace is escaped, and long texts are cut.
 
 ``curves`` draws measured points and the curves of laws; ``paper000`` draws the figures of ``antecede bench paper000``.
 """

@@ -20,7 +20,7 @@ _shades = 8
 _named_max = 36
 """The largest number of processes for which the rows and columns of the map have names."""
 _points_max = 240
-"""The largest number of bars in a chart over time. A longer time is divided into this number of intervals."""
+"""The largest number of bars in a chart over time. If a trace has more seconds, one bar stands for several seconds."""
 
 
 def text(value: object, length: int = 40) -> str:
@@ -29,8 +29,9 @@ def text(value: object, length: int = 40) -> str:
 
 
 def busiest(traffic: Sequence[Mapping[str, Any]]) -> tuple[list[str], dict[tuple[str, str], int]]:
-    """Return the names of the processes with the most copies, sent and received, and the numbers of copies between
-    them. All other processes together have the empty name, which comes last."""
+    """Return the names of the processes that send and receive the most copies of messages, and the number of copies for
+    each pair (sender, receiver). A message to three receivers counts as three copies. All remaining processes together
+    have the empty name, which comes last."""
     totals: Counter[str] = Counter()
     for row in traffic:
         totals[row["from"]] += row["messages"]
@@ -51,7 +52,8 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def heat_map(traffic: Sequence[Mapping[str, Any]]) -> str:
-    """Draw a map of the numbers of copies: one row per sender, one column per receiver; empty without traffic."""
+    """Draw a map of the numbers of copies: one row per sender, one column per receiver. Return an empty string if there
+    is no traffic."""
     names, cells = busiest(traffic)
     if not cells:
         return ""
@@ -106,8 +108,9 @@ def _shade(count: int, most: int) -> int:
 
 
 def per_second(by_second: Mapping[int, int]) -> str:
-    """Draw the messages sent in each second of the trace, or in equal intervals of several seconds; empty if there are
-    messages in fewer than two seconds."""
+    """Draw one bar per second with the number of messages sent in it. If the trace is long, one bar stands for several
+    seconds. Return an empty string if all messages were sent in the same second, or if there are none. ``by_second``:
+    second → number of messages."""
     if len(by_second) < 2:
         return ""
     first, last = min(by_second), max(by_second)
@@ -143,7 +146,7 @@ def _grid(left: float, width: float, height: float, most: float) -> list[str]:
 
 
 def bars(rows: Sequence[tuple[str, int]], label: str) -> str:
-    """Draw values with their names as horizontal bars; empty without rows."""
+    """Draw one horizontal bar per row, with its name and its value. Return an empty string if there are no rows."""
     if not rows:
         return ""
     most = max(value for _, value in rows) or 1

@@ -13,12 +13,12 @@ Curve = Callable[[float], float]
 
 
 class Series(msgspec.Struct, frozen=True):
-    """Measured points with one name."""
+    """A series of measured points, which has one name and one colour in a panel."""
 
     name: str
     points: Sequence[tuple[float, float]]
     law: Curve | None = None
-    """A curve to draw beside the points, dashed."""
+    """A curve to draw as a dashed line, for comparison with the points; None: no curve."""
 
 
 class Panel(msgspec.Struct, frozen=True):
@@ -31,7 +31,8 @@ class Panel(msgspec.Struct, frozen=True):
 
 
 def draw(panels: Sequence[Panel], across: str, up: str) -> str:
-    """Draw panels, two in a row. ``across`` and ``up`` name the axes."""
+    """Draw panels as one SVG document, two panels side by side. ``across`` and ``up``: the names of the horizontal and
+    the vertical axis."""
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     width, height = columns * _panel_width, rows * _panel_height
@@ -98,7 +99,8 @@ def _series(
 
 
 def _step(most: float) -> float:
-    """Return the distance between grid lines: a round number, so that no value is above the last line."""
+    """Return the distance between two grid lines. It is a round number, and large enough that the highest grid line is
+    not below ``most``, the largest value."""
     least = max(most, 1e-9) / _lines
     unit = 10.0 ** floor(log10(least))
     return next(unit * times for times in (1, 2, 2.5, 5, 10) if unit * times >= least)

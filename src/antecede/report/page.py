@@ -59,7 +59,7 @@ _meanings = {
 
 
 def page_of(report: Mapping[str, Any]) -> str:
-    """Return the page of a report, given in the form that ``antecede report`` also writes as JSON."""
+    """Return the HTML page of a report. ``report``: the content of the JSON that ``antecede report`` can write."""
     found, figures = report["verify"], report["measure"]
     parts = [*_head(report), *_verdicts(found), *_violations(report), *_costs(figures)]
     parts += [*_traffic(figures), *_rates(figures, report["by_second"]), *_method(report)]

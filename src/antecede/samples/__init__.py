@@ -1,6 +1,7 @@
-"""Small files of every format that Antecede reads, for ``antecede sample`` and the guides; all made for this project.
+"""Small files of every format that Antecede reads, for ``antecede sample`` and the guides. All were made for this
+project.
 
-A sample is one file or one folder of this package. Its command is the first one to try with the sample.
+A sample is one file or one folder of this package. Each sample has a command with which a user can try it.
 """
 
 from typing import Final

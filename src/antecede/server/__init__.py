@@ -5,15 +5,15 @@
 A step takes a batch of inputs, one after the other. At its end it stamps all messages that it sends. Its result is
 **one record**: the inputs that were accepted. The driver appends the record to the log. The step's effects leave the
 server when this record, and every earlier record, is durable: *persist, then send, then acknowledge*. Reactions may run
-earlier, because their results are part of the same record or of a later one.
+before that, because their results are part of the same record or of a later one.
 
 After a crash, a new machine loads the newest snapshot and replays the later records. ``replay(record)`` leads to the
 same state, with the same stamps on the same frames. Frames that were not acknowledged are then resent.
 
-**Exactly once.** A frame is accepted in the record that delivers or forwards its packet. One record contains everything
-that a reaction does: it sends messages, changes the agent's state, and removes the letter from the mailbox. A client
-numbers its publishes 1, 2, 3 … without gaps. A repeated publish is answered and not sent again. Publishes after a
-refused one are skipped: the client sends them again with new numbers, or lets them fail, too.
+**Exactly once.** A frame is accepted in the record that delivers or forwards its packet. One record has all results of
+a reaction: the sent messages, the agent's new state, and the removal of the letter from the mailbox. A client numbers
+its publishes 1, 2, 3 … without gaps. A repeated publish is answered and not sent again. If a publish is refused, later
+ones are skipped until the client sends them again with new numbers. The client may also let them fail.
 
 The machine does no I/O, and uses no clock and no randomness. Its caller passes two times: ``now``, in seconds, for
 resends and timers (see :mod:`antecede.server.clock`), and ``clock_ms``, the wall clock in milliseconds.
@@ -75,7 +75,7 @@ Input = FromPeer | Published | PublishedMany | Denied | Done | Request | Applied
 
 
 class AgentServer:
-    """One server's whole state."""
+    """The state machine of one server: its whole state, and the steps that change this state."""
 
     def __init__(self, name: str, plan: Plan, incarnation: int) -> None:
         self.name = name
@@ -91,13 +91,13 @@ class AgentServer:
         """The clients of this server, and the number of the last accepted publish of each."""
         self.timers = Timers(self.engine.footprint)
         self.stopped: dict[tuple[str, str], str] = {}
-        """Links that have stopped, until an operator resets their domain: (domain, peer) → reason."""
+        """The stopped links: (domain, peer) → reason. A link stays stopped until an operator resets its domain."""
         self.kept = True
         """Whether records are stored. If not (durability ``memory``), they are not even encoded."""
         self.overloaded, self.overload = False, CATCHING_UP
         """Whether publishes are refused, and why: too much data waits, the disk is almost full, or the server stops."""
         self.log_format = FORMAT_OLDEST
-        """The log format whose rules apply to new trains and records; :class:`Formatted` items set it."""
+        """The log format that new records and new trains of letters must follow. A :class:`Formatted` item sets it."""
         self.clock, self.truncations = Clock(), Truncations()
         self._multicasts = 0
         """The number of letters to several destinations that this step sent."""
@@ -107,16 +107,16 @@ class AgentServer:
         self._prefix = f"{name}.{incarnation & 0xFFFFFF:06x}."
         self._replies: list[Accepted | Refused] = []
         self.faults: list[tuple[str, str, str]] = []
-        """(domain, peer, reason): what peers did wrong in this step."""
+        """The errors that peers made in this step, each as (domain, peer, reason)."""
 
     def step(self, inputs: list[Input], now: float, clock_ms: int, acknowledge: bool = True) -> Step:
-        """Take a whole step with these inputs. ``acknowledge``: acknowledge frames now, and not in a later step."""
+        """Take a whole step with these inputs. If not ``acknowledge``, a later step acknowledges received frames."""
         self.take(inputs, now, clock_ms)
         return self.seal(now, clock_ms, acknowledge)
 
     def take(self, inputs: list[Input], now: float, clock_ms: int) -> None:
-        """Take inputs and fire timers. The step stays open until ``seal`` is called: before that, the results of its
-        reactions may be taken as further inputs, which are part of the same record."""
+        """Take inputs and fire timers. The step ends when ``seal`` is called. Before that, ``take`` may be called again
+        with the results of the step's reactions. These results then become part of the same record."""
         engine, site = self.engine, self.calls.site
         if site is not None and inputs and self.calls.outdated:
             inputs = [Ruled(self.calls.newest), *inputs]
@@ -163,20 +163,20 @@ class AgentServer:
         return self.note([Began(self.name, epoch), Formatted(newest), *settings_items(self, newest, cuts=cuts)])
 
     def note(self, items: list[Item]) -> bytes:
-        """Apply the items of the first record of a life, and return this record."""
+        """Apply these items, and return them as one record: the first record after a start of the server."""
         for item in items:
             self._apply(item, 0.0)
         return encode_record(items)
 
     def organise(self, plan: Plan, kept: list[str]) -> None:
-        """Use another plan from now on; ``kept``: the domains that continue."""
+        """Use a new plan from now on. ``kept``: the domains that keep their state; the others begin with a new one."""
         self.plan = plan
         self.channel.organise(plan.topology, plan.orders, plan.homes, plan.moved, kept)
         self.engine.homes = plan.homes
         self.engine.quotas.use(plan.mailboxes)
 
     def limit(self, mailboxes: Mailboxes) -> None:
-        """Use other settings of mailboxes from now on."""
+        """Use new settings of mailboxes from now on."""
         self.plan = msgspec.structs.replace(self.plan, mailboxes=mailboxes)
         self.engine.quotas.use(mailboxes)
 
@@ -205,8 +205,8 @@ class AgentServer:
         self._replies, self.faults, self._multicasts = [], [], 0
 
     def begin_life(self, life: int) -> None:
-        """Start a life, after all records were replayed. Hellos then contain the number of the life, and the number of
-        frames that were sent before it."""
+        """Start a life of the server, which lasts until its next stop or crash. Call this after the replay of all
+        records. Hellos then contain the number of this life, and the number of frames that were sent before it."""
         self.channel.begin_life(life)
 
     def alarm_ms(self) -> int | None:
@@ -276,7 +276,7 @@ class AgentServer:
             self._do(item, now)
 
     def _reachable(self, to: tuple[str, ...], kind: str, bodies: list[bytes]) -> tuple[str, ...]:
-        """Return the destinations of a publish; raise an error if it cannot be sent, or is refused at present."""
+        """Return the destinations of a publish. Raise an error if the publish is wrong, or cannot be accepted now."""
         if self.overloaded or self.organisation.closed:
             raise OverloadError(self.overload if self.overloaded else self.organisation.closed)
         if fault := body_fault(max(map(len, bodies))) or envelope_fault(to, kind):
@@ -367,7 +367,7 @@ class AgentServer:
         self._set_timer(item.clock_ms + outbound.timeout_ms, item.agent, name_of(Timeout), body, letter.id)
 
     def _called(self, item: Reacted, outbound: Outbound, now: float) -> None:
-        """Send an agent's call to an object. It is like a question, but its body contains the time limit."""
+        """Send an agent's call to an object. A call is like a question, but the call's body contains a time limit."""
         ask = f"{self._prefix}{self._numbers + 1}" if outbound.reply else ""
         if not unfit(outbound.body):
             if ask:
@@ -384,7 +384,7 @@ class AgentServer:
         self.calls.call(source, id_, outbound.to[0], outbound.type, outbound.body, ask, (deadline_ms, now))
 
     def _set_timer(self, when_ms: int, agent: str, kind: str, body: bytes, answers: str = "") -> None:
-        """Set a timer that delivers a letter later. The letter's id shows that no order applies to it."""
+        """Set a timer that delivers a letter later. A "t" in the id of this letter shows that it follows no order."""
         self._numbers += 1
         letter = Letter(f"{self._prefix}t{self._numbers}", agent, (agent,), kind, body, answers=answers)
         self.timers.set(self._numbers, when_ms, agent, letter)
@@ -435,8 +435,8 @@ class AgentServer:
         return encode_state(packed(*parts, **head, **log, **rest))
 
     def restore(self, snapshot: bytes, now: float, epoch: str | None = None) -> None:
-        """Load a snapshot into a new server, which then uses the topology of the snapshot. ``epoch``: the epoch to
-        expect if the snapshot does not contain its topology."""
+        """Load a snapshot into a new server, which then uses the topology of the snapshot. ``epoch``: the epoch that
+        a snapshot without the text of its topology must have; None: any."""
         state, channel, engine, timers = state_of(snapshot, self.name, self.incarnation, epoch)
         self.organisation.load(state.organisation, self)
         self.epoch, self._numbers, self.clients = state.epoch, state.numbers, state.clients

@@ -34,7 +34,7 @@ class Guest:
         self.address = address
         self.drop = drop
         self.known = False
-        """Whether its hello was accepted."""
+        """Whether the hello of this connection was accepted. It is False again after the connection is closed."""
         self.server = False
         """Whether the other end is another server, and its hello was accepted."""
         self.unfinished = 0
@@ -76,8 +76,8 @@ class Admission:
         self._connected_max: int | None = None
         self._attempts: Attempts | None = None
         self._unfinished: dict[Guest, None] = {}
-        """Connections with an incomplete frame; the one whose frame began first comes first. Servers are not
-        included."""
+        """The connections that have an incomplete frame, in the sequence in which these frames began. Connections of
+        other servers are not included."""
         self._unfinished_of: Counter[str] = Counter()
         self.unfinished_bytes = 0
 
@@ -98,7 +98,8 @@ class Admission:
         self._attempts = None if rate is None else Attempts(rate, limits.addresses_watched_max)
 
     def _excess(self, address: str, now: float) -> str:
-        """Return a text about the limit that a new connection from this address exceeds; empty: it exceeds none."""
+        """Return the reason to close a new connection from this address: a limit of the access file that the connection
+        exceeds. Return an empty string if it exceeds none."""
         if self._attempts is not None and not self._attempts.take(address, now):
             return "too many attempts to connect from one address: try again later"
         if self._connected_max is not None and self._connected[address] >= self._connected_max:
@@ -106,8 +107,9 @@ class Admission:
         return ""
 
     def enter(self, address: str, drop: Drop, now: float = 0.0) -> Guest:
-        """Register a new connection; ``drop`` closes it. If there are too many strangers, the oldest is closed; if the
-        address exceeds a limit of the access file, the new connection is closed."""
+        """Register a new connection as a stranger. ``drop``: a function that closes this connection. If there are too
+        many strangers, the oldest one is closed. If the address exceeds a limit of the access file, the new connection
+        is closed."""
         excess = self._excess(address, now)
         if self._of_address[address] >= self.strangers_address_max:
             self._drop_stranger(address)

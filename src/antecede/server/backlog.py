@@ -16,16 +16,16 @@ class Backlog(msgspec.Struct, frozen=True):
     dead: int
     """Dead letters. They have a separate bound."""
     letter_bytes: int
-    """The memory of letters in mailboxes, of held letters and of timers."""
+    """The memory of mailboxes with their letters, of held letters and of timers, in bytes."""
     frames: int
     """Frames that their receivers have not acknowledged."""
     frame_bytes: int
-    """The memory of these frames."""
+    """The memory of the frames that are not acknowledged, in bytes."""
 
 
 def backlog_of(channel: Channel, engine: Engine, timers: Timers, exact: bool) -> Backlog:
     """Return the amount of waiting data. If ``exact``, also count the bytes of letters that arrived since the last
-    count. The time for this depends on these letters only, not on all letters."""
+    count; the time for this grows with the number of these new letters, not with the number of all letters."""
     footprint = engine.count() if exact else engine.footprint
     mailboxes = _mailbox_bytes * len(engine.mailboxes)
     letter_bytes = footprint.bytes + mailboxes + _timer_bytes * len(timers)

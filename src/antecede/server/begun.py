@@ -1,13 +1,13 @@
 """The letters that a client had begun to handle when it published something.
 
-A client reports a letter as handled when its handler has returned, or later, together with others. The handler's
-publishes reach the server before this report. So a publish names the last letter that its client had begun to handle.
-The record of the publish then names this letter, and the letters before it in the mailbox. In the trace, their
-deliveries come before the publish, so the trace shows that the publish depends on them. Nothing else changes: the
-letters stay in the mailbox.
+A client reports a letter as handled when the letter's handler has returned, or later, together with other letters. The
+handler's publishes reach the server before this report. So each publish names the last letter that its client had begun
+to handle. The server writes this letter, and the letters before it in the mailbox, into the record of the publish. In
+the trace, the deliveries of these letters come before the publish, so the trace shows that the publish depends on the
+letters. Nothing else changes: the letters stay in the mailbox.
 
-A client can name only the first letters of its own mailbox, at most as many as a batch may have. Each letter is
-recorded once.
+A client can name only letters at the beginning of its own mailbox: those that fit into the largest possible batch. Each
+letter is recorded once.
 """
 
 from itertools import islice
@@ -18,9 +18,9 @@ from antecede.server.items import Begun
 
 
 def begun_letters(engine: Engine, address: str, claims: tuple[Begun, ...], clock_ms: int) -> tuple[Begun, ...]:
-    """Return the letters to record: each named letter, and the letters before it, unless they are recorded already.
-    ``claims``: the letters that the client names, each with the position (in its batch) of the publish that names
-    it."""
+    """Return the letters to record: each letter that the client names, and the letters before it in the mailbox, except
+    letters that are already recorded. ``claims``: for each publish that names a letter, the position of the publish in
+    its batch, and the letter."""
     last = engine.read.get(address)
     named = {claim.letters[0]: claim.at for claim in claims if claim.letters[0] != last}
     found: list[Begun] = []

@@ -34,8 +34,8 @@ def task_of(machine: AgentServer, upto: int) -> Task:
 
 
 def build(machine: AgentServer, snapshot: bytes | None, stored: Iterable[bytes], epoch: str, task: Task) -> bytes:
-    """Return the bytes of the new snapshot. ``machine``: a new machine; ``snapshot``: the previous snapshot, or None;
-    ``stored``: the content of the log after it, up to the task's record."""
+    """Build the snapshot of a task, and return it as bytes. ``machine``: a new machine; ``snapshot``: the previous
+    snapshot, or None; ``stored``: the log after the previous snapshot, up to the task's record."""
     replay(machine, snapshot, stored, epoch, 0.0)
     for domain, peer, upto, beyond in task.acknowledged:
         machine.channel.consumers[domain].links[peer].settle(upto, beyond)

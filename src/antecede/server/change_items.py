@@ -1,7 +1,7 @@
 """The items of a log that are about changes of the topology; see :mod:`antecede.server.organisation`.
 
-The types of numbers and texts here have bounds, because operators and other servers send them as JSON, in which a
-number may have any number of digits.
+The numbers and texts here have bounds, because operators and other servers send them as JSON, and JSON does not limit
+the length of a number or a text.
 """
 
 from typing import Annotated, Literal
@@ -20,7 +20,7 @@ Name = Annotated[str, Meta(max_length=limits.name_chars_max)]
 """The name of a server or a domain."""
 TopologyText = Annotated[str, Meta(max_length=limits.topology_bytes_max)]
 Since = Annotated[dict[Name, ChangeNumber], Meta(max_length=limits.topology_servers_max)]
-"""For each domain the number of the change that began it."""
+"""Domain → the number of the change that started this domain, or that was the last to start it again."""
 
 
 class Epoch(msgspec.Struct, frozen=True, array_like=True):
@@ -33,7 +33,7 @@ class Epoch(msgspec.Struct, frozen=True, array_like=True):
     attempt: Mark = ""
     """The name of the attempt that made the change; empty: not known."""
     guarantee: Literal["", "none", "fifo", "causal"] = ""
-    """The weakest guarantee of all its domains; empty: not known."""
+    """The weakest guarantee among the domains of this topology; empty: not known."""
 
 
 History = Annotated[list[Epoch], Meta(max_length=limits.changes_kept_max)]
@@ -41,8 +41,8 @@ History = Annotated[list[Epoch], Meta(max_length=limits.changes_kept_max)]
 
 
 class Organised(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=41):
-    """The topology that is in force, recorded when a log is begun. A log that an older version began gets this item at
-    the next start."""
+    """The topology in force at the beginning of a log. If an older version of this software began the log without this
+    item, the server adds the item at its next start."""
 
     topology: str
     """The text of a topology file."""
@@ -56,16 +56,16 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     change: int
     topology: str
     since: dict[str, int]
-    """For each domain the number of the change that began it."""
+    """Domain → the number of the change that started this domain, or that was the last to start it again."""
     coordinator: str
     """The server whose log decides whether the change is made."""
     leaving: list[str]
-    """Agents and clients that leave this server. From here on, everything that belongs to them is stored separately,
-    until the change is decided."""
+    """Agents and clients that leave this server. From this item on, everything that belongs to them is stored
+    separately, until the change is committed or abandoned."""
     clock_ms: int
     attempt: str = ""
-    """The random name of the attempt. A change that was abandoned and the next one have the same number, but different
-    attempts."""
+    """The random name of the attempt to make this change. An abandoned change and the next change have the same number,
+    but different names."""
     absent: list[str] = []
     """The servers that do not take part. They do not know the new topology before it is in force, so this server does
     not connect with them until the change is decided."""
@@ -98,16 +98,17 @@ class Abandoned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
 
 
 class Paused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=46):
-    """The start of a pause, which ends when the change is committed or abandoned. Until then, two kinds of letters
-    wait: those that would enter these domains from outside, and those that are sent from this server to these agents.
-    The agents do not react until then. Otherwise messages that they send would wait on their old server, and messages
-    that they send later from their new server could overtake these."""
+    """The start of a pause, which ends when the change is committed or abandoned. During the pause, two kinds of
+    letters wait: letters that would enter ``domains`` from outside, and letters from this server to ``agents``. These
+    agents leave their servers in this change, and do not react during the pause. Otherwise their messages would wait on
+    the old server, and messages that they send later from the new server could overtake the waiting messages."""
 
     change: int
     domains: list[str]
     agents: list[str]
     whole: bool = False
-    """Whether the change removes this server: none of its agents reacts, and its clients are refused for the moment."""
+    """Whether the change removes this server. If so, none of its agents reacts and its clients are refused during the
+    pause."""
     attempt: str = ""
     """The name of the attempt."""
     clients: list[str] = []
@@ -116,12 +117,12 @@ class Paused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
 
 
 class Learned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=47):
-    """Changes that were made without this server are in force here now, too (:mod:`antecede.server.peering.learning`).
-    For this server itself nothing is different: its domains, agents and clients continue."""
+    """This server has learned changes that were made without it (:mod:`antecede.server.peering.learning`). They are now
+    in force here, too. They change nothing for the domains, agents and clients of this server."""
 
     system: str
     change: int
     topology: str
     since: dict[str, int]
     history: list[Epoch]
-    """The topologies so far, oldest first, also those that this server knows already."""
+    """The topologies so far, oldest first, including those that this server already knew."""

@@ -3,8 +3,8 @@
 The wall clock can be set back or forward at any time. So server time is the last time in the log, plus the seconds that
 have passed by the monotonic clock since the start. While a server is down only the wall clock runs. If the wall clock
 at the start is later than the last wall clock time in the log, server time moves ahead by the difference, otherwise not
-at all. In a new log, server time begins with the wall clock. Traces and people see the wall clock: the log records how
-far it is ahead of server time, whenever this difference changes.
+at all. In a new log, server time begins with the wall clock. Traces and people see the wall clock. It is computed from
+server time: the log records by how much the wall clock is ahead, each time this difference changes.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ class Times(msgspec.Struct):
     """The times in a log, up to its last record."""
 
     logged_ms: int = 0
-    """The latest server time; 0: there is none."""
+    """The latest server time; 0: the log contains no time yet."""
     ahead_ms: int = 0
     """By how much the wall clock was ahead of server time; negative: it was behind."""
 
@@ -29,7 +29,7 @@ class Clock:
     def __init__(self) -> None:
         self.times = Times()
         self.first: list[Item] = []
-        """The item with which this life begins; empty if the clock was not started."""
+        """The item with the time at which this life of the server began; empty if the clock was not started."""
         self._begun: float | None = None
         self._start_ms = 0
 
@@ -50,7 +50,7 @@ class Clock:
         return self._begun is not None and abs(wall_ms - server_ms - self.times.ahead_ms) > _drift_ms
 
     def set(self, item: Clocked) -> Clocked:
-        """Take the two times of an item of the log, and return the item."""
+        """Set ``times`` from an item of the log, which contains server time and the wall clock. Return the item."""
         self.passed(item.clock_ms)
         self.times.ahead_ms = item.wall_ms - item.clock_ms
         return item

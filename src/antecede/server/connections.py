@@ -29,13 +29,13 @@ class Connection(Protocol):
     """One end of a connection."""
 
     serial: int
-    """A connection that was made later has a larger number."""
+    """The number of this connection. A connection that was made later has a larger number."""
     remote: str
     """The other end's address, for logs."""
     spoke: float
     """The time of the last write."""
     code: str
-    """The code of the reason why this end closed the connection; empty: it did not, or gave no code."""
+    """The code for the reason why this end closed the connection; empty: it gave no code, or did not close."""
     binding: bytes
     """A value that only the two ends of this TLS connection know; empty without TLS."""
     certified: tuple[str, ...]
@@ -61,11 +61,11 @@ class Connection(Protocol):
         ...
 
     def trust(self, *, server: bool) -> None:
-        """Allow longer frames from now on, because the other end is authenticated; ``server``: it is a server."""
+        """Allow longer frames from now on: the other end is authenticated. ``server``: whether it is a server."""
         ...
 
     def speak(self, version: int) -> None:
-        """Use this wire version, on which both ends have agreed; before that the oldest is used."""
+        """Use this wire version, on which both ends have agreed. Until this call, the oldest version is used."""
         ...
 
     def hold(self, held: bool) -> None:
@@ -84,7 +84,7 @@ class Connection(Protocol):
 
 
 class Receiver(Protocol):
-    """The methods that a connection calls."""
+    """The object that handles a connection: the connection calls these methods to report events."""
 
     def received(self, parts: list[AnyPart]) -> None:
         """Handle parts that have arrived. After a :class:`antecede.errors.WireError` the caller must call
@@ -108,7 +108,7 @@ def break_off(connection: Connection, error: WireError, *, client: bool) -> None
 
 
 def keep_alive(connection: Connection, now: float) -> None:
-    """Send a ping if nothing was sent for a while; close the connection if nothing comes from it."""
+    """Send a ping if nothing was sent for a while. Close the connection if nothing was received for a longer time."""
     if now - connection.heard > 3 * limits.heartbeat_seconds:
         connection.close(f"nothing received for {3 * limits.heartbeat_seconds:.0f} s", code=SILENT)
     elif now - connection.spoke >= limits.heartbeat_seconds:

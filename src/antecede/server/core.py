@@ -31,7 +31,7 @@ from antecede.wire import VERSION, AnyPart
 
 
 class ServerCore:
-    """One life of a server."""
+    """A server during one *life*: from one start of the server to its end."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class ServerCore:
         cuts: bool = False,
         covers: int = 0,
     ) -> None:
-        """``first``: the first record of this life. ``cuts``: whether this record contains truncations of the log.
-        ``token``: the token of the one-token mode. ``authoriser``: if None, only this token is checked. ``keyring``:
-        the server's identity, if there is an access file. ``speaks``: the newest wire version of this server.
-        ``covers``: the number of records in the log after the newest snapshot."""
+        """``first``: the first record of this life. ``cuts``: whether this record reports torn writes that were removed
+        from the log. ``token``: the token that all processes share if there is no access file. ``authoriser``: if None,
+        only this token is checked. ``keyring``: the server's identity, if there is an access file. ``speaks``: the
+        newest wire version of this server. ``covers``: the number of records in the log after the newest snapshot."""
         self.machine = machine
         self.log = log = QuietLog(log)
         self.guard = guard = Guard(authoriser or Authoriser(token=token), keyring, audit, log)
@@ -82,7 +82,7 @@ class ServerCore:
         self.upkeep = Upkeep(machine, store, driver, self.marks, self.watch, log, covers)
         self._forgotten = 0
         self.failure = ""
-        """The reason why no steps can be taken any more, or empty."""
+        """The reason why the server must end (see ``fail``); empty: there is none."""
         if cuts:
             driver.when_durable(store.forget_cuts)
         log.clock = lambda: driver.now
@@ -154,8 +154,8 @@ class ServerCore:
             self.log.error("key-expired", reason=f"the key of server {name} has expired: antecede credentials rotate")
 
     def _report_expired(self) -> None:
-        """Log the mailboxes with the largest numbers of letters that expired since the last call, one entry for each.
-        Also log the number of dead letters that were dropped since then."""
+        """Log the mailboxes in which the most letters have expired since the last call, with one log entry per mailbox.
+        Log the number of dead letters that were dropped since the last call, too."""
         expired = self.machine.engine.quotas.expired
         for address in sorted(expired, key=lambda one: -expired[one])[:_reported_max]:
             self.log.warning("letters-expired", mailbox=address, letters=expired[address], mailboxes=len(expired))
@@ -182,20 +182,20 @@ class ServerCore:
 
     def leave(self, reason: str) -> None:
         """Start no more reactions, close all connections, and dial no more. The outcomes of reactions in progress are
-        ignored: they run again after the next start."""
+        ignored, and these reactions run again after the next start."""
         self.driver.stopping = True
         self.entry.closed = reason
         self.sessions.end(reason)
         self.peering.stop(reason)
 
     def fail(self, reason: str) -> None:
-        """Record that no step can be taken any more, or that no record will become durable: the server must end."""
+        """Record the reason why the server must end: it cannot take steps, or cannot make records durable."""
         self.failure = reason
         self.upkeep.failed = True
 
     def appended(self, count: int, size: int, reason: str = "") -> None:
-        """Report how many of the turn's records the log has taken, their bytes and, if not all were taken, the
-        reason."""
+        """Report how many of a turn's records were appended to the log. ``size``: the bytes of these records.
+        ``reason``: why the other records were not appended."""
         if count:
             self.upkeep.logged(count, size, self.driver.now)
         self.marks.unwatched_bytes += size
@@ -204,7 +204,7 @@ class ServerCore:
             self.marks.watch(self.upkeep.stopping)
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
-        """Return the time of the next work: a turn, or a peer to be dialed; None: there is none."""
+        """Return the time at which to take a turn or to dial a peer, whichever is first; None: neither is planned."""
         turn, dial = self.driver.deadline(now, clock_ms), self.peering.deadline()
         return turn if dial is None or (turn is not None and turn < dial) else dial
 

@@ -1,10 +1,12 @@
-"""Incoming connections: the hello shows whether the other end is a server, a client or an operator.
+"""Incoming connections: the hello shows whether the other end is a server or a client. An operator sends a request
+instead of a hello.
 
 Before its hello a connection is a *stranger*: it may send only short frames with one part each, and is closed if the
-hello does not come soon. With an access file it must first prove its identity (:mod:`antecede.access.proof`), and its
-hello must fit that identity. An operator's request is such a short frame. There is one request per connection, so an
-operator remains a stranger until the connection is closed. An operator whose request is long announces it (``LONG``),
-and may then send longer frames. A connection that is refused gets the reason and a code.
+hello does not come soon. If the server has an access file, the other end must first prove its identity
+(:mod:`antecede.access.proof`), and the hello must fit this identity. An operator's request is such a short frame. There
+is one request per connection, so an operator remains a stranger until the connection is closed. An operator with a long
+request first sends the command ``LONG``, and may then send longer frames. The other end of a refused connection gets
+the reason and a code.
 """
 
 from collections.abc import Callable
@@ -29,14 +31,14 @@ from antecede.topology.file import is_name
 from antecede.wire import AnyPart
 
 LONG: Final = "long"
-"""The command of an operator whose next request is long."""
+"""The command with which an operator announces that the next request is long."""
 Operate = Callable[[Who, str, str, list[str], Callable[[wire.Answer], None]], None]
-"""Carries out a command of an operator, and answers it at once or later. The arguments: the identity and the network
-address of the operator, the command, its arguments, and the function that takes the answer."""
+"""A function that runs a command of an operator, and answers at once or later. Its arguments: the identity and the
+network address of the operator, the command, the arguments of the command, and the function that takes the answer."""
 
 
 class Entry:
-    """All connections that came in."""
+    """All incoming connections of one server."""
 
     def __init__(
         self,
@@ -57,11 +59,11 @@ class Entry:
         self.admission = admission
         self.speaks = speaks
         self.closed = ""
-        """The reason why no connections are accepted; empty if they are."""
+        """The reason why new connections are not accepted; empty: they are accepted."""
         self.connections: dict[Incoming, None] = {}
         """The connections, in the sequence in which they came."""
         self._dropped = 0
-        """The value of ``admission.dropped`` at the last log line about it."""
+        """The value of ``admission.dropped`` when this number was last written to the log."""
 
     def opened(self, connection: Connection, now: float) -> "Incoming":
         """Register a new incoming connection; return its receiver."""
@@ -73,7 +75,7 @@ class Entry:
         return incoming
 
     def cannot_accept(self, reason: str) -> None:
-        """Record that no connection can be accepted for a while."""
+        """Log that no new connection can be accepted for a while."""
         self.log.warning("accept-failed", reason=reason, connections=len(self.connections))
 
     def handshake_failed(self, remote: str, reason: str) -> None:
@@ -82,7 +84,8 @@ class Entry:
         self.guard.refused_stranger(remote, "", Refusal("tls", reason), None)
 
     def watch(self, now: float) -> None:
-        """Send a ping where nothing was sent for a while, and close connections that are silent for too long."""
+        """Send a ping on each connection on which nothing was sent for a while. Close connections that are silent for
+        too long, or whose hello does not come in time."""
         if self.admission.dropped > self._dropped:
             self._dropped = self.admission.dropped
             self.log.warning("strangers-dropped", since_start=self._dropped, strangers=self.admission.strangers)
@@ -90,12 +93,13 @@ class Entry:
             incoming.watch(now)
 
     def review(self) -> None:
-        """Close the connections whose identity was revoked, or whose key has expired."""
+        """Close each connection if the identity of its other end was revoked, or if the key of this identity has
+        expired."""
         for incoming in list(self.connections):
             incoming.review()
 
     def hold(self, held: bool) -> None:
-        """Stop reading from all connections, or go on."""
+        """Stop reading from all connections (``held``), or continue to read."""
         for incoming in self.connections:
             incoming.connection.hold(held)
 
@@ -109,14 +113,17 @@ class Incoming:
         self._since = now
         self._known: Receiver | None = None
         self._asked = False
-        """Whether an operator's request was taken; there is only one."""
+        """Whether an operator's request has come (``LONG`` does not count). A second request is an error."""
         self._long = False
         self._patience = limits.hello_seconds_max
-        """The seconds after which the connection is closed, if it is not that of a server or a client."""
+        """The seconds after which the connection is closed, if it has not become the connection of a server or a client
+        by then."""
         self._refused = False
-        """Whether the refusal was sent and logged."""
+        """Whether the connection was refused, or has only served to exchange a topology. All further parts are
+        ignored."""
         self._teacher = ""
-        """The server at the other end, if it has a newer topology and will send it next; otherwise empty."""
+        """The name of the server at the other end, if that server has a newer topology and will send it next; otherwise
+        empty."""
         self._proof: Answering | None = None
         self._who: Who | None = None
         """The identity that the other end has proved; None: it has proved none."""
@@ -178,7 +185,7 @@ class Incoming:
         self._who, self._counted = who, True
 
     def _identify(self, role: str, token: str) -> Who | Refusal:
-        """Return the identity of the sender of a hello with this role, or why it is refused."""
+        """Return the identity of the sender of a hello with this role, or the reason why the sender is refused."""
         refusal = self._entry.guard.authoriser.token_refusal(token)
         if refusal is None:
             return TOKEN
@@ -266,7 +273,7 @@ class Incoming:
     def _greet_operator(self, part: wire.Request) -> None:
         entry, connection = self._entry, self.connection
         if self._asked:
-            raise WireError("second request on one connection: expected only one", "one-request")
+            raise WireError("second request on one connection: open a new connection for each request", "one-request")
         who = self._identify(OPERATOR, part.token)
         if isinstance(who, Refusal):
             entry.log.warning("operator-refused", remote=connection.remote, reason=who.reason)
@@ -293,8 +300,8 @@ class Incoming:
         self._refuse(refusal)
 
     def _note_claim(self, name: str, refusal: Refusal) -> None:
-        """Let the status show that a program with a wrong token claims to be a certain peer, if this peer is not
-        connected: the program may be the peer itself. Nothing else depends on this claim."""
+        """Show in the status that a program with a wrong token claims to be a peer, if this peer is not connected. The
+        program may really be the peer, with a wrong configuration. Nothing else depends on this claim."""
         peer = self._entry.peering.peers.get(name)
         if peer is not None and peer.connection is None and self._entry.guard.keyring is None:
             host = self.connection.remote.rpartition(":")[0]
@@ -305,7 +312,7 @@ class Incoming:
         self.connection.close(refusal.reason, final=True, code=refusal.code)
 
     def review(self) -> None:
-        """Close the connection if its identity is not valid any more."""
+        """Close the connection if the identity of its other end is no longer valid."""
         guard = self._entry.guard
         refusal = guard.lapse(self._who)
         if refusal is None or self._refused:
@@ -333,7 +340,8 @@ class Incoming:
             self._known.writable()
 
     def watch(self, now: float) -> None:
-        """Close the connection if its hello does not come in time, or if it is silent for too long; send pings."""
+        """Close the connection if its hello does not come in time. After the hello, send pings, and close the
+        connection if it is silent for too long."""
         connection = self.connection
         if self._known is None:
             if now - self._since > self._patience:
@@ -343,5 +351,5 @@ class Incoming:
 
 
 _unlogged = ("too-many-strangers", STOPPING)
-"""The codes with which connections are closed without a log entry for each of them. For closed strangers, the number is
-logged from time to time."""
+"""The end of a connection that is closed with one of these codes is not logged. ``Entry.watch`` logs from time to time
+how many strangers were closed."""

@@ -15,15 +15,15 @@ from antecede.trace.epochs import Area, Epoch, Guarantee
 
 
 def first_epoch(file: TopologyFile) -> list[Epoch]:
-    """Return the only epoch of a system whose topology has not changed, as a list."""
+    """Return a list with the only epoch of a system whose topology has not changed."""
     return [_epoch(file, 0, {}, None)]
 
 
 def next_epoch(
     epochs: list[Epoch], file: TopologyFile, change: int, indices: dict[str, int], clock_ms: int
 ) -> list[Epoch]:
-    """Return the epochs after a change. If there are too many, the oldest is merged into the next one. ``indices``: the
-    next index of each process of this server."""
+    """Return the list of epochs after a change, with the new epoch as the last. If the list is too long, the oldest
+    epoch is merged into the next one. ``indices``: the index of the next event of each process of this server."""
     if not indices or (epochs and epochs[-1].epoch == file.epoch):
         # The change has added this server, which was started with the new topology: it was not part of the system.
         epochs = []
@@ -36,7 +36,7 @@ def next_epoch(
 
 
 def _fresh(epochs: list[Epoch], indices: dict[str, int]) -> dict[str, int]:
-    """Return the next index of each process that had events since it was last listed."""
+    """Return the index of the next event of each process that had events since an epoch last listed the process."""
     listed: dict[str, int] = {}
     for one in epochs:
         listed.update(one.since)
@@ -46,9 +46,10 @@ def _fresh(epochs: list[Epoch], indices: dict[str, int]) -> dict[str, int]:
 def learned_epochs(
     epochs: list[Epoch], file: TopologyFile, change: int, history: list[Known], indices: dict[str, int]
 ) -> list[Epoch]:
-    """Return the epochs after changes that this server has learned late. For the processes of this server, all of these
-    epochs begin now. If it has missed several changes, it knows the domains and agents of the newest topology only. Of
-    each earlier topology that it missed, it knows the guarantee; other servers list the rest."""
+    """Return the list of epochs after changes that this server has learned late, with an epoch for each of these
+    changes. For the processes of this server, all these epochs begin now. The server knows the domains and agents of
+    the newest topology only. Of each earlier topology that it has missed, it knows the guarantee; other servers list
+    the rest."""
     before = epochs[-1].change if epochs else 0
     clock_ms = next((one.clock_ms for one in history if one.change == change), 0)
     for one in history:

@@ -1,7 +1,8 @@
 """The guard at a server's entry points: it checks identities, counts their connections, and writes the audit log.
 
 It uses the authoriser, which decides what an identity may do; the keyring, which proves this server's identity; and the
-audit log. All connections of peers, clients and operators, and all requests for pages, are checked here.
+audit log. All connections of peers, clients and operators, and all requests for pages of the metrics server, are
+checked here.
 """
 
 from collections import Counter
@@ -17,10 +18,11 @@ from antecede.wire import Introduce
 
 
 class Guard:
-    """The guard of one server."""
+    """Checks the identities that connect to one server, counts their connections, and writes the audit log."""
 
     def __init__(self, authoriser: Authoriser, keyring: Keyring | None, audit: Audit | None, log: Log) -> None:
-        """``keyring``: this server's identity; None in the one-token mode."""
+        """``keyring``: proves this server's identity; None: there is no access file, and all programs use the same
+        token."""
         self.authoriser = authoriser
         self.keyring = keyring
         self._audit = audit
@@ -29,7 +31,7 @@ class Guard:
 
     def answering(self, connection: Connection, introduction: Introduce) -> Answering | Refusal:
         """Begin to check the identity at the other end of an incoming connection. Return a Refusal if this server has
-        no keyring, because it cannot check identities then."""
+        no keyring, because a server without a keyring cannot check identities."""
         if self.keyring is None:
             return Refusal("no-access-file", "this server has no access file, and cannot check credentials")
         return Answering(self.keyring, self.authoriser, connection, introduction)
@@ -41,8 +43,8 @@ class Guard:
     # Connections of identities.
 
     def enter(self, who: Who) -> Refusal | None:
-        """Count a new connection of an identity. Return a Refusal if the identity already has all connections that it
-        may have."""
+        """Count a new connection of an identity. If the identity already has the largest number of connections that it
+        may have, do not count the new one, and return a Refusal."""
         place = (who.role, who.name)
         most = self.authoriser.connections_max(who)
         if most is not None and self._connections[place] >= most:
@@ -51,7 +53,7 @@ class Guard:
         return None
 
     def leave(self, who: Who) -> None:
-        """Remove a connection that ended from the count."""
+        """Reduce the number of an identity's connections by one, because a connection has ended."""
         place = (who.role, who.name)
         self._connections[place] -= 1
         if self._connections[place] <= 0:
@@ -79,9 +81,9 @@ class Guard:
 
 
 def page_refusal(authoriser: Authoriser, name: str, secret: str) -> tuple[Who | None, Refusal | None]:
-    """Return the identity of the caller that asks for a page of the metrics server, and why it must not see the page.
-    ``secret``: the caller's bearer token; empty: it sent none. The identity is None if the secret is unknown. The
-    Refusal is None if the caller may see the page."""
+    """Return two values: the identity of the caller that asks for a page of the metrics server, and the reason why this
+    caller may not see the page. ``name``: the page. ``secret``: the caller's bearer token; empty: the caller sent none.
+    The identity is None if the secret is unknown. The reason is None if the caller may see the page."""
     who = authoriser.page_caller(secret)
     if who is None:
         return None, Refusal(UNKNOWN_CALLER, "unknown bearer token")

@@ -1,4 +1,5 @@
-"""The inputs of a server's step, except those that are items of records, and the outputs of a step."""
+"""The inputs and outputs of a server's step. Inputs that are also items of a record are defined in
+:mod:`antecede.server.items`."""
 
 from typing import Any, ClassVar, Final, Protocol
 
@@ -12,7 +13,7 @@ from antecede.orders import OrderSpec
 from antecede.topology import Mailboxes, Topology, TopologyFile
 
 OPERATOR: Final = "dead-letters"
-"""The client name under which dead letters are sent again, on every server."""
+"""The client name under which dead letters are sent again. It is the same on every server."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -25,22 +26,23 @@ class Plan(msgspec.Struct, frozen=True):
     """The seconds without an acknowledgement after which a frame is resent. The time may be longer if frames are lost
     only when a connection breaks, because lost frames are resent after the next hello."""
     mailboxes: Mailboxes = Mailboxes()
-    """How much may wait in mailboxes."""
+    """The settings of the mailboxes, for example how much may wait in them."""
     file: TopologyFile | None = None
     """The topology with its addresses and classes, if it comes from a file."""
 
     @property
     def moved(self) -> dict[str, str]:
-        """For each removed server the server that has its addresses now."""
+        """For each removed server, the server that has taken over its addresses."""
         return {} if self.file is None else self.file.moved
 
     def holding(self, server: str) -> list[str]:
-        """Return the agents of a server for which letters that depend on a dead letter are held."""
+        """Return those agents of a server that use holding: a letter to such an agent is held if it depends on a dead
+        letter."""
         return sorted(agent for agent in self.mailboxes.hold if self.homes.get(agent) == server)
 
 
 class FromPeer(msgspec.Struct, frozen=True, gc=False):
-    """A frame, an acknowledgement or a hello from a peer of a domain."""
+    """A frame, an acknowledgement or a hello that has come from a peer in a domain."""
 
     domain: str
     peer: str
@@ -48,8 +50,8 @@ class FromPeer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Replay(msgspec.Struct, frozen=True, gc=False):
-    """An operator's request to send a dead letter again. It becomes two items of one record, so a letter leaves the
-    list of dead letters exactly when it is sent again."""
+    """An operator's request to send a dead letter again. The request becomes two items of one record: one sends the
+    letter, the other removes it from the dead letters. So both happen, or neither."""
 
     key: str
     to: tuple[str, ...]
@@ -78,12 +80,12 @@ class OnBehalf(msgspec.Struct, frozen=True, gc=False):
     """An operator's request to send a notification in the name of a client."""
 
     source: str
-    """The client's address."""
+    """The address of the client in whose name the notification is sent."""
     to: tuple[str, ...]
     type: str
     body: bytes
     client: str
-    """The client name under which the operator sends it."""
+    """The client name under which the server numbers the operator's publishes."""
 
 
 class Look(msgspec.Struct, frozen=True, gc=False):
@@ -102,8 +104,9 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False):
-    """The reply that one publish of a client, or several in a row, were refused, with the reason. The server skips the
-    publishes that follow them. Unless ``retry`` is set, the client sends the skipped ones again with new numbers."""
+    """The reply that one publish of a client, or several in a row, were refused, with the reason. The server also skips
+    the publishes that the client sent after them. If ``retry`` is set, the skipped publishes fail as well. Otherwise
+    the client sends them again, with new numbers."""
 
     unhurried: ClassVar[bool] = False
     client: str
@@ -117,8 +120,8 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
 
 
 class Denied(msgspec.Struct, frozen=True, gc=False):
-    """Publishes of a client that its permissions or its limits do not allow. The machine refuses them when it has
-    processed all earlier publishes of the client; no record contains them."""
+    """A client's publishes that are forbidden by the client's permissions or limits. The machine refuses them after it
+    has processed all earlier publishes of the client. No record contains them."""
 
     client: str
     number: int
@@ -128,7 +131,9 @@ class Denied(msgspec.Struct, frozen=True, gc=False):
     code: str
 
     def replies(self, last: int) -> "list[Accepted | Refused]":
-        """Return the reply, if any is due: ``last`` is the number of the client's last publish that was accepted."""
+        """Return a list with the reply to these publishes. ``last``: the number of the client's last publish that was
+        accepted. The list is empty if an earlier publish was refused, because the client then sends its publishes
+        again."""
         known = last + 1 - self.number
         if known >= self.count:
             return [Accepted(self.client, last)]
@@ -140,31 +145,31 @@ class Denied(msgspec.Struct, frozen=True, gc=False):
 
 class Step(msgspec.Struct, gc=False):
     """The result of a step: its record, the output that may leave once the record is durable, and the letters to hand
-    out."""
+    out to agents and clients."""
 
     record: bytes | None
     outgoing: list[Outgoing]
     replies: list[Accepted | Refused]
     due: list[React]
     faults: list[tuple[str, str, str]]
-    """(domain, peer, reason): what peers did wrong. The driver closes the connection of the peer and logs the
-    reason."""
+    """The errors of peers, each as (domain, peer, reason). The driver reports each error with ``Outputs.fault``, so
+    that the connection to the peer is closed and the reason is logged."""
 
 
 class Outputs(Protocol):
-    """The receiver of the output that the gate lets leave, and of the driver's reports."""
+    """The methods that a driver calls to send the output that the gate lets leave, and to report events."""
 
     def send(self, outgoing: list[Outgoing]) -> None:
         """Write frames and acknowledgements to peers; called by the gate only."""
         ...
 
     def reply(self, replies: list[Accepted | Refused]) -> None:
-        """Send replies to clients' publishes. Called by the gate, and by ``Driver.hand_out`` for replies whose records
-        are durable."""
+        """Send replies to clients' publishes. The gate calls this method. ``Driver.hand_out`` calls it, too, for
+        replies whose records are durable."""
         ...
 
     def deliver(self, due: React) -> None:
-        """Hand out letters for a client; they must leave through the gate. (The gate lets some answers leave early, see
+        """Hand out letters to a client. They must leave through the gate. (The gate lets some answers leave early, see
         :mod:`antecede.server.driver.gate`.)"""
         ...
 
@@ -173,12 +178,12 @@ class Outputs(Protocol):
         ...
 
     def hold(self, held: bool) -> None:
-        """Stop reading from all connections, or continue."""
+        """Stop reading from all connections (``held``), or continue to read."""
         ...
 
     def organised(self, due: list[React]) -> None:
-        """Process a step that has applied an item about a change of the topology. ``due``: the letters that the step
-        has handed out; the receiver may remove some of them."""
+        """Report that a step has applied an item about a change of the topology. ``due``: the letters that the step
+        hands out; this method may remove some of them from the list."""
         ...
 
 
@@ -194,5 +199,5 @@ class Log(Protocol):
         ...
 
     def error(self, event: str, **fields: Any) -> None:
-        """Log an error because of which the server cannot do its work."""
+        """Log an error that prevents the server from doing its work."""
         ...

@@ -29,18 +29,18 @@ _letter_of: Callable[[Reaction], str] = attrgetter("letter")
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Letters that a client had begun to handle when it published something, and that are in no record so far. In the
-    trace, their deliveries come before the publish. The letters stay in the mailbox until the client reports them as
-    handled."""
+    """Letters that a client had begun to handle when it published something, and that no earlier record contains. In
+    the trace, their deliveries come before the publish. The letters stay in the mailbox until the client reports that
+    it has handled them."""
 
     at: int
-    """The position of that publish in its batch."""
+    """The position of the client's publish in its batch of publishes."""
     letters: tuple[str, ...]
     clock_ms: int = 0
 
 
 class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=2):
-    """A client's publish; the client's own number identifies a repeated publish."""
+    """A client's publish. The client numbers its publishes, so that the server recognises a repeated one."""
 
     client: str
     number: int
@@ -51,7 +51,8 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     answers: str = ""
     replays: str = ""
     context: str = ""
-    """The span in which it was sent, as a W3C trace context, and its label (:mod:`antecede.labels`)."""
+    """The span in which the publish was sent, as a W3C trace context, and the publish's label
+    (:mod:`antecede.labels`)."""
     source: str = ""
     """The original sender, if it is not the client itself. So a replayed dead letter keeps its sender."""
     asked: str = ""
@@ -68,11 +69,11 @@ class Reacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
     reactions: tuple[Reaction, ...]
     state: State | None
     clock_ms: int
-    """The server time at which the reactions ended, from which their timers count."""
+    """The server time at which the reactions ended. The timers that they set count from this time."""
 
     @property
     def letters(self) -> list[str]:
-        """The ids of the letters."""
+        """The ids of the letters to which the agent has reacted."""
         return list(map(_letter_of, self.reactions))
 
 
@@ -93,7 +94,7 @@ class Forgot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
 
 
 class Buried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=6):
-    """An operator removed a dead letter, after replaying it or for good."""
+    """An operator removed a dead letter: it was sent again, or it was deleted for good."""
 
     key: str
 
@@ -104,8 +105,7 @@ class Buried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
 
 
 class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=7):
-    """Several publishes of a client, one after the other, of the same type and to the same destinations. Each has the
-    next number."""
+    """Several publishes of a client, of the same type and to the same destinations. They have consecutive numbers."""
 
     client: str
     number: int
@@ -117,13 +117,14 @@ class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_
     begun: tuple[Begun, ...] = ()
 
     def without(self, count: int) -> "PublishedMany":
-        """Return the batch without its first publishes, which the server has already."""
+        """Return the batch without its first ``count`` publishes, which the server has already accepted."""
         begun = tuple([Begun(max(0, one.at - count), one.letters) for one in self.begun])
         rest = self.bodies[count:]
         return PublishedMany(self.client, self.number + count, self.to, self.type, rest, self.context, begun)
 
     def letters(self, prefix: str, first: int, source: str, to: tuple[str, ...]) -> list[Letter]:
-        """Return its letters; each id is the prefix and a number, from ``first`` on."""
+        """Return the letters of these publishes. Each id is the prefix and a number; the numbers begin with
+        ``first``."""
         kind, context = self.type, self.context
         return [
             Letter(f"{prefix}{number}", source, to, kind, body, context=context)
@@ -132,9 +133,9 @@ class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_
 
 
 class Met(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=8):
-    """A peer's incarnation and life, which this server has learned. If the peer has another incarnation later, it has
-    lost data. If the peer has another life later, and had sent fewer frames before that life than this server has
-    received, the peer was restored from an old backup."""
+    """The incarnation and the life of a peer, which this server has learned from the peer's hello. If the peer later
+    has another incarnation, it has lost data. If the peer later begins another life, and before that life it had sent
+    fewer frames than this server has received, then the peer was restored from an old backup."""
 
     domain: str
     peer: str
@@ -143,12 +144,12 @@ class Met(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="ite
 
 
 class Began(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=9):
-    """The first item of a log: its server and its topology."""
+    """The first item of a log: the server and the epoch (the digest of the topology) under which the log was begun."""
 
     server: str
     epoch: str
     incarnation: int = 0
-    """The incarnation with which the log of a restored server was begun; 0: that of the data directory."""
+    """The incarnation with which the log of a restored server was begun; 0: the incarnation in the data directory."""
 
 
 class Enacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=10):
@@ -161,27 +162,28 @@ class Enacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
 
 
 class Expired(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=11):
-    """Calls whose time limit has passed."""
+    """At this server time, the calls whose time limit has passed are aborted."""
 
     clock_ms: int
 
 
 class Related(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=12):
-    """The conflicting operations of each object, from now on."""
+    """For each replica of an object, the pairs of operations that conflict, from now on."""
 
     conflicts: dict[str, list[list[str]]]
 
 
 class Left(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=13):
-    """A client is gone for good: a temporary one, or one that an operator removed. The number of its last publish is
-    forgotten."""
+    """A client is gone for good: it was temporary, or an operator removed it. The server forgets the number of its last
+    publish."""
 
     client: str
 
 
 class Listed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=14):
-    """The lists of several destinations in this record. In the items that follow, one name of the form ``NUL number``
-    stands for a whole list. This item is only in the bytes of a record, never among the items of a step."""
+    """The lists in this record that have several destinations. In the items that follow, a single name, which is a NUL
+    character and a number, stands for the list with this number. This item is only in the bytes of a record, never
+    among the items of a step."""
 
     lists: list[tuple[str, ...]]
 
@@ -211,15 +213,15 @@ class Ruled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
 
 
 class BuriedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=18):
-    """An operator removed several dead letters, after replaying them or for good; or the server dropped them, because
-    there were too many."""
+    """Several dead letters were removed. An operator sent them again or deleted them for good, or the server dropped
+    them, because there were too many."""
 
     keys: list[str]
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=19):
-    """The time at which new letters were seen in these mailboxes: those that came after the last item of this kind. The
-    age of these letters counts from this time."""
+    """The server looked into the mailboxes of these agents at this time. The age of all letters that came since the
+    previous item of this kind counts from this time."""
 
     agents: list[str]
     clock_ms: int
@@ -233,16 +235,16 @@ class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
 
 
 class Tried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=30):
-    """The handler calls, (agent, letter), that were in progress when a life ended. Each counts as one try of its
-    letter."""
+    """The handler calls that were in progress when a life of the server ended, each as (agent, id of the letter). Each
+    call counts as one try of its letter."""
 
     life: int
     calls: tuple[tuple[str, str], ...]
 
 
 class Handled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=21):
-    """An agent (or a client) has reacted to its next letters, and requested nothing: a :class:`Reacted` that has only
-    the letters' ids. Most batches are of this kind."""
+    """An agent (or a client) has reacted to its next letters, and its reactions requested nothing. This is a short form
+    of :class:`Reacted`, with the ids of the letters instead of the reactions. Most batches are of this kind."""
 
     agent: str
     letters: list[str]
@@ -251,42 +253,42 @@ class Handled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
 
     @property
     def reactions(self) -> tuple[Reaction, ...]:
-        """The reactions, as a :class:`Reacted` has them."""
+        """The reactions to the letters, in the form of :class:`Reacted`."""
         return tuple(map(Reaction, self.letters))
 
 
 class Clocked(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=33):
-    """The server time and the wall clock time of one moment. Their difference applies from here on; see
-    :mod:`antecede.server.clock`."""
+    """The server time and the wall clock time of one moment. From here on, wall clock times are computed with the
+    difference between the two; see :mod:`antecede.server.clock`."""
 
     clock_ms: int
     wall_ms: int
 
 
 class Truncated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=34):
-    """Recovery removed a torn write from this log."""
+    """Recovery removed a torn write (a write that a crash had interrupted) from this log."""
 
     group: int
-    """The number of the group that was removed."""
+    """The number of the removed group of records."""
     file: str
     offset: int
     bytes: int
     segments: int
     reason: str
     wall_ms: int
-    """The wall clock at the start that found the torn write."""
+    """The wall clock time of the server's start that found the torn write."""
 
 
 class Acknowledged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=35):
-    """An operator has seen the truncations up to this group."""
+    """An operator has acknowledged all items :class:`Truncated` up to this group."""
 
     upto: int
 
 
 class Restored(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=40):
-    """The records before this one are those of a backup. From here on the server has another incarnation, and so have
-    its peers. This item is never applied, because a snapshot covers it. A trace needs it, because letters get other ids
-    from here on."""
+    """The records before this one come from a backup. From here on the server has another incarnation, and so have its
+    peers. A replay never applies this item, because it begins with a snapshot that already includes the item. A trace
+    needs the item, because letters get other ids from here on."""
 
     incarnation: int
 
@@ -325,12 +327,12 @@ Item = (
 Done = Reacted | Handled
 """The outcome of letters that an agent or a client has handled."""
 Applied = Forgot | Buried | BuriedMany | Left | Ruled | Organising
-"""The items that are also inputs of a step, in the same form. Publishes and ``Done`` are such items, too, but are not
+"""The items that a step also takes as inputs, in the same form. Publishes and ``Done`` are inputs, too, but are not
 listed here."""
 LOG_FORMAT: Final = 3
-"""The format whose rules are in force in a new log."""
+"""The log format of a new log."""
 FORMAT_OLDEST: Final = 2
-"""The oldest log format whose rules are known. Log format 1 has the same rules."""
+"""The oldest log format that has its own rules. Log format 1 has the same rules as this format."""
 FORMAT_WITH_LISTS: Final = 3
 """The first format in which a train or a record contains each list of destinations only once. In this format, a batch
 of reactions that requested nothing is one short item (:class:`Handled`)."""
@@ -340,7 +342,7 @@ _decode: Final = msgspec.msgpack.Decoder(list[Item]).decode
 
 
 def encode_record(items: list[Item], share: bool = False) -> bytes:
-    """Return the bytes of a step's record. ``share``: write each list of several destinations once."""
+    """Return the bytes of a step's record. ``share``: whether to write each list of several destinations only once."""
     if share:
         lists: dict[tuple[str, ...], int] = {}
         short = [_with_lists(item, lambda to: _short(to, lists)) for item in items]
@@ -364,7 +366,7 @@ _To = tuple[str, ...]
 
 
 def _with_lists(item: Item, change: Callable[[_To], _To]) -> Item:
-    """Return an item with other lists of destinations."""
+    """Return the item after ``change`` was applied to each of its lists of destinations."""
     if isinstance(item, Published | PublishedMany):
         return msgspec.structs.replace(item, to=change(item.to))
     if isinstance(item, Reacted):
@@ -400,14 +402,15 @@ def enacted_items(conflicts: dict[str, list[list[str]]] | None, rows: list[Row],
 
 
 def sent_again(letter: Letter, client: str, number: int, to: tuple[str, ...]) -> Published:
-    """Return the publish that sends a dead letter again, with its original sender and its question."""
+    """Return the publish that sends a dead letter again. It keeps the original sender and, if the letter is a question,
+    the id that an answer must quote."""
     published = Published(client, number, to, letter.type, letter.body, replays=letter.id)
     return msgspec.structs.replace(published, source=letter.source, asked=letter.ask, context=tail_in(letter.context))
 
 
 def pieces_of(record: bytes) -> list[bytes]:
-    """Return a record as the log stores it: whole, or in pieces if it is too long. The first byte of a piece shows that
-    it is not a whole record."""
+    """Return a record as the log stores it: whole, or in several pieces if the record is too long. The first byte of a
+    piece shows that the piece is not a whole record."""
     if len(record) <= record_piece_bytes_max:
         return [record]
     cuts = range(0, len(record), record_piece_bytes_max)
@@ -419,8 +422,8 @@ def pieces_of(record: bytes) -> list[bytes]:
 
 
 def joined(stored: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the records of a log, each joined from its pieces. A record whose last piece is missing is left out: no
-    output of its step had left the server."""
+    """Yield the records of a log, each joined from its pieces. A record whose last piece is missing is left out. This
+    is safe, because no output of its step had left the server."""
     pieces: list[bytes] = []
     for one in stored:
         if one[:1] != _piece:
@@ -436,8 +439,8 @@ def joined(stored: Iterable[bytes]) -> Iterator[bytes]:
 
 
 LIFE_NUMBERS: Final = 10**9
-"""The size of the range of letter numbers that each life has. At each start, the numbers continue after the next
-multiple of this size."""
+"""How many numbers each life of a server has for its letters. At each start, the numbers continue after the next
+multiple of this value."""
 _nul: Final = "\0"
 _piece: Final = b"\xc1"
-"""The only byte with which no MessagePack value begins."""
+"""The first byte of each piece of a record. It is the only byte with which no MessagePack value begins."""

@@ -3,7 +3,7 @@
 **The topology in force is part of the log; the file is a proposal.** A log is begun with the text of its topology
 (:class:`Organised`). A change is made in steps, each an item of the log:
 
-    Paused      letters that would enter the region of the change wait here
+    Paused      letters that would enter the region of the change (the domains that pause) wait here
     Staged      ready: the belongings of agents that leave are taken out of the engine; the new topology is known
     Received    the belongings of agents that will live here have come from another server
     Committed   the new topology is in force: agents that came live here, agents that left are forgotten
@@ -46,56 +46,58 @@ LEAVING = "the server is being removed from the topology: try again later"
 
 
 class SavedOrganisation(msgspec.Struct):
-    """The durable state of an :class:`Organisation`."""
+    """The durable part of an :class:`Organisation`. Snapshots contain it."""
 
     system: str = ""
-    """The identity of the whole system; empty before its first change."""
+    """The random name of the whole system, chosen at its first change of the topology; empty before that change."""
     change: int = 0
     """The number of the change that put the present topology in force; 0: it is the first topology."""
     topology: str = ""
     """The text of the topology in force; empty: it is not known."""
     since: dict[str, int] = {}
-    """For each domain the number of the change that began it; a domain that is missing was there from the start."""
+    """Domain → the number of the change that began it. A domain without an entry was in the first topology."""
     staged: Staged | None = None
     left: list[Belongings] = []
-    """The belongings of agents and clients that leave with the staged change."""
+    """The belongings of agents and clients that leave this server when the staged change is made."""
     came: list[Belongings] = []
-    """The belongings of agents and clients that come with the staged change."""
+    """The belongings of agents and clients that come to this server when the staged change is made."""
     history: list[Epoch] = []
-    """The topologies so far, oldest first."""
+    """An entry for each topology that was in force so far, and for the present one, oldest first. Only the last
+    ``changes_kept_max`` entries are kept."""
     adopted: dict[str, str] = {}
-    """Clients of servers that were removed: name → address."""
+    """Clients that came from servers that were removed: the name of the client → its address, which it keeps."""
     removed: bool = False
     """Whether a change has removed this server."""
     paused: int = 0
-    """The number of the change for which letters wait; 0: none."""
+    """The number of the change for which letters wait here; 0: there is no such change."""
     domains: list[str] = []
-    """This field and the next two are used only in snapshots. A running server has their values in
-    ``Channel.pausing``."""
+    """The domains that pause. The fields ``domains``, ``agents`` and ``waiting`` are used only in snapshots. While a
+    server runs, ``Channel.pausing`` has these values."""
     agents: list[str] = []
     waiting: list[Waiting] = []
     whole: bool = False
     """Whether all agents of this server are paused, because the change removes this server."""
     attempt: str = ""
-    """The attempt in which this server takes part: letters wait for its change, or its change is staged; empty:
-    none."""
+    """The name of the attempt in which this server takes part; empty: none. An attempt tries to make one change of the
+    topology. This change is staged here, or letters wait here for it."""
 
 
 class Organisation(SavedOrganisation):
     """The topology in force at one server, and the change that is staged."""
 
     outside: bool = False
-    """Whether the other servers do not know this one yet, because the change that adds it was not made."""
+    """Whether this server still waits to be added: the change that adds it was not made yet, so the other servers do
+    not know it."""
     learned: int = -1
-    """The number of the last change that this server has learned in this life; -1: none."""
+    """The number of the last change that this server has learned from another one since it was started; -1: none."""
     applied: int = 0
-    """The number of items that were applied in this life. A driver compares it with an earlier value to notice new
-    items."""
+    """The number of items that were applied since this server was started. A driver compares this number with an
+    earlier value to notice new items."""
 
     # Items.
 
     def apply(self, item: Organising, machine: "AgentServer") -> None:
-        """Apply an item of the log."""
+        """Apply an item of the log that is about the topology. This may change ``machine``, too."""
         self.applied += 1
         if isinstance(item, Organised):
             self._note(item, machine)
@@ -216,17 +218,19 @@ class Organisation(SavedOrganisation):
         return OUTSIDE if self.outside else LEAVING if self.whole or self.removed else ""
 
     def is_new(self, channel: Channel) -> bool:
-        """Return whether this server has never been part of a system: no change, and no peer that it has met."""
+        """Return whether this server has never been part of a system: it knows of no change, and has never met a
+        peer."""
         return not (self.change or self.system) and not any(link.peer for _, _, link in channel.links.ends)
 
     def is_apart(self, server: str) -> bool:
-        """Return whether a server does not take part in the change that is staged. This server must not forward letters
-        to it: they may come from servers that have made the change, and the other server would not know their
-        senders."""
+        """Return whether ``server`` does not take part in the change that is staged here. Letters must not be forwarded
+        to such a server: they may come from servers that have already made the change, and ``server`` may not know the
+        senders of these letters."""
         return self.staged is not None and server in self.staged.absent
 
     def made_by(self, change: int) -> str | None:
-        """Return the attempt that made a change; empty: not known; None: the change was not made here."""
+        """Return the name of the attempt that made a change. An empty string: the name is not known. None: the change
+        has not come into force here."""
         if change > self.change:
             return None
         return next((one.attempt for one in self.history if one.change == change), "")
@@ -255,7 +259,7 @@ class Organisation(SavedOrganisation):
     # State.
 
     def dump(self, channel: Channel) -> SavedOrganisation:
-        """Return the durable state, with the letters that wait."""
+        """Return the durable state, with the letters that wait for the end of a change."""
         pausing = channel.pausing or Pausing()
         saved = SavedOrganisation(*(getattr(self, name) for name in SavedOrganisation.__struct_fields__))
         saved.domains, saved.agents = sorted(pausing.domains), sorted(pausing.agents)
@@ -287,16 +291,17 @@ def topology_in(text: str) -> TopologyFile:
 
 
 def digest_of(file: TopologyFile, domain: str, since: int) -> str:
-    """Return the digest of a domain: of its members, its order, and ``since``, the number of the change that began
-    it."""
+    """Return a digest of the name, the members and the order of a domain, and of ``since``, the number of the change
+    that began the domain."""
     entry = file.domain(domain)
     content = json.dumps([entry.name, list(entry.servers), entry.order, since], separators=(",", ":"))
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def plan_for(file: TopologyFile, basis: Plan) -> Plan:
-    """Return the plan of a topology. If ``basis`` has a domain with the same members and the same order, the plan takes
-    this order from ``basis``, with the replicated objects in it."""
+    """Return the plan of a topology. A domain keeps its order from ``basis``, with the replicated objects in it, on two
+    conditions: it has the same members in ``basis``, and its order in ``basis`` has objects or is the same as in
+    ``file``. For all other domains, the order is created from its text in ``file``."""
     orders = {}
     for domain in file.domains:
         known = basis.orders.get(domain.name)

@@ -12,12 +12,13 @@ from antecede import limits
 
 
 def is_last_try(tries: int) -> bool:
-    """Return whether a handler that has failed this many times is not tried again."""
+    """Return whether a handler is given up after it has failed ``tries`` times."""
     return tries >= limits.reaction_tries_max
 
 
 def pause_after(tries: int) -> float:
-    """Return how many seconds to wait until a handler that has failed this many times is tried again."""
+    """Return the number of seconds between the last failure of a handler and its next try. ``tries``: the number of
+    failures so far."""
     return float(limits.reaction_pause_seconds * 2 ** (tries - 1))
 
 
@@ -41,7 +42,7 @@ class Backoff:
         self._pause = max(self._pause, seconds)
 
     def reset(self) -> None:
-        """Begin with the shortest pause again: the server can be used."""
+        """Make the next pause the shortest one, because the server can be used again."""
         self._pause = _first_seconds
 
 

@@ -1,22 +1,24 @@
 """The handler calls in progress, by agent and letter, as bytes in shared memory that the next life of the server reads.
 
-The memory is a file that is mapped and never synced. When a process ends, even if it is killed, the operating system
-keeps the content of the file. The next life counts some or all of the calls that were in progress (see below) as tries
-of their letters. A power cut may leave any old content in the file, so **no call is counted after a power cut**: the
-file has the identity of the computer's boot (``boot``), and after another boot its calls are ignored.
+A *life* of a server lasts from one start of its process to the end of this process. The memory is a file that is
+mapped and never synced. When a process ends, even if it is killed, the operating system keeps the content of the file.
+The next life counts some or all of the calls that were in progress (see below) as tries of their letters. A power cut
+may leave any old content in the file, so **no call is counted after a power cut**: the file has the identity of the
+computer's boot (``boot``), and after another boot its calls are ignored.
 
 The file also has the number of the life that writes it. The first record of the next life contains that number with the
 calls. So no call is counted twice, even if the next life crashes after this record and before it writes to the file.
 
 A plain handler has the event loop until it ends. An ``async`` handler may wait while others run. If the process ends
 while a handler has the event loop, only the call of this handler is counted. If no handler has it, all calls in
-progress are counted, because one of them may have ended the process in a thread.
+progress are counted, because a thread that one of them started may have ended the process.
 
-The file has a head, and slots of equal size; this module only reads and writes this layout. The first slot is for plain
-handlers, of which only one runs at a time. Its content is valid only while the head names this slot. So the end of a
-plain call writes only the head, and the beginning of the next call usually writes only the letter's id and the head. A
-letter's id is written before its length, so a slot never has a wrong id if the process is killed between the two
-writes. Usually the previous id has the same length; then the new id overwrites it in one copy of a few bytes.
+The file has a head, and slots of equal size. The first slot is for plain handlers: only one plain handler runs at a
+time. The content of this slot is valid only while the head names this slot. So the end of a plain call writes only the
+head, and the beginning of the next call usually writes only the letter's id and the head. Before a letter's id is
+written, its length is set to zero; after that, the length is set to its value. So a slot never has a wrong id, even if
+the process is killed between these writes. Usually the previous id has the same length; then the new id overwrites it
+in one copy of a few bytes. This module knows only this layout; :mod:`antecede.live.calls` opens and maps the file.
 """
 
 import struct
@@ -41,14 +43,14 @@ class Interrupted(msgspec.Struct, frozen=True):
 
     life: int = 0
     calls: tuple[tuple[str, str], ...] = ()
-    """(agent, letter)."""
+    """For each call: the agent, and the id of the letter."""
 
 
 ENDED_WELL: Final = Interrupted()
 
 
 class Progress:
-    """The calls in progress of one life."""
+    """Records the handler calls that are in progress in the present life of the server."""
 
     def __init__(self, memory: Memory, boot: str, life: int, grow: Callable[[int], Memory | None]) -> None:
         """``memory``: at least ``size_of(1)`` bytes, all zero. ``grow``: returns the same memory with more bytes, or
@@ -59,10 +61,10 @@ class Progress:
         self._free = list(range(self._slots - 1, _plain, -1))
         self._agents: dict[int, str] = {}
         self.number = 0
-        """A number that changes with each batch that begins or continues; a watchdog that sees the same number and the
-        same letter twice sees the same call."""
+        """A number that changes each time a batch of calls begins or continues. If a watchdog sees the same number with
+        the same letter twice, the same call is still running."""
         self._running = -1
-        """The slot of the batch that has the event loop; -1: none has."""
+        """The slot of the batch that has the event loop; -1: no batch has it."""
         self._letters: dict[int, str] = {}
         self._names: dict[int, tuple[int, int, int]] = {}
         """For each slot with a letter: the start and the end of the letter's id in the memory, and the length of this
@@ -71,10 +73,11 @@ class Progress:
         """The agent and the letter of the last plain call."""
         self._name = slice(0, 0)
         self._name_bytes = 0
-        """The position of this letter's id in the memory (``_name``), and its length. If the next id has the same
-        length, it is written to the same position."""
+        """The length of the letter's id of the last plain call; ``_name`` is the position of this id in the memory. If
+        the next id has the same length, it is written to the same position."""
         self._plain_runs = _nothing
-        """The bytes that mark a plain call in the head: all zero if the agent's name is too long."""
+        """The bytes that are written into the head while a plain call runs. They are all zero if the agent's name is
+        too long for a slot."""
         memory[0:_head_bytes] = _head.pack(_magic, life, 0, boot.encode()[:_boot_bytes])
 
     @property
@@ -89,7 +92,7 @@ class Progress:
 
     def call(self, agent: str, letter: str) -> None:
         """Record that plain handlers of this agent are called next, the first one for this letter. They have the event
-        loop until ``off``."""
+        loop until ``off`` is called."""
         self.number += 1
         if agent != self._agent:
             self._name_agent(agent)
@@ -122,8 +125,8 @@ class Progress:
     # Handlers that may wait.
 
     def begin(self, agent: str) -> int:
-        """Take a slot for a batch of calls that may be awaited; return -1 if no slot is free, or the agent's name is
-        too long for one."""
+        """Reserve a slot for a batch of calls of ``async`` handlers, and return it. Return -1 if no slot is free, or if
+        the agent's name is too long for a slot."""
         if not self._free:
             self._more()
         name = agent.encode()
@@ -237,6 +240,6 @@ _length: Final = struct.Struct("<H")
 _none, _nothing = bytes(2), bytes(4)
 _slot_bytes: Final = 1_024
 _letter_bytes: Final = 4 * 50
-"""The space for the id of a letter, which is the name of a server, up to 64 characters, and two numbers."""
+"""The number of bytes for a letter's id. An id consists of a server's name (up to 64 characters) and two numbers."""
 _letter_at: Final = _slot_bytes - 2 - _letter_bytes - 4
 _agent_bytes: Final = _letter_at - 2

@@ -9,9 +9,9 @@ forwarded gives ``hop`` rows, which are numbered separately. A process is an age
 server.
 
 **Ids are counted, not stored.** The machine numbers letters as it applies items. A reader that begins with the
-first record counts in the same way, and gets the same ids. A reader that continues later starts from ``save``, which is
-small: the count and the next index of each process. ``tests/simulation`` compares the ids with those that servers
-really used.
+first record counts in the same way, and gets the same ids. A reader that continues later starts from the result of
+``save``, which is small: mainly the count and the next index of each process. ``tests/simulation`` compares the ids
+with those that servers really used.
 
 **Texts for people.** A ``send`` row has the class of its notification and its label, which the log has beside the body
 (:mod:`antecede.labels`). The record of a reaction contains only the id of its letter. So the projection reads each
@@ -82,13 +82,13 @@ class _Organisation(msgspec.Struct, array_like=True):
     staged: Staged | None = None
     came: list[Belongings] = []
     adopted: dict[str, str] = {}
-    """Clients of servers that were removed: name → address."""
+    """For each client that came from a removed server: its name → its address, which it keeps."""
     epochs: list[Epoch] = []
     """The topologies so far, oldest first, as the metadata list them."""
 
 
 class Projection:
-    """The rows of one server's log, record by record."""
+    """Computes the rows of the trace from one server's log, record by record."""
 
     def __init__(
         self, server: str, incarnation: int, topology: Topology | None = None, homes: dict[str, str] | None = None
@@ -111,7 +111,8 @@ class Projection:
         """For some lists of destinations: the number of destinations in the list that are on this server."""
         self._organise(topology, homes or {})
         self._read: dict[str, list[str]] = {}
-        """For each client, the letters whose rows exist already, although it has not reported them as handled."""
+        """For each client: the letters that already have a ``deliver`` row, although the client has not yet reported
+        them as handled."""
         self._letters: dict[str, _Known] = {}
         """Letters that reached this server and were not handled yet, by id; the oldest first."""
 
@@ -160,7 +161,8 @@ class Projection:
         return self._organisation.adopted.get(client) or f"{client}@{self.server}"
 
     def _organised(self, item: Organising) -> None:
-        """Follow a change of the topology. The index of a process that comes from another server continues."""
+        """Apply an item about a change of the topology. If a process comes from another server, the indices of its rows
+        continue from there."""
         now = self._organisation
         if isinstance(item, Organised):
             now.topology = item.topology
@@ -205,12 +207,12 @@ class Projection:
 
     @property
     def epochs(self) -> list[Epoch]:
-        """The topologies so far, for the metadata. A server without rows lists none, because the change that adds it
-        may not be made yet."""
+        """The topologies so far, for the metadata of the trace. The list is empty if this server has no rows, because
+        the change that adds this server may not be in force yet."""
         return self._organisation.epochs if self.indices else []
 
     def save(self) -> bytes:
-        """Return the position after the last record, for ``load``."""
+        """Return the position after the last record, as bytes. ``load`` continues from this position."""
         head = (self.prefix, self.numbers, self.hops, self.indices, self.conflicts, self._letters)
         place = (*head, self.ahead_ms, self._organisation, self._read)
         return msgspec.msgpack.encode(place)
@@ -233,7 +235,9 @@ class Projection:
             raise StoreError(f"the saved position in the trace of {self.server} cannot be read: {error}") from None
         # A restored server has another incarnation than the part of its trace that comes from the backup.
         if str(prefix).rpartition(".")[0].rpartition(".")[0] != self.server:
-            raise StoreError(f"the saved position belongs to the trace of {prefix}: expected {self.prefix}")
+            raise StoreError(
+                f"the saved position belongs to another server's trace: its ids begin with {prefix}, not {self.prefix}"
+            )
         self.prefix = str(prefix)
 
     def _reacted(self, item: Reacted | Handled, rows: list[Event]) -> None:
@@ -264,7 +268,8 @@ class Projection:
                 self._read.setdefault(client, []).extend(begun.letters)
 
     def _was_read(self, client: str, letter: str) -> bool:
-        """Return whether the row of a letter that is handled now exists already; if so, forget the letter."""
+        """Return whether a letter that the client reports as handled already has a ``deliver`` row. If so, remove the
+        letter from ``_read``."""
         read = self._read.get(client, ())
         if letter not in read:
             return False
@@ -306,7 +311,8 @@ class Projection:
         stamp_bytes: int | None = None,
         held: bool | None = None,
     ) -> None:
-        """Keep the columns of a letter for agents of this server until they have handled it."""
+        """Keep the columns of a letter until all its destinations on this server have handled it. Keep nothing if no
+        destination is on this server."""
         here = self._here.get(to)
         if here is None:
             here = sum(map(self._is_here, to))
@@ -328,7 +334,7 @@ class Projection:
         return index
 
     def _enacted(self, item: Enacted, rows: list[Event]) -> None:
-        """Add the rows of the objects' actions; each replica and each caller is a process."""
+        """Add the rows of the actions of objects. In these rows, each replica and each caller is a process."""
         for row in item.rows:
             instance = row.instance or None
             parent = row.instance.rpartition("/")[0] or None
@@ -419,5 +425,6 @@ _Saved = tuple[
     dict[str, list[str]] | None,
 ]
 _no_messages = {"t": "timer", "c": "call"}
-"""The origin of letters that are not messages, by the first character after the last dot in the letter's id."""
+"""Some letters are not messages: they come from a timer or a call. The first character after the last dot in the id of
+such a letter → its origin."""
 _ways_max = 65_536

@@ -15,7 +15,7 @@ from antecede.server.inputs import Log
 
 
 class QuietLog:
-    """A log that writes at most as many lines as the budget of each kind of event allows."""
+    """A log for operators that limits the number of lines for each kind of event, and counts the lines left out."""
 
     def __init__(self, log: Log) -> None:
         self._log = log

@@ -1,4 +1,5 @@
-"""The effects of items that few records have: resets, dead letters, times, clients that left, the start of a log."""
+"""The effects of items that occur only in few records of the log: for example resets, dead letters that are dropped,
+clients that left, the start of a log."""
 
 from typing import TYPE_CHECKING
 

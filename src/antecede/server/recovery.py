@@ -1,4 +1,4 @@
-"""From a log to the state of the machine: the newest snapshot, then every record after it.
+"""Rebuilds the state of the machine from its log: loads the newest snapshot, then replays every record after it.
 
 The first record of a log names its server, and the topology in force is in the log
 (:mod:`antecede.server.organisation`). The machine replays each record under the topology that was in force when
@@ -89,8 +89,8 @@ def replay(machine: AgentServer, snapshot: bytes | None, stored: Iterable[bytes]
 
 
 def topology_of(snapshot: bytes | None, stored: Iterable[bytes]) -> tuple[str, str]:
-    """Return the topology with which the replay of a log begins: its epoch, and its text or an empty string. Both are
-    empty if there is no log."""
+    """Return the epoch and the text of the topology with which the replay of a log begins. The text is empty if the log
+    does not contain it. Both are empty if there is no log."""
     if snapshot is not None:
         state = decode_state(snapshot)
         return state.epoch, state.organisation.topology
@@ -127,7 +127,7 @@ def _begun(machine: AgentServer, first: bytes, rest: Iterator[bytes], epoch: str
 
 
 def _check_topology(machine: AgentServer, given: TopologyFile | None, epoch: str) -> None:
-    """Refuse a removed server, and a topology file that the docstring of this module does not allow."""
+    """Raise an error if this server was removed, or if the docstring of this module does not list its topology file."""
     organisation = machine.organisation
     if organisation.removed:
         raise TopologyError(

@@ -1,4 +1,5 @@
-"""Requests of operators and quotas about letters, which a step turns into items of its record.
+"""Functions that turn a request into items of a step's record. Requests come from operators, from the regular check of
+quotas, and from changes of the topology.
 
 Each function yields items one after the other. The machine applies an item before it asks for the next one, so that the
 function sees the effects of the earlier items. A replay of the log applies the same items, and does not call these
@@ -48,9 +49,10 @@ def _replay(machine: "AgentServer", given: Replay, clock_ms: int) -> Iterator[It
 
 
 def _may_send_again(machine: "AgentServer", dead: Dead) -> bool:
-    """Return whether a dead letter may be sent again now. On a server that is being removed, the letter would wait
-    forever. If the letter's agent is moving, the letter would wait on this server until the move is finished. Then it
-    would look forged: this server would send it, although its sender belongs to another server."""
+    """Return whether a dead letter may be sent again now. There are two cases in which it must not be sent. If this
+    server is being removed, the letter would wait forever. If the letter's agent is moving to another server, the
+    letter would wait here until the move is finished. Then this server would send it to the other server, where it
+    would look forged, because its sender does not belong to this server."""
     return not machine.organisation.closed and not machine.engine.is_frozen(dead.agent)
 
 
@@ -80,8 +82,8 @@ def _send_for(machine: "AgentServer", given: OnBehalf, clock_ms: int) -> Iterato
 
 
 def _commit(machine: "AgentServer", given: Committed | Learned, clock_ms: int) -> Iterator[Item]:
-    """Let a change come into force. From now on, letters that depend on a dead letter are held for those agents that
-    the new topology names for this."""
+    """Let a change of the topology come into force. From now on, letters that depend on a dead letter are held for the
+    agents that have ``dead_follow = "hold"`` in the new topology."""
     yield given
     holding = machine.plan.holding(machine.name)
     if holding != sorted(machine.engine.following.agents) and not machine.organisation.removed:
@@ -139,7 +141,7 @@ def settings_items(
 ) -> list[Item]:
     """Return the items at the beginning of a life: the settings that a log must contain, if they have changed; the
     handler calls that were in progress when the last life ended; the torn writes that were removed from the log; and
-    the time. ``newest``: the log format."""
+    the time. ``newest``: the log format in which this life writes."""
     engine = machine.engine
     holding = machine.plan.holding(machine.name) if newest >= FORMAT_WITH_LISTS else []
     items: list[Item] = [Holding(holding)] if holding != sorted(engine.following.agents) else []

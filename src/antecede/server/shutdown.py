@@ -2,7 +2,8 @@
 ended, but not longer than allowed; close all connections and take the steps that are left; write a snapshot, so that
 the next start has nothing to replay.
 
-Nothing depends on a graceful stop. Work that it interrupts is in the log, or was not accepted, as after a kill.
+No guarantee depends on a graceful stop. If the stop interrupts some work, this work is in the log or was not accepted,
+as after a kill.
 """
 
 from antecede.server.core import ServerCore
@@ -30,7 +31,7 @@ class Shutdown:
 
     @property
     def steps_left(self) -> bool:
-        """Whether a turn must be taken before the snapshot."""
+        """Whether the driver must take another turn before the snapshot, because inputs are left."""
         driver = self._core.driver
         return bool(driver.inputs) and driver.can_step and not self._core.failure
 

@@ -1,10 +1,10 @@
 """A server's durable state as bytes, in two formats.
 
-Format 2, which is written, is a map with named fields and its format number. It has one table of letters
+Snapshots are written in format 2: a map with named fields and its format number. It has one table of letters
 (:mod:`antecede.channel.letter_table`); mailboxes, timers and so on store only the position of a letter in this table.
 
-Format 1, which is still read, is an array of nine values. Each mailbox or timer contains its letters in full, so a
-multicast to 400 mailboxes is stored 400 times. When it is read, equal letters are shared again.
+Snapshots in format 1 can still be read: an array of nine values. Each mailbox or timer contains its letters in full, so
+a multicast to 400 mailboxes is stored 400 times. After reading, equal letters are stored only once in memory.
 """
 
 from typing import Any
@@ -21,7 +21,8 @@ from antecede.server.items import FORMAT_OLDEST, Truncated
 from antecede.server.organisation import SavedOrganisation
 
 Timers = dict[int, tuple[int, str, Letter]]
-"""Number → server time in milliseconds, agent, letter."""
+"""The number of each timer → the server time in milliseconds at which the timer fires, its agent, and the letter that
+the agent then gets."""
 
 
 class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
@@ -37,30 +38,32 @@ class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     left: int
     away_domain: str
     away: list[tuple[int, Position]]
-    """Letters of this server that are in transit through a total order and will come back to this server: number,
-    letter."""
+    """Letters of this server that are in transit through a total order and will come back to this server. For each of
+    them: its number, and the letter."""
     waiting: list[tuple[int, bool, Position]]
-    """Letters that wait until letters in ``away`` are back: the number of the last letter in ``away`` to wait for,
-    whether the waiting letter stays on this server, the waiting letter."""
+    """Letters that wait until letters in ``away`` are back. For each of them: the number of the last letter in ``away``
+    for which it waits, whether the waiting letter stays on this server, and the waiting letter."""
     mailboxes: dict[str, list[Position]]
     states: dict[str, bytes]
     born: dict[str, str]
     dead: list[tuple[str, Position, str]]
-    """Agent, letter, reason."""
+    """For each dead letter: its agent, the letter, and the reason why it is dead."""
     asks: dict[str, Question]
     clients: dict[str, int]
     timers: list[tuple[int, int, str, Position]]
-    """Number, server time in milliseconds, agent, letter."""
+    """For each timer: its number, the server time in milliseconds at which it fires, its agent, and its letter."""
     stopped: list[tuple[str, str, str]]
     log_format: int = FORMAT_OLDEST
     deaths: int = 0
     """The number of letters that have ever died here."""
     died: list[tuple[int, int]] = []
-    """For each dead letter its number, and the server time of its death. Snapshots before log format 3 lack them."""
+    """For each letter in ``dead``: the number of the dead letter, and the server time at which it became dead. Empty in
+    snapshots before log format 3."""
     clock_ms: int = 0
     """The server time of the last reactions."""
     ages: dict[str, list[tuple[int, int]]] = {}
-    """For mailboxes with a time limit: (server time, number of letters that were first seen at this time)."""
+    """For each mailbox with a time limit: pairs of a server time and the number of letters that were first seen at this
+    time."""
     holding: list[str] = []
     """Agents for which letters that depend on a dead letter are held."""
     pasts: dict[str, Past] = {}
@@ -70,11 +73,11 @@ class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     newest_held: int = 0
     since_held: dict[str, int] = {}
     tries: dict[str, int] = {}
-    """How often a process ended while a letter was handled, by letter and agent."""
+    """How often the server's process ended while an agent handled a letter. A key is ``LETTER-ID AGENT``."""
     tried_life: int = 0
     careful: list[str] = []
     read: dict[str, str] = {}
-    """For some clients: the last letter that the client has begun to handle, if a record of the log contains this."""
+    """For some clients: the last letter that the client has begun to handle, according to the records of the log."""
     times: Times = msgspec.field(default_factory=Times)
     truncations: list[Truncated] = []
     """The truncations of the log that no operator has acknowledged. ``newest_cut`` is the largest group number of all
@@ -90,7 +93,8 @@ def check_server(me: str, server: str) -> None:
 
 
 def unknown_topology(server: str, begun: str, epoch: str) -> TopologyError:
-    """Return the error for a log that was begun under another topology, and does not contain it."""
+    """Return the error for a log that was begun under another topology than that of the file, and that does not contain
+    the text of its topology."""
     return TopologyError(
         f"the data directory of server {server} was begun under topology epoch {begun}, but the file has {epoch}: "
         "start once with the previous topology file, then use antecede topology apply"
@@ -191,7 +195,7 @@ def unpacked(state: State) -> tuple[SavedChannel, SavedEngine, Timers]:
         raise SnapshotError("the position of a letter is outside of the table of letters") from None
     kept = {one.key: one for one in dead}
     if not all(key in kept for keys in state.blocks.values() for key in keys):
-        raise SnapshotError("letters are held for a dead letter that is missing")
+        raise SnapshotError("letters are held because of a dead letter that the snapshot does not contain")
     numbers = (state.numbers_held, state.newest_held, state.since_held)
     following = SavedFollowing(state.holding, state.pasts, state.blocks, held, *numbers)
     returns = SavedReturns(state.left, state.away_domain, {one.id: (place, one) for place, one in away}, waiting)

@@ -8,13 +8,14 @@ from antecede.channel.footprint import Footprint
 
 
 class Timers:
-    """Timers that are set; each has a number and a letter that its agent gets when it fires."""
+    """The timers that are set. Each timer has a number, and a letter that its agent gets when the timer fires."""
 
     def __init__(self, footprint: Footprint) -> None:
         self.waiting: dict[int, tuple[int, str, Letter]] = {}
-        """Number → (server time in ms, agent, letter)."""
+        """The number of each timer → the server time in milliseconds at which it fires, its agent, and its letter."""
         self.alarms: list[tuple[int, int]] = []
-        """(when, number) of every timer, as a heap."""
+        """A heap with the time and the number of each timer. The time is the server time in milliseconds at which it
+        fires."""
         self._footprint = footprint
 
     def __len__(self) -> int:
@@ -27,8 +28,8 @@ class Timers:
         self._footprint.add(letter)
 
     def due(self, clock_ms: int) -> tuple[int, ...]:
-        """Return the numbers of timers whose time has come, at most as many as may fire in one step. ``fire`` must
-        follow."""
+        """Return the numbers of the timers that must fire now, but at most ``timers_together_max`` of them. The caller
+        must then call ``fire`` with these numbers."""
         alarms = self.alarms
         due: list[int] = []
         while alarms and alarms[0][0] <= clock_ms and len(due) < limits.timers_together_max:
@@ -54,8 +55,8 @@ class Timers:
         return taken
 
     def put_in(self, agent: str, timers: list[tuple[int, Letter]]) -> None:
-        """Set timers that another server had set. Their numbers are negative, because this server numbers its own
-        timers, like letters, with positive numbers."""
+        """Set timers of an agent that comes from another server. They get negative numbers, because the positive
+        numbers are used for this server's own timers and letters."""
         last = min(self.waiting, default=0)
         for number, (when, letter) in enumerate(timers, 1):
             self.set(min(0, last) - number, when, agent, letter)

@@ -1,8 +1,9 @@
-"""Truncations of a server's log: torn writes that recovery removed, until an operator has acknowledged them.
+"""Truncations of a server's log. A truncation is the removal of a torn write during recovery.
 
-A torn write is normal after a power cut: nothing in it was ever confirmed. But damage to the very last group looks the
-same if no later group proves that it was durable. So every truncation is an item of the log, and ``status`` shows it
-until an operator has checked the disk and acknowledges it.
+A torn write is normal after a power cut: nothing in it was ever confirmed. But if the last group of the log was durable
+and is damaged later, this looks like a torn write, unless a later group proves that the last group was durable. So the
+log contains an item for every truncation. ``status`` shows each truncation until an operator has checked the disk and
+acknowledges the truncation.
 """
 
 from collections.abc import Iterable
@@ -17,8 +18,8 @@ CutItem = Truncated | Acknowledged
 
 
 def truncated(cuts: Iterable[msgspec.Struct], wall_ms: int) -> list[Truncated]:
-    """Return the items for the torn writes that the store removed. ``cuts``: each an :class:`antecede.store.walk.Cut`,
-    which has the same fields except the clock."""
+    """Return the items for the torn writes that the store removed. Each of the ``cuts`` is an
+    :class:`antecede.store.walk.Cut`. Its fields are copied to a :class:`Truncated`, which also has the wall clock."""
     return [Truncated(**msgspec.structs.asdict(cut), wall_ms=wall_ms) for cut in cuts]
 
 

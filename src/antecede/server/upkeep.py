@@ -2,16 +2,16 @@
 is durable, and take snapshots.
 
 A snapshot is due when the log has grown enough since the last one, in bytes or in records. The adapter lets another
-process build it from the log (:mod:`antecede.server.building`), and the server continues meanwhile. If that fails, it
-is tried again after a pause. If it fails several times, or if no other process can build snapshots, the machine's state
-is copied at once and the adapter writes it. No snapshot is taken while records wait for room on the disk: the state
-would be ahead of the log.
+process build the snapshot from the log (:mod:`antecede.server.building`), and the server continues meanwhile. If the
+build fails, it is tried again after a pause. If it fails several times, or if no other process can build snapshots, the
+server copies the machine's state itself and the adapter writes this copy. No snapshot is taken while records wait for
+room on the disk: the state would be ahead of the log.
 
 Only a later group can prove that a group of the log was durable. If the disk loses the last group, and no later group
 exists, the loss looks like a torn write, and recovery removes the rest of the group. So a server that has nothing to
 write for a moment adds a *witness*, an empty group. It does so at most once per ``witness_seconds``, so the cost is
-small. One witness is enough: nothing depends on an empty group, so it needs no witness itself, and an idle server
-writes nothing more.
+small. One witness is enough: nothing is lost with an empty group, so a witness needs no second witness, and an idle
+server writes nothing more.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     data: bytes
     upto: int
-    """The last record that is part of it."""
+    """The number of the last record that the snapshot covers."""
 
 
 class Upkeep:
@@ -51,8 +51,8 @@ class Upkeep:
         log: Log,
         covers: int = 0,
     ) -> None:
-        """``watch``: watches the connections, about once per second. ``covers``: the number of records in the log that
-        no snapshot covers."""
+        """``watch``: a function that checks the connections; ``look`` calls it about once per second. ``covers``: the
+        number of records in the log that came after the last snapshot."""
         self._machine = machine
         self._store = store
         self._driver = driver
@@ -65,22 +65,22 @@ class Upkeep:
         self.logged_bytes = 0
         """The bytes written to the log since the last snapshot."""
         self.snapshot_bytes = limits.snapshot_log_bytes
-        """The number of bytes in the log after which a snapshot is due."""
+        """A snapshot is due when ``logged_bytes`` exceeds this number."""
         self.logged_records = covers
         """The number of records since the last snapshot."""
         self.direct = False
         """Whether no other process can build snapshots."""
         self._covered = (0, 0)
-        """The bytes and records that the snapshot in progress covers."""
+        """The values of ``logged_bytes`` and ``logged_records`` when the snapshot in progress was begun."""
         self._keeping = False
         """Whether a snapshot is being written."""
         self.failures = 0
         """How often in a row a snapshot could not be written."""
         self._not_before = 0.0
-        """The time at which the next snapshot may be tried, after a failure."""
+        """After a failure: the earliest time at which the next snapshot may be tried."""
         self._watch_at = 0.0
         self._wrote_at = 0.0
-        """The time of the last record."""
+        """The time at which the last record was appended to the log."""
         self._no_witness_before = 0.0
 
     def logged(self, count: int, size: int, now: float) -> None:
@@ -90,8 +90,8 @@ class Upkeep:
         self._wrote_at = now
 
     def look(self, now: float) -> Snapshot | Task | None:
-        """Do the regular work that is due. If a snapshot is due, return it or the task to build it; then ``kept`` or
-        ``not_kept`` must follow. Otherwise return None."""
+        """Do the regular work that is due. If a snapshot is due, return it or the task to build it; then the
+        caller must call ``kept`` or ``not_kept``. Otherwise return None."""
         self._marks.watch(self.stopping)
         engine = self._machine.engine
         if engine.mailboxes or engine.following.held or engine.too_many_dead:
@@ -113,7 +113,7 @@ class Upkeep:
         return task_of(self._machine, self._store.last)
 
     def _witness_is_due(self, now: float) -> bool:
-        """Return whether a witness for the last group of the log is due."""
+        """Return whether an empty group must be written now, to prove that the last group of the log was durable."""
         store = self._store
         quiet = store.durable == store.last and now - self._wrote_at >= limits.witness_after_seconds
         return store.unvouched and quiet and now >= self._no_witness_before

@@ -35,15 +35,17 @@ class Watchdog:
     """Watches the calls of one server."""
 
     def __init__(self, limit: Callable[[str], float]) -> None:
-        """``limit``: how many seconds a call of an agent may take."""
+        """``limit``: a function that gets the name of an agent or object, and returns how many seconds its calls may
+        take."""
         self._limit = limit
         self._seen: tuple[int, tuple[str, str] | None] = (-1, None)
         self._since = 0.0
         self._log_at = 0.0
 
     def look(self, running: tuple[str, str] | None, number: int, now: float) -> Slow | None:
-        """Return the running call if it must be logged now, or if the process must end because of it. ``running``: its
-        agent and letter, or its object and operation."""
+        """Return the running call if it must be logged now, or if the process must end because of it. ``running``: the
+        agent and letter, or the object and operation, of this call; None if no call runs. ``number``: changes with each
+        batch of calls."""
         if running is None or (number, running) != self._seen:
             self._seen, self._since = (number, running), now
             self._log_at = limits.reaction_slow_seconds

@@ -1,4 +1,4 @@
-"""Simulated networks on which packets arrive in unfavourable sequences, so that errors of orders are found.
+"""Simulated networks on which packets arrive in unfavourable sequences, to find errors in orders (ordering protocols).
 
 With delays from a distribution alone, most packets overtake only a few others, and only by a little time. A faulty
 order shows its error when one packet is very late and long chains of messages overtake it. So each schedule uses one of
@@ -32,7 +32,7 @@ _slow = 30.0
 
 
 class Bag:
-    """Packets in flight without an arrival time: the next one is drawn."""
+    """Packets in flight that have no arrival times. The packet that arrives next is drawn at random."""
 
     def __init__(self, rng: Random, end: int | None = None) -> None:
         self._random = rng.random
@@ -86,7 +86,8 @@ Network = Bag | Ranked
 
 
 def network(style: str, processes: int, rng: Random) -> Network:
-    """Return a network of one of the ``STYLES``; a slow link, process or kind of packet is drawn at random."""
+    """Return a network of one of the ``STYLES``. If the style has a slow link, process or kind of packet, this is drawn
+    at random."""
     if style in ("any", "last", "first"):
         return Bag(rng, {"any": None, "last": -1, "first": 0}[style])
     random = rng.random

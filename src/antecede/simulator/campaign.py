@@ -1,7 +1,7 @@
-"""Campaigns: an order runs under many schedules, each drawn from a seed; the plain oracle judges each run.
+"""Campaigns: an order runs under many schedules, and each run is judged.
 
-Each seed is one schedule (:mod:`antecede.simulator.schedules`). Its events are recorded as a trace, and judged from the
-trace alone (:mod:`antecede.trace.oracle`), by these rules:
+Each seed gives one schedule (:mod:`antecede.simulator.schedules`). The events of a run are recorded as a trace, and an
+oracle that sees only this trace judges them (:mod:`antecede.trace.oracle`). Each run must obey these rules:
 
 * the guarantees of the order hold (FIFO, causal, total, synchronous);
 * every message is delivered, once, at its destinations, after it was sent, and at the end no order holds anything;

@@ -1,20 +1,23 @@
-"""A world of machines that run the shipped channel: frames are lost and repeated, machines crash, networks split.
+"""A simulated world of machines that run the shipped channel. Frames are lost and repeated, machines crash, and
+networks split.
 
-It has two uses. With one domain and a *flat* channel it runs one order on links and disks. With a topology it runs
-servers in domains, and the shipped code forwards messages between the domains; a send event is then the send of the
-application, not the send of a domain's order.
+The world has two uses:
 
-A crash happens at one of three moments:
+* With one domain and a :class:`~antecede.simulator.machine.FlatChannel`, it runs one order on links and disks.
+* With a topology, it runs servers in domains, and the shipped code forwards messages between the domains. A send event
+  is then the send of the application, not the send of a domain's order.
+
+A machine crashes at one of three moments:
 
 * between two steps;
-* within a step, before it is durable: the crash undoes the step, with its send events and deliveries;
-* within a step, after it is durable: the step is on disk, but its packets have not left.
+* within a step, before the step is durable: the crash undoes the step, with its send events and deliveries;
+* within a step, after the step is durable: the step is on disk, but its packets have not left.
 
 A crash does not undo effects that an order returns before ``Persist``: their packets have left, and their events stay
-recorded. If a crash undoes an application's send, the application sends again when its machine is back. A second
-delivery of one message at one process is counted separately, in ``twice``.
+recorded. If a crash undoes an application's send, the application sends again when its machine is back. If a process
+delivers the same message a second time, this delivery is recorded only in ``twice``.
 
-The topology need not be a forest: if it has a cycle, this world shows why servers need a forest.
+The topology may contain a cycle. The world then shows why servers need a forest, which is a topology without cycles.
 """
 
 from collections.abc import Callable
@@ -51,7 +54,8 @@ from antecede.topology import Domain, Topology
 
 
 class ChannelWorld(World):
-    """Processes on the shipped channel, on a network and machines with faults."""
+    """A simulated world in which each process runs the shipped channel on its own machine. The network and the machines
+    can fail."""
 
     def __init__(
         self,
@@ -77,13 +81,13 @@ class ChannelWorld(World):
         self.observer = observer
         self.crashes = 0
         self.twice: list[tuple[int, str]] = []
-        """(process, message) for each delivery of a message that the process had delivered before: there must be
-        none."""
+        """The repeated deliveries: (process, id of the message) for each delivery of a message that the process had
+        already delivered. This list must stay empty."""
         self._numbers = {name: number for number, name in enumerate(self.names)}
         self._routed = issubclass(channel, RoutedChannel)
         self._reliable = self._routed and not (loss or duplicate or crash or partition)
-        """Whether this is a world with a topology in which nothing can be lost, so that links have nothing to resend.
-        Acknowledgements then take no time."""
+        """Whether the world has a topology and no faults. In such a world nothing can be lost, so links never resend,
+        and acknowledgements take no time."""
         self._network = Network(self, delay, faults, fifo=fifo_links, loss=loss, duplicate=duplicate)
         self._faults = faults or Random(0)
         self._crash = crash
@@ -91,11 +95,11 @@ class ChannelWorld(World):
         self._partition = partition
         self._sends = 0
         self._under_way: dict[str, tuple[Message, int]] = {}
-        """By id, messages that are not yet delivered everywhere, each with the mask of the destinations that still lack
-        it."""
+        """The messages that some destinations have not delivered yet, by id. Each value is (the message, the mask of
+        these destinations)."""
         self._timers: list[float | None] = [None] * self.processes
         self._backlog: list[list[Callable[[], object]]] = [[] for _ in self.names]
-        """Actions of applications whose machine is down, to be done when it is back."""
+        """For each process: the actions of its application that wait until its machine is up again."""
         self.machines = [self._machine(name, specs, channel) for name in self.names]
 
     def _machine(self, name: str, specs: dict[str, OrderSpec], channel: type[Channel]) -> Machine:
@@ -192,7 +196,8 @@ class ChannelWorld(World):
     # Recording the events of a step.
 
     def _happened(self, process: int, step: Step, event: Event) -> Message | None:
-        """Record one event of a step. Return the message, if the event is its delivery."""
+        """Record one event of a step. If the event is the first delivery of a message at this process, return the
+        message; otherwise return None."""
         what, order = event.what, event.order
         kind = type(what)
         if kind is Delivered:
@@ -246,7 +251,8 @@ class ChannelWorld(World):
             observer.arrived(process, self._message(letter), size, self.now)
 
     def _deliver(self, process: int, message: Message) -> Message | None:
-        """Record a first delivery, and return its message. Add any other delivery to ``twice``, and return None."""
+        """Record the delivery of a message at a process, and return the message. If the process has already delivered
+        the message, only add the delivery to ``twice``, and return None."""
         _, lacking = self._under_way.get(message.id, (message, 0))
         if not lacking >> process & 1:
             self.twice.append((process, message.id))
@@ -295,7 +301,7 @@ class ChannelWorld(World):
             self.at(self.now + self._down_seconds * self._faults.random(), self._mend, None)
 
     def _mend(self, _: None) -> None:
-        """End all partitions of the network."""
+        """End the partition of the network."""
         self._network.cut = set()
 
     # Timers.
@@ -317,13 +323,14 @@ class ChannelWorld(World):
 
 
 def _named(packet: Packet) -> Packet:
-    """Return the packet with ``subject`` set to the id of the letter in it."""
+    """Return a copy of the packet that has the id of its letter as ``subject``. :class:`Figures` finds messages by this
+    id."""
     assert packet.message is not None
     return msgspec.structs.replace(packet, subject=letter_of(packet.message).id)
 
 
 class FaultyWorld(ChannelWorld):
-    """One order on links that resend, on machines that crash."""
+    """A world with a single domain and one order. Its links resend lost frames, and its machines can crash."""
 
     def __init__(self, spec: OrderSpec, processes: int, delay: Draw, faults: Random, **settings: Any) -> None:
         names = tuple(process_names(processes))

@@ -1,10 +1,14 @@
 """Random draws that are the same in every version of Python: all of them use only the method ``random.Random.random``.
 
-The standard library guarantees that ``random()`` gives the same sequence for the same seed for ever; it does not
-guarantee this for any other method.
+The standard library guarantees that ``random()`` gives the same sequence for the same seed in every version. It does
+not guarantee this for any other method.
 
-A distribution of times is written as in ``constant:0.1``, ``exponential:0.1`` (its mean), ``uniform:0.05,0.15`` and
-``pareto:1.5,0.03`` (shape and least value), in seconds.
+A distribution of times is written as a text, with all times in seconds:
+
+* ``constant:0.1``: always this time;
+* ``exponential:0.1``: the mean;
+* ``uniform:0.05,0.15``: the smallest and the largest time;
+* ``pareto:1.5,0.03``: the shape (a number, not a time) and the smallest time.
 """
 
 from collections.abc import Callable
@@ -16,15 +20,16 @@ from antecede import limits
 from antecede.errors import UsageError
 
 _shape_min: Final = 0.1
-"""The smallest shape of a Pareto distribution: below it, draws can exceed the range of a float."""
+"""The smallest allowed shape of a Pareto distribution. With a smaller shape, a draw could exceed the range of a
+float."""
 
 Draw = Callable[[], float]
 """A function that draws the next time, in seconds."""
 
 
 def stream(seed: int, name: str) -> Random:
-    """Return an independent generator for one purpose, so that draws for one purpose do not change the draws for
-    another."""
+    """Return a random generator for the purpose ``name``. Each purpose has its own generator, so that draws for one
+    purpose do not change the draws for another."""
     return Random(f"{seed}/{name}")
 
 

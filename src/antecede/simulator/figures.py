@@ -3,27 +3,28 @@
 Latencies go into a histogram whose buckets are 1 % wide, which is precise enough for a p99. Warm-up sends and their
 deliveries are not counted.
 
-The stamp size is the mean over a message's copies, and then over the messages, so that every message counts once (as in
-the figures of Jang et al.). A mean over all copies would give more weight to multicasts with many destinations, whose
-stamps are pruned most. Readers who want that mean can compute it from the totals over all copies, which are also in the
-report.
+The mean stamp size is computed in two steps: first the mean over the copies of each message, then the mean of these
+means over all messages. So every message counts once (as in the figures of Jang et al.). A mean over all copies would
+give more weight to multicasts with many destinations, and the stamps of these multicasts are pruned most. The report
+also contains the totals over all copies, from which a reader can compute the mean over all copies.
 """
 
-from math import ceil, exp, log
+from math import ceil, exp, floor, log
 from typing import Any
 
 from antecede.messages import COPY, Message, Packet
 from antecede.orders.contract import Order
 
 BUCKETS_PER_E = 100
-"""The number of buckets in the histogram between a latency x and the latency e · x: each bucket is 1 % wide."""
+"""The number of buckets in the histogram between a latency x and the latency e · x. With 100 buckets, each bucket is
+about 1 % wide."""
 
 INSTANT = -(10**6)
 """The bucket of deliveries that took no time."""
 
 
 class Course:
-    """A message that is not yet delivered everywhere."""
+    """A message that some destinations have not delivered yet, with the sizes of its copies' stamps so far."""
 
     __slots__ = ("bytes", "copies", "counted", "dependents", "paper_bytes", "remaining", "time")
 
@@ -35,13 +36,14 @@ class Course:
 
 
 class Figures:
-    """Counts over the messages sent after the first ``warmup`` ones."""
+    """Counts the costs of all messages except the first ``warmup`` messages."""
 
     def __init__(self, warmup: int = 0, *, routed: bool = False) -> None:
         self.warmup = warmup
         self._routed = routed
-        """Whether a message travels hop by hop, in several copies to one destination. The stamp size of a message is
-        then the sum of the stamps of all copies divided by the number of its destinations."""
+        """Whether a message travels hop by hop through domains. Then several copies, one after the other, lead to one
+        destination, and the stamp size of a message is the sum of the stamp sizes of all its copies, divided by the
+        number of its destinations."""
         self._packets = 0
         self.sends = 0
         self.deliveries = 0
@@ -106,7 +108,7 @@ class Figures:
             latency = now - course.time
             self.deliveries += 1
             self._latency_sum += latency
-            bucket = int(log(latency) * BUCKETS_PER_E) if latency > 1e-9 else INSTANT
+            bucket = floor(log(latency) * BUCKETS_PER_E) if latency > 1e-9 else INSTANT
             self._latencies[bucket] = self._latencies.get(bucket, 0) + 1
 
     def _weigh(self, course: Course) -> None:
@@ -122,8 +124,8 @@ class Figures:
                 self.bytes_max = max(self.bytes_max, ceil(course.bytes / copies))
 
     def latency_quantile(self, share: float) -> float:
-        """Return the latency that ``share`` of the deliveries do not exceed, with a precision of 1 %; 0 without
-        deliveries."""
+        """Return a quantile of the latencies: the fraction ``share`` of the deliveries took at most this time. The
+        error is at most half a percent. Return 0 if there are no deliveries."""
         remaining = share * self.deliveries
         for bucket in sorted(self._latencies):
             remaining -= self._latencies[bucket]
@@ -132,8 +134,8 @@ class Figures:
         return 0.0
 
     def report(self) -> dict[str, Any]:
-        """Return the part of ``simulate``'s document that depends on the run itself. Call this once, at the end of the
-        run."""
+        """Return the measured part of the JSON document that the command ``simulate`` prints. Call this once, at the
+        end of the run."""
         undelivered = 0
         for course in self._under_way.values():
             self._weigh(course)

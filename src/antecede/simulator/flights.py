@@ -1,8 +1,8 @@
 """The packets of a played scenario, and the state of each packet: flying, lost or arrived.
 
-Nothing moves by itself. A packet is *flying* until the script lets it arrive or loses it; a lost one flies again when
-its link resends it. The script may also name a packet before it exists: the statement then waits until the packet is
-posted.
+A packet is *flying* until it arrives or is lost. In general a statement of the script decides this; only packets that
+are marked with ``hurry`` arrive without a statement. A lost packet flies again when its link resends it. A statement
+may name a packet before the packet exists: the statement then waits until the packet is posted.
 """
 
 from collections import deque
@@ -39,7 +39,8 @@ class Flight(msgspec.Struct, eq=False):
 
     @property
     def ends(self) -> bool:
-        """Whether this is a copy that arrives at one of its message's destinations, and not at a process on the way."""
+        """Whether this packet brings a message to one of the message's destinations, and not to a process on the way
+        there."""
         return self.packet.message is not None and self.at in letter_of(self.packet.message).to
 
 
@@ -67,7 +68,7 @@ class Flights:
         return len(self._flying) + len(self.lost)
 
     def known(self, source: str, sent: InTransit) -> Flight | None:
-        """Return the flight of this frame, if it was sent before; otherwise None."""
+        """Return the flight of this frame, if the frame has already been posted; otherwise None."""
         return self._all.get((sent.domain, source, sent.peer, sent.content.number))
 
     def add(self, flight: Flight) -> None:
@@ -99,12 +100,12 @@ class Flights:
             flight.arrivals += 1
 
     def hurry(self, flight: Flight) -> None:
-        """Mark a packet as one that arrives without a statement of the script."""
+        """Mark a flying packet: it is to arrive without a statement of the script (see ``next_due``)."""
         heappush(self._due, flight.age)
 
     def next_due(self) -> Flight | None:
-        """Return the oldest packet in transit that arrives without a statement of the script, and unmark it; None if
-        there is none."""
+        """Return the oldest flying packet that ``hurry`` has marked, and remove its mark. Return None if there is no
+        such packet."""
         while self._due:
             flight = self._flying.get(heappop(self._due))
             if flight is not None:
@@ -133,8 +134,8 @@ class Flights:
         self.early.setdefault((line.parcel, line.at), deque()).append(line)
 
     def awaited(self, at: str, before: float = inf) -> list[str]:
-        """Return the messages that are not posted yet, although a statement before line ``before`` lets them arrive at
-        the process ``at``."""
+        """Return the names of the messages that an ``arrive`` statement lets arrive at the process ``at``, but that are
+        not posted yet. Only statements before line ``before`` count."""
         return [
             parcel.message
             for (parcel, place), waiting in self.early.items()

@@ -39,7 +39,7 @@ class Workload(Protocol):
 
 
 class Kernel:
-    """The clock and the events to come."""
+    """The virtual clock, and the heap of events that are still to take place."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -65,7 +65,7 @@ class Kernel:
 
 
 class World(Kernel):
-    """A number of processes with a workload."""
+    """A simulated system of processes, on which a workload runs."""
 
     def __init__(self, processes: int) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class World(Kernel):
 
     @abstractmethod
     def send(self, process: int, to: int, payload: bytes = b"") -> Message:
-        """Send a message from the application at ``process`` to the members of the mask ``to``."""
+        """Send a message from the application at ``process`` to the processes in the bit mask ``to``."""
 
     def wake_after(self, seconds: float, process: int) -> None:
         """Wake the workload of this process after this number of seconds."""

@@ -3,11 +3,12 @@
 As on a live server, :class:`antecede.channel.Channel` and its :class:`~antecede.channel.MessageConsumer` connect links
 with an order, and forward messages between domains. A machine gives one input to its channel, lets the channel finish
 the step, and returns the result: the events of the orders, in sequence, and the frames and acknowledgements that leave.
-The caller decides what happens to them.
+The caller decides whether these frames and acknowledgements arrive.
 
-**What a crash loses.** The links are durable with every step. The order's state is durable up to the last step with a
-``Persist``. So an order that forgets ``Persist`` is caught: its links remember packets that its state does not contain.
-Effects before ``Persist`` are carried out even if the crash comes before the step is durable: they *leaked*.
+**What a crash loses.** The state of the links is durable after every step. The state of an order is durable only up to
+its last step with a ``Persist``. So a crash reveals an order that forgets ``Persist``: its links remember packets that
+its state does not contain. Effects that an order returns before ``Persist`` are carried out even if the machine crashes
+before the step is durable. Such effects have *leaked*.
 
 Each letter is a separate message of the order, so that a trace and a script can refer to each letter.
 """
@@ -47,7 +48,8 @@ class Delivered(NamedTuple):
 
 
 class Event(NamedTuple):
-    """Something that happened in a step."""
+    """One event of a step. ``domain`` and ``order`` say where it happened; for a ``Delivered`` event they are empty and
+    None."""
 
     domain: str
     order: Order | None
@@ -70,12 +72,13 @@ class Step(msgspec.Struct):
     frames: list[InTransit]
     acks: list[InTransit]
     leaked_events: int = 0
-    """The number of events that came before the first ``Persist``; if there was none, the number of all events."""
+    """The number of events that came before the first ``Persist`` of the step. In a step without ``Persist``, these are
+    all events."""
     leaked_frames: int = 0
 
     def sizes(self, letter: str, domain: str | None = None) -> list[int]:
-        """Return the stamp sizes of all copies of a letter that leave in this step. ``domain``: only copies in this
-        domain."""
+        """Return the stamp sizes of all copies of a letter that leave in this step. If ``domain`` is given, only copies
+        in this domain count."""
         return [
             event.order.size(event.what.packet)
             for event in self.events
@@ -115,7 +118,7 @@ class ObservedOrder:
         return self.carried_out(self._order.tick(now))
 
     def carried_out(self, effects: Effects) -> Iterator[Any]:
-        """Report each effect to the machine, and then yield it if the channel must carry it out."""
+        """Report each effect to the machine, and yield the effects that the channel must carry out."""
         machine = self._machine
         for effect in effects:
             kind = type(effect)
@@ -150,7 +153,8 @@ class SingleConsumer(MessageConsumer):
 
 
 class TravellingConsumer(SingleConsumer):
-    """A consumer whose packets to itself travel as all other packets do: they can be late, lost and repeated."""
+    """A consumer that sends packets of a process to itself over the network, in the same way as all other packets. So
+    these packets can also be late, lost and repeated."""
 
     own_at_once = False
 
@@ -166,8 +170,8 @@ class TravellingConsumer(SingleConsumer):
 
 
 class NoLink(Link):
-    """One end of a connection that does not check numbers or resend: the order sees duplicates, and lost packets stay
-    lost."""
+    """A link that neither checks the numbers of frames nor resends frames. So the order sees duplicates, and lost
+    packets stay lost."""
 
     def send(self, body: Any, now: float) -> Frame:
         self.sent = self.admitted = self.sent + 1
@@ -178,7 +182,7 @@ class NoLink(Link):
 
 
 class UnlinkedConsumer(TravellingConsumer):
-    """A consumer without links."""
+    """A consumer that uses ``NoLink`` for all connections, so that no link protects the order from faults."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -190,7 +194,7 @@ class UnlinkedConsumer(TravellingConsumer):
 
 
 class RoutedChannel(Channel):
-    """The channel of a server in its domains."""
+    """The channel of a server in a world with a topology. It routes letters between the server's domains."""
 
     consumer: type[MessageConsumer] = SingleConsumer
 
@@ -200,8 +204,8 @@ FLAT = "all"
 
 
 class FlatChannel(Channel):
-    """The channel of a process in a single domain. The order of the domain handles all messages, including those of a
-    process to itself."""
+    """The channel of a process in a single domain. The order of the domain handles all messages, including messages
+    that a process sends to itself."""
 
     consumer: type[MessageConsumer] = TravellingConsumer
 
@@ -212,7 +216,7 @@ class FlatChannel(Channel):
 
 
 class Machine:
-    """One process or server: a channel, a disk, and whether it is up."""
+    """One process or server: its channel, its disk, and whether the machine is up."""
 
     def __init__(
         self,
@@ -228,7 +232,7 @@ class Machine:
         self.name = name
         self.up = True
         self.crashes = crashes
-        """Whether the machine may crash; if not, nothing is saved, which is many times faster."""
+        """Whether the machine may crash. If it may not, no state is saved, and steps are many times faster."""
         if raw:
             kind = type("Unlinked", (kind,), {"consumer": UnlinkedConsumer})
         self._topology = topology
@@ -255,7 +259,7 @@ class Machine:
         return self._link(domain, peer).unacknowledged
 
     def has_accepted(self, peer: str, sent: InTransit) -> bool:
-        """Return whether the content of a peer's frame is durable."""
+        """Return whether this machine has accepted a peer's frame. The content of an accepted frame is durable here."""
         return self._link(sent.domain, peer).has_accepted(sent.content.number)
 
     def _fresh_channel(self) -> Channel:
@@ -269,7 +273,8 @@ class Machine:
     # Steps.
 
     def step(self, act: Callable[[Channel], object], now: float) -> Step:
-        """Give one input to the channel, and let it finish the step."""
+        """Give one input to the channel by calling ``act(channel)``, let the channel finish the step, and return the
+        result."""
         self.events = []
         self._persisted = False
         channel = self.channel
@@ -296,7 +301,7 @@ class Machine:
         return self.step(lambda channel: channel.consumers[sent.domain].receive(peer, sent.content, now), now)
 
     def acknowledged(self, peer: str, sent: InTransit, now: float) -> None:
-        """Let a link forget the frames that its peer has accepted."""
+        """Process an acknowledgement from a peer: the link forgets the frames that the peer has accepted."""
         self._link(sent.domain, peer).on_ack(sent.content, now)
 
     def tick(self, now: float) -> Step:
@@ -309,7 +314,7 @@ class Machine:
         return self.step(let_orders_act, now)
 
     def deadline(self) -> float | None:
-        """Return the time of the next ``tick``; None if none is needed."""
+        """Return the time at which ``tick`` must be called next; None if no call is needed."""
         dues = [self.channel.deadline()]
         for consumer in self.channel.consumers.values():
             dues.append(consumer.order.deadline())
@@ -320,8 +325,8 @@ class Machine:
     # What the observed orders report.
 
     def persisted(self) -> None:
-        """Mark that the events and frames of this step so far come before ``Persist``: they take place even if the
-        machine crashes in this step."""
+        """Record that an order has returned ``Persist``. At the first ``Persist`` of a step, mark all earlier events
+        and frames of the step: they take place even if the machine crashes in this step."""
         if not self._persisted:
             self._persisted = True
             self._note_leaks()
@@ -331,7 +336,8 @@ class Machine:
         self._leaked = (len(self.events), sum([len(one.outgoing) for one in self.channel.consumers.values()]))
 
     def take_arrived(self) -> None:
-        """Record the letters that have reached the application, in the sequence of events."""
+        """Move the letters that have reached the application from the channel to ``events``, as ``Delivered``
+        events."""
         if self.channel.arrived:
             self.events += [
                 Event("", None, Delivered(letter)) for _, letters in self.channel.arrived for letter in letters
@@ -341,13 +347,13 @@ class Machine:
     # The disk.
 
     def save(self) -> None:
-        """Save what is durable now, if the machine is up; otherwise the disk keeps its content."""
+        """Write the durable state of the channel to the disk. If the machine is down, leave the disk as it is."""
         if self.up:
             self._disk = self.channel.dump()
 
     def crash(self, *, saved: bool = False) -> None:
-        """Lose everything that is not on disk. ``saved``: the disk was saved before the last step, and is left as it
-        is."""
+        """Crash: lose everything that is not durable. If ``saved`` is true, the caller has called ``save`` before the
+        last step, and the crash also loses this step."""
         if not saved:
             self.save()
         self.up = False
@@ -360,8 +366,8 @@ class Machine:
 
 
 def send_by(channel: Channel, topology: Topology, letter: Letter) -> None:
-    """Send a letter. The shipped code routes multicasts only in forests, which servers require. In other topologies
-    each destination gets a separate letter."""
+    """Send a letter. If the topology has a cycle, send a separate letter to each destination: the shipped code can
+    route a letter with several destinations only in a topology without cycles, which servers require."""
     if topology.cycle is None:
         channel.send(letter)
     else:

@@ -33,7 +33,7 @@ class Network:
         self._duplicate = duplicate
         self._last_arrival: dict[tuple[int, int], float] | None = {} if fifo else None
         self.cut: set[int] = set()
-        """The processes on one side of a partition."""
+        """The processes on one side of the present partition; empty if there is no partition."""
 
     def carry(self, source: int, target: int, arrive: Callable[[Any], object], packet: Any) -> None:
         """Call ``arrive(packet)`` when the packet arrives; never if it is lost, twice if it is duplicated."""
@@ -46,8 +46,8 @@ class Network:
             self.carry_in(self._delay(), source, target, arrive, packet)
 
     def carry_in(self, seconds: float, source: int, target: int, arrive: Callable[[Any], object], packet: Any) -> None:
-        """Call ``arrive(packet)`` after this number of seconds; on a FIFO link later, if the previous packet on the
-        link arrives later."""
+        """Call ``arrive(packet)`` after this number of seconds. On a FIFO link, wait longer if the previous packet of
+        the link has not arrived by then."""
         kernel = self._kernel
         arrival = kernel.now + seconds
         if self._last_arrival is not None:

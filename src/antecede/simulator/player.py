@@ -57,12 +57,13 @@ class Played(msgspec.Struct):
 
     @property
     def order(self) -> str:
-        """The order of this play; in a world with several orders, all of them."""
+        """The name and options of the order of this play. Several orders are joined with ``+``."""
         return " + ".join(dict.fromkeys(map(str, self.world.specs.values())))
 
 
 def play(scenario: Scenario, order: OrderSpec | None = None, *, raw: bool = False) -> Played:
-    """Play a scenario under its own order, or under ``order``; ``raw``: without links."""
+    """Play a scenario under ``order``; if ``order`` is None, under the scenario's own order. With ``raw``, links are
+    left out: duplicates reach the order, and lost packets are not resent."""
     world = ScriptedWorld(scenario, order, raw=raw)
     result = Played(world, 0, 0, [])
     specs, kept = list(world.specs.values()), world.guarantees

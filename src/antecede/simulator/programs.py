@@ -1,25 +1,27 @@
-"""For each process of a scenario: the statements that it still has to carry out, and the messages that have arrived but
-that it has not received yet.
+"""The programs of the processes in a scenario. A program consists of the ``send`` and ``receive`` statements of one
+process.
 
 A process is sequential. If a send comes after an ``arrive`` of the same process in the file, and the arriving copy has
 not been posted yet, the send waits for the arrival, because the send may be an answer. (For this reason, a scenario
 file of Mattern and Fünfrocken's Fig. 4 leads to their Fig. 6 under the buffer protocol: this protocol delays y, and
 therefore also z.)
 
-A process with ``receive`` statements takes messages only through these statements (ibid. §4.1–4.2); each may be limited
-to one sender. Where its messages wait depends on the order:
+A process with ``receive`` statements takes messages only through these statements (Mattern and Fünfrocken, §4.1–4.2). A
+``receive`` may be limited to one sender. Messages that have arrived wait until the process receives them. The order
+determines where they wait:
 
 * **In front of** an order that can judge a packet without accepting it (``selective``): the program gets the first
   packet that the order would deliver *now*, after the messages that the program has already received. So the matrix
   protocol lets a program take x although y came first, and refuses z while an x on which z depends has not been
   received.
-* **Behind** any other order, in a queue, in the sequence in which the order delivers them. The buffer protocol, for
-  example, has no information about dependencies, so the program can take only the first message of the queue. The same
-  is true with domains: a router cannot choose, because processes in the next domain wait for the messages that it
-  receives.
+* **Behind** any other order, in a queue, in the sequence in which the order delivers them. The program can take only
+  the first message of the queue. The buffer protocol, for example, has no information about dependencies, so it cannot
+  offer a choice. With domains, messages also wait in a queue: a router cannot choose, because processes in the next
+  domain wait for the messages that the router receives.
 
-A receive that finds nothing waits, and so do all later statements of its program. When nothing can arrive any more,
-such a program is blocked for ever: selective receive may contradict causal order, and then no execution exists.
+A ``receive`` that finds no message waits, and all later statements of its program wait too. If nothing more can arrive,
+the program is blocked for ever. This is possible because selective receive may contradict causal order; in that case,
+no execution of the programs exists.
 """
 
 from collections import deque
@@ -32,23 +34,26 @@ from antecede.simulator.statements import ReceiveLine, SendLine
 
 
 class Programs:
-    """The statements still to be carried out, and the messages that wait to be received."""
+    """For each process: the statements that it still has to carry out, and the messages that have arrived but that it
+    has not received yet."""
 
     def __init__(self, processes: Collection[str], receiving: Collection[str], selective: bool) -> None:
         self._waiting: dict[str, deque[SendLine | ReceiveLine]] = {process: deque() for process in processes}
         self._running: set[str] = set()
         self.choices: dict[str, dict[Flight, None]] = {process: {} for process in receiving if selective}
-        """The packets in front of the order of a process, in the sequence of their arrivals."""
+        """For each process: the packets that have arrived but that its order has not accepted yet, in the sequence of
+        their arrivals. The program chooses among these packets."""
         self.queues: dict[str, deque[tuple[str, str]]] = {process: deque() for process in receiving if not selective}
-        """The messages that the order of a process has delivered, each with its source, in the sequence of the
-        deliveries."""
+        """For each process: the messages that its order has delivered but that its program has not received yet, each
+        as (name, sender), in the sequence of the deliveries."""
 
     def add(self, process: str, line: SendLine | ReceiveLine) -> None:
         """Add the next statement of a process."""
         self._waiting[process].append(line)
 
     def run(self, process: str, perform: Callable[[SendLine | ReceiveLine], bool]) -> None:
-        """Continue a program as far as possible: ``perform`` returns whether a statement could be carried out."""
+        """Carry out the next statements of a process, until one must wait. ``perform`` tries to carry out one
+        statement, and returns whether this was possible."""
         if process in self._running:
             return
         self._running.add(process)
@@ -68,7 +73,7 @@ class Programs:
         )
 
     def choosing(self, flight: Flight) -> bool:
-        """Return whether this packet waits to be chosen."""
+        """Return whether this packet has arrived and waits until a ``receive`` statement chooses it."""
         return flight in self.choices.get(flight.at, ())
 
     def choose(self, process: str, order: Order, source: str | None) -> Flight | None:

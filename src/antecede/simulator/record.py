@@ -1,8 +1,8 @@
 """The history of a played scenario: as a trace, as a drawing, and as sentences.
 
-Events are kept in the sequence in which they were played. A copy may pass through a process that is not its
-destination: a coordinator or a router. This is not an event of the application: the drawing shows a point, and for a
-router the trace has a ``hop`` row.
+Events are kept in the sequence in which they were played. A copy of a message may pass through a process that is not
+its destination, for example a coordinator or a router. The application of that process does not see the copy. The
+drawing shows only a point there. If the process is a router, the trace also has a ``hop`` row.
 """
 
 import msgspec
@@ -17,16 +17,16 @@ _judged_messages_max = 5_000
 
 
 class Record:
-    """The history of one play."""
+    """The history of one play of a scenario: its trace, its deliveries, its drawing and its sentences."""
 
     def __init__(self, processes: tuple[str, ...]) -> None:
         self.processes = processes
         self.events: list[Event] = []
-        """The trace, in the sequence played."""
+        """The rows of the trace, in the sequence in which the events were played."""
         self.delivered: dict[str, list[str]] = {process: [] for process in processes}
         """The messages that each application received, in sequence."""
         self.story: list[tuple[int, str]] = []
-        """Sentences, each with the line of the file that caused it."""
+        """The history, as sentences. Each has the number of the line in the scenario file that caused it."""
         self.line = 0
         # Rows name destinations in the sequence of these names.
         self._rows = Recorder(sorted(processes), self.events.append)
@@ -35,7 +35,7 @@ class Record:
         self._messages = 0
 
     def tell(self, sentence: str) -> None:
-        """Add a sentence to the story, for the current line of the file."""
+        """Add a sentence to ``story``, with the number of the current line of the scenario file."""
         self.story.append((self.line, sentence))
 
     def sent(self, process: str, message: str, to: tuple[str, ...], sizes: list[int]) -> None:
@@ -53,7 +53,7 @@ class Record:
         self.tell(f"{message} arrives at {process}")
 
     def dropped(self, process: str, message: str) -> None:
-        """Record that the link or the order has dropped the message that has just arrived, as a duplicate."""
+        """Record that the copy that has just arrived was a duplicate, and that the link or the order dropped it."""
         if self._marks and self._marks[-1] == Mark(process, ARRIVE, message):
             self._marks[-1] = Mark(process, "drop", message)
 
@@ -79,8 +79,8 @@ class Record:
         self.tell(f"{process}: {word}")
 
     def judge(self) -> Verdict | None:
-        """Judge from the events alone which orders the computation kept. Return None if there are too many messages to
-        judge."""
+        """Return a verdict about the trace: which orders (FIFO, causal order and others) it keeps. Return None if there
+        are too many messages to judge."""
         if self._messages > _judged_messages_max:
             return None
         # An order that does not detect duplicates may deliver one; only the first delivery is judged.
@@ -95,7 +95,7 @@ class Record:
         return judge(rows)
 
     def diagram(self, title: str = "") -> Diagram:
-        """Return the computation, to be drawn; late deliveries are marked."""
+        """Return a drawing of all events, in which deliveries that break causal order are marked as late."""
         verdict = self.judge()
         late = {(found.message, found.to) for found in verdict.causal} if verdict else set()
         return Diagram(self.processes, self._marks, late=late, title=title)

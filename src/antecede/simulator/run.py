@@ -1,8 +1,9 @@
 """One simulated run, from its settings to its figures: ``antecede simulate`` as a function.
 
-The :class:`Setup` alone determines a run. Each purpose (gaps, delays, destinations, faults) draws from a separate
-stream. So two orders with the same seed get the same sends of the application, unless the application reacts to
-deliveries. If the two orders also send the same packets, they get the same delays and faults.
+The settings in :class:`Setup` determine everything that happens in a run. Gaps, delays, destinations and faults are
+each drawn from a separate stream of random numbers. So two runs with the same seed but different orders have the same
+sends of the application, unless the application reacts to deliveries. If the two orders also send the same packets, the
+two runs have the same delays and faults.
 """
 
 from collections.abc import Callable
@@ -43,9 +44,10 @@ class Setup(msgspec.Struct, frozen=True):
     warmup: int = 0
     seed: int = 1
     organisation: Topology | None = None
-    """A topology whose servers are the processes. The caller has checked it."""
+    """The topology of the run: each of its servers is one process. The caller must have checked the topology. None: all
+    processes form one domain."""
     orders: dict[str, OrderSpec] = {}
-    """The orders of domains of the topology, by domain; ``order`` is used for all other domains."""
+    """The order of each domain of the topology, by the domain's name. A domain without an entry uses ``order``."""
 
     def check(self) -> None:
         """Refuse settings that make no sense, before anything runs."""
@@ -81,7 +83,7 @@ class Setup(msgspec.Struct, frozen=True):
             )
 
     def used(self) -> list[OrderSpec]:
-        """Return the orders of the run, each once."""
+        """Return the orders that the run uses, without duplicates."""
         if self.organisation is None:
             return [self.order]
         chosen = [self.orders.get(name, self.order) for name in self.organisation.domains]
@@ -96,7 +98,7 @@ class Setup(msgspec.Struct, frozen=True):
         return {"loss": self.loss, "duplicate": self.duplicate, "crash": self.crash, "partition": self.partition}
 
     def faulty(self) -> bool:
-        """Return whether the run needs links and disks."""
+        """Return whether the run has faults. If so, it needs simulated links and disks."""
         return any(self.faults().values())
 
 

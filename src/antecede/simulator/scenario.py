@@ -1,10 +1,12 @@
-"""Scenario files: a computation written down line by line, as in the figures of the papers.
+"""Scenario files: a computation written down line by line, like the figures in papers about causal order.
 
 Each line has one statement, with words separated by blanks; ``#`` begins a comment anywhere. Declarations
 (``processes``, ``domain``, ``order``, ``control manual``) apply to the whole file, wherever they stand; all other
-statements are executed in the sequence of the file. ``docs/guide/scenarios.md`` describes the language. This module
-turns the bytes of a file into typed statements with line numbers; if the bytes are not a scenario, it raises a
-:class:`ScenarioError` that names the line. It must not know how a scenario is played.
+statements are executed in the sequence of the file. ``docs/guide/scenarios.md`` describes the language.
+
+This module turns the bytes of a file into typed statements with line numbers. If the bytes are not a scenario, it
+raises a :class:`ScenarioError` that names the line. The code that plays a scenario is in other modules, and this module
+must not depend on it.
 """
 
 import re
@@ -48,7 +50,7 @@ def read(path: str) -> Scenario:
 
 
 def parse_scenario(data: bytes, file: str) -> Scenario:
-    """Return the scenario in these bytes; ``file`` is the name of the file in errors."""
+    """Return the scenario that these bytes contain. ``file`` is the file name for error messages."""
     if len(data) > limits.scenario_bytes_max:
         line = data.count(b"\n", 0, limits.scenario_bytes_max) + 1
         raise ScenarioError(file, line, f"scenario too long: expected at most {limits.scenario_bytes_max} bytes")
@@ -88,7 +90,7 @@ class _Fault(Exception):
 
 
 class _Reader:
-    """Reads the lines of one file."""
+    """A parser for the lines of one scenario file."""
 
     def __init__(self, file: str, lines: list[str]) -> None:
         self.file = file
@@ -209,7 +211,7 @@ class _Reader:
             raise _Fault(f"message {_shown(message)} is already sent in line {self.sends[message]}")
         self.sends[_named(message)] = line
         if message == "under":
-            raise _Fault("a message cannot be named 'under': this is a keyword of expectations")
+            raise _Fault("a message cannot be named 'under', a keyword in expect lines: choose another name")
         targets = dict.fromkeys(_named(target.strip()) for target in to)
         self.statements.append(SendLine(line, message, _named(source), tuple(targets)))
 

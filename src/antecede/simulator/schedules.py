@@ -1,13 +1,17 @@
-"""Schedules: the plan that is drawn from a seed, and its execution.
+"""Random schedules that test orders: a plan is drawn from a seed, and then carried out.
 
-A **plan** depends only on the order, the seed and the choice of faults: two to eight processes; the number of sends,
-and their destinations (one process, subsets, all, the sender itself, none); how likely it is that an application sends
-before the next packet arrives; how often a delivery is answered or forwarded; one of the networks of
-:mod:`antecede.simulator.adversary`.
+A **plan** depends only on the order, the seed and the choice of faults. It determines:
 
-In most schedules the orders run on the bare network. If an order recognises duplicates, packets may arrive at it twice.
-In the other schedules they run on links, in a :class:`~antecede.simulator.channels.FaultyWorld`: frames are lost and
-duplicated, machines crash and restart, the network splits.
+* the number of processes, from two to eight;
+* the number of sends, and their destinations (one process, subsets, all, the sender itself, none);
+* the probability that an application sends before the next packet arrives;
+* the probability that an application answers or forwards a delivery;
+* the network: one of those in :mod:`antecede.simulator.adversary`.
+
+In most schedules the orders run on the bare network, without links. If an order recognises duplicates, packets may
+arrive at it twice. In the other schedules the orders run on links, in a
+:class:`~antecede.simulator.channels.FaultyWorld`: frames are lost and duplicated, machines crash and restart, the
+network splits.
 
 Applications react to a delivery only after the step with the delivery has ended.
 """
@@ -27,12 +31,12 @@ from antecede.simulator.watcher import NAMES, Finding, Watcher
 
 _faulty_share = 0.1
 _travels_max = 20_000
-"""The largest number of frames and acknowledgements in one schedule with faults. A schedule that needs more is regarded
-as stuck: its links resend for ever."""
+"""The largest number of frames and acknowledgements in one schedule with faults. If a schedule needs more, it is
+regarded as stuck, because its links probably resend for ever."""
 
 
 class Plan:
-    """The settings that are drawn from a seed."""
+    """The settings of one schedule, drawn from a seed."""
 
     def __init__(self, spec: OrderSpec, seed: int, faults: bool | None) -> None:
         rng = self.rng = stream(seed, "campaign")
@@ -61,7 +65,8 @@ class Plan:
 
 
 def _destinations(shape: str, processes: int, rng: Random) -> Callable[[int], int]:
-    """Return a function from a process to the mask of its next destinations."""
+    """Return a function that draws the destinations of a process's next send. The result of this function is a bit mask
+    of processes."""
     everyone = (1 << processes) - 1
     members = list(range(processes))
 
@@ -88,8 +93,8 @@ def _destinations(shape: str, processes: int, rng: Random) -> Callable[[int], in
 
 
 class BareSchedule(BareWorld):
-    """Orders on the bare network of an adversary, which chooses the packet that arrives next. Virtual time does not
-    pass."""
+    """A schedule in which orders run without links. The network is an adversary: it chooses the packet that arrives
+    next. Virtual time does not pass."""
 
     def __init__(self, spec: OrderSpec, plan: Plan, recorder: Watcher) -> None:
         super().__init__(spec, plan.processes, float, observer=recorder)
@@ -97,12 +102,12 @@ class BareSchedule(BareWorld):
         self._findings = recorder.findings
         self._flying = network(plan.style, plan.processes, plan.rng)
         self._repeated: dict[int, Packet] = {}
-        """Packets that have arrived once already and are in flight again, by their identity."""
+        """Packets that have already arrived and are in flight again, as duplicates. The key is ``id(packet)``."""
         self._fresh: list[tuple[int, Message]] = []
-        """Deliveries to which the application has not reacted."""
+        """Deliveries to which the application has not reacted yet: the process and the message."""
 
     def play(self) -> None:
-        """Send and let packets arrive until nothing is left to do."""
+        """Let applications send and let packets arrive, until all sends are made and no packet is in flight."""
         plan, random, flying = self.plan, self.plan.rng.random, self._flying
         actors = plan.actors
         while self._sends < plan.messages or flying:
@@ -136,11 +141,11 @@ class BareSchedule(BareWorld):
 
 
 class Stuck(Exception):
-    """The error that a faulty schedule does not end."""
+    """The error that is raised if a schedule with faults does not end."""
 
 
 class FaultySchedule:
-    """A schedule with faults, for orders on simulated links and disks that can fail. It is also the workload: it
+    """A schedule in which orders run on simulated links and disks that can fail. This class is also the workload: it
     decides when processes send, and to which destinations."""
 
     def __init__(self, spec: OrderSpec, plan: Plan, recorder: Watcher) -> None:

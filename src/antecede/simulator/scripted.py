@@ -1,15 +1,15 @@
-"""The world of a scenario: machines between which nothing moves unless the script says so.
+"""The world of a scenario: simulated machines, between which packets move only if the script says so.
 
-Each process is a :class:`~antecede.simulator.machine.Machine` with the shipped channel: if the file has ``domain``
+Each process is a :class:`~antecede.simulator.machine.Machine` with the shipped channel. If the file has ``domain``
 lines, this channel forwards messages between domains. Otherwise all processes form one domain, and its order handles
 all copies, including those from a process to itself. ``--raw`` leaves the links out.
 
-Three kinds of packets arrive without a statement, oldest first: control packets (unless the file says ``control
-manual``), copies at a process that is not their destination (unless a later line names them there), and packets that an
-earlier line named before they were posted. Acknowledgements of links arrive immediately and are never visible.
+Some packets arrive without a statement, the oldest first: control packets (unless the file says ``control manual``);
+copies at a process that is not their destination (unless a later line names this copy at this process); and packets
+that an earlier line named before they were posted. Acknowledgements of links arrive immediately and are never visible.
 
-A process is sequential: a send waits for arrivals that earlier lines name and that have not happened yet, and for a
-``receive`` that has found nothing yet (:mod:`antecede.simulator.programs`).
+A process carries out its statements in sequence. So a send waits until all arrivals that earlier lines name have
+happened, and until all earlier ``receive`` statements have got a message (:mod:`antecede.simulator.programs`).
 """
 
 from collections import deque
@@ -41,7 +41,7 @@ from antecede.topology import Domain, Topology
 
 
 class ScriptedWorld:
-    """Machines, the packets between them, and the remaining statements of each process."""
+    """The machines of a scenario, the packets between them, and the remaining statements of each process."""
 
     def __init__(self, scenario: Scenario, override: OrderSpec | None = None, *, raw: bool = False) -> None:
         self.scenario = scenario
@@ -51,22 +51,22 @@ class ScriptedWorld:
         self.record = Record(scenario.processes)
         self.sends: dict[str, SendLine] = {}
         self.posted: set[str] = set()
-        """Messages of which a copy has left."""
+        """Messages of which at least one copy has left its sender or has been delivered."""
         self.refused: set[str] = set()
         self.may_refuse: set[str] = set()
-        """Messages that the order may refuse, because the script expects it."""
+        """Messages that the order may refuse, because the script has a line ``expect MESSAGE refused`` for them."""
         self.stops: dict[tuple[str, str], int] = {}
-        """By message and process: the last line that names this copy. Before this line, the copy does not arrive at
-        this process without a statement."""
+        """The number of the last line that names a copy, by message and process. Until the play reaches this line, the
+        copy arrives at this process only if a statement says so."""
         self._local = {
             (line.message, line.source)
             for line in scenario.statements
             if isinstance(line, SendLine) and line.source in line.to and scenario.domains
         }
-        """With domains: (message, server) of each copy from a server to itself. Such a copy does not travel."""
+        """The copies that a server sends to itself, as (message, server); empty without domains. They do not travel."""
         self._steps = 0
         self._subjects: dict[tuple[str, str], str] = {}
-        """The name in the script of each message of a domain's order, by domain and id of the message."""
+        """The name that a message has in the script, by domain and by the id that it has in the domain's order."""
         domains = [Domain(domain.name, domain.servers) for domain in scenario.domains]
         self.routed = bool(domains)
         self.topology = Topology(domains or [Domain(FLAT, scenario.processes)], scenario.processes)
@@ -90,13 +90,13 @@ class ScriptedWorld:
 
     @property
     def guarantees(self) -> frozenset[str]:
-        """The guarantees that hold end to end: those that all orders have; with several domains at most causal
-        order."""
+        """The guarantees that hold between all processes: those that all orders give. If there are several domains,
+        only FIFO and causal order can be among them."""
         kept = frozenset.intersection(*(spec.guarantees() for spec in self.specs.values()))
         return kept & {"fifo", "causal"} if len(self.specs) > 1 else kept
 
     def spend(self, steps: int = 1) -> None:
-        """Count steps, and raise an error if a play takes too many: every play must end."""
+        """Count steps of the play. Raise an error if there are too many, so that every play ends."""
         self._steps += steps
         if self._steps > limits.scenario_steps_max:
             raise self.scenario.error(
@@ -106,7 +106,7 @@ class ScriptedWorld:
     # Sending.
 
     def send(self, line: SendLine) -> None:
-        """Let the application send, now or when its program reaches this statement."""
+        """Let a process send a message: now, or when its earlier statements have been carried out."""
         if not self.machines[line.source].up:
             raise self.scenario.error(line.line, f"{line.source} is down and cannot send {line.message}")
         self.programs.add(line.source, line)
@@ -166,7 +166,7 @@ class ScriptedWorld:
     # Packets.
 
     def _launch(self, source: str, sent: InTransit, posted: "deque[Packet] | None") -> None:
-        """Handle a frame that leaves. If it left before, this is a resend: it travels again only if it was lost."""
+        """Let a frame leave its source. If the frame is a resend, it travels only if it was lost before."""
         # Each step saves its links, with everything unacknowledged.
         self.spend(1 + self.machines[source].unacknowledged(sent.domain, sent.peer) // 50)
         flight = self.flights.known(source, sent)
@@ -202,8 +202,8 @@ class ScriptedWorld:
         return None if isinstance(line, ArriveLine) and line.again else line
 
     def _remind(self, flight: Flight) -> None:
-        """Let the frame's receiver acknowledge it again, if the receiver is up: the sender does not know that the frame
-        has arrived."""
+        """Let the receiver of a frame acknowledge the frame again, because the sender does not know that it has
+        arrived. Do nothing if the receiver is down."""
         if self.machines[flight.at].up and not self.programs.choosing(flight):
             self._carry_out(flight.at, self._received(flight))
 
@@ -218,7 +218,7 @@ class ScriptedWorld:
         return not stopped and not flight.ends
 
     def settle(self) -> None:
-        """Let everything arrive that needs no statement, oldest first."""
+        """Let all packets arrive that need no statement of the script, the oldest first."""
         while flight := self.flights.next_due():
             self._proceed(flight)
 
@@ -285,7 +285,7 @@ class ScriptedWorld:
             self.record.passed(at, parcel.message)
 
     def _hand(self, flight: Flight) -> None:
-        """Let the machine receive a packet: the link passes it to the order."""
+        """Let a machine receive a packet, and record whether the packet is held or dropped."""
         step = self._received(flight)
         verdicts = [event.what.verdict for event in step.events if isinstance(event.what, Received)]
         verdict = verdicts[0] if verdicts else Verdict.DUPLICATE
@@ -308,7 +308,7 @@ class ScriptedWorld:
                 self._hand(flight)
 
     def drain(self) -> None:
-        """Let everything arrive, oldest first, until nothing is left; links resend what was lost."""
+        """Let all packets arrive, the oldest first, until none is left. Links resend lost packets."""
         while True:
             self.settle()
             while flight := self.flights.oldest():
@@ -326,7 +326,7 @@ class ScriptedWorld:
     # Time and crashes.
 
     def wait(self, seconds: float) -> None:
-        """Let time pass; links resend what is overdue."""
+        """Let time pass. Links resend frames that were not acknowledged in time."""
         end = self.now + seconds
         while (due := self._deadlines()) and min(due) <= end:
             self._let_time_pass(min(due))
@@ -348,7 +348,8 @@ class ScriptedWorld:
         return [machine for machine in self.machines.values() if machine.up]
 
     def crash(self, line: int, process: str) -> None:
-        """Crash a process. It loses what is not on disk: held packets, and packets that wait in front of its order."""
+        """Crash a process. It loses the packets that are not on its disk: packets that its order holds, and packets
+        that wait in front of its order."""
         machine = self.machines[process]
         if not machine.up:
             raise self.scenario.error(line, f"{process} is already down")
@@ -361,7 +362,7 @@ class ScriptedWorld:
         machine.crash()
 
     def restart(self, line: int, process: str) -> None:
-        """Restart from disk."""
+        """Restart a process with the state on its disk."""
         machine = self.machines[process]
         if machine.up:
             raise self.scenario.error(line, f"{process} is not down")
@@ -372,8 +373,7 @@ class ScriptedWorld:
     # Programs.
 
     def receive(self, line: ReceiveLine) -> None:
-        """Let the application receive, now or when its program reaches this statement and a suitable message has
-        come."""
+        """Let a process receive a message, when its earlier statements are done and a suitable message has come."""
         self.programs.add(line.process, line)
         self._run(line.process)
 
@@ -382,7 +382,7 @@ class ScriptedWorld:
             self.programs.run(process, self._go_on)
 
     def _go_on(self, line: SendLine | ReceiveLine) -> bool:
-        """Carry out the next statement of a program, if it need not wait. Return whether it was carried out."""
+        """Carry out the next statement of a process, unless it must wait. Return whether it was carried out."""
         if isinstance(line, SendLine):
             ready = not self.flights.awaited(line.source, before=line.line)
             if ready:
@@ -404,7 +404,7 @@ class ScriptedWorld:
     # Questions of the player.
 
     def held(self, process: str) -> list[str]:
-        """Return the messages that have arrived at a process and wait there."""
+        """Return the messages that have arrived at a process, but that its application has not received yet."""
         machine = self.machines[process]
         orders = machine.orders() if machine.up else []
         found = [letter_of(message).id for order in orders for message in order.held()]
@@ -413,7 +413,7 @@ class ScriptedWorld:
         return found
 
     def unposted(self) -> list[str]:
-        """Return the messages that an application has sent, and of which at least one copy has not left yet."""
+        """Return the messages that an application has sent, but of which at least one copy has not left yet."""
         found: dict[str, None] = {}
         running = self._running()
         for machine in running:
@@ -429,14 +429,14 @@ class ScriptedWorld:
         return any(self.machines[flight.at].up for flight in flying) or (not self.raw and self._to_be_resent())
 
     def blocked(self) -> list[str]:
-        """Return the running processes that still have a ``receive`` to carry out, if nothing can arrive any more;
-        otherwise an empty list."""
+        """Return the processes that wait for ever: they are up and have a ``receive`` to carry out, but nothing can
+        arrive any more."""
         if self.on_its_way():
             return []
         return [process for process in self.programs.receiving() if self.machines[process].up]
 
     def stuck(self) -> bool:
-        """Return whether nothing can arrive any more, and something is held, not posted, or waited for."""
+        """Return whether nothing can arrive any more, but a message is held or not posted, or a ``receive`` waits."""
         if self.on_its_way():
             return False
         holding = any(order.held() for machine in self._running() for order in machine.orders())

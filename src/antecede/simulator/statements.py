@@ -16,8 +16,11 @@ GUARANTEES = ("fifo", "causal", "total", "synchronous", "significant")
 
 
 class Parcel(msgspec.Struct, frozen=True):
-    """The packet in ``arrive`` and ``lose``: a copy of a message; or a control packet, with its sender and the message
-    that it is about, if any."""
+    """The packet that an ``arrive`` or ``lose`` line names: a copy of a message, or a control packet.
+
+    A copy has no ``source``. For a control packet, ``source`` is its sender, and ``message`` is empty if the packet
+    belongs to no message.
+    """
 
     kind: str
     message: str
@@ -34,7 +37,7 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 class SendLine(Statement, frozen=True):
-    """``send M FROM -> TO,TO``."""
+    """The statement ``send M FROM -> TO,TO``: process FROM sends message M to these processes."""
 
     message: str
     source: str
@@ -42,7 +45,8 @@ class SendLine(Statement, frozen=True):
 
 
 class ArriveLine(Statement, frozen=True):
-    """``arrive M AT [again]``; ``again``: a packet that has arrived arrives a second time."""
+    """The statement ``arrive M AT [again]``: packet M arrives at process AT. With ``again``, the packet has already
+    arrived there, and arrives a second time."""
 
     parcel: Parcel
     at: str
@@ -50,52 +54,54 @@ class ArriveLine(Statement, frozen=True):
 
 
 class LoseLine(Statement, frozen=True):
-    """``lose M AT``."""
+    """The statement ``lose M AT``: packet M is lost on its way to process AT."""
 
     parcel: Parcel
     at: str
 
 
 class ReceiveLine(Statement, frozen=True):
-    """``receive P [from Q]``."""
+    """The statement ``receive P [from Q]``: the program of process P takes a message (from process Q)."""
 
     process: str
     source: str | None
 
 
 class DrainLine(Statement, frozen=True):
-    """``drain``."""
+    """The statement ``drain``: all copies arrive, the oldest copy first."""
 
 
 class WaitLine(Statement, frozen=True):
-    """``wait SECONDS``."""
+    """The statement ``wait SECONDS``: this time passes, and links send overdue copies again."""
 
     seconds: float
 
 
 class CrashLine(Statement, frozen=True):
-    """``crash P``."""
+    """The statement ``crash P``: process P loses everything that is not on its disk."""
 
     process: str
 
 
 class RestartLine(Statement, frozen=True):
-    """``restart P``."""
+    """The statement ``restart P``: a crashed process P starts again from its disk."""
 
     process: str
 
 
 class Under(msgspec.Struct, frozen=True):
-    """``under NAME,NAME``: the orders or guarantees for which an expectation applies. Without names, it always
-    applies."""
+    """``under NAME,NAME`` at the end of an expectation: the expectation applies only under these orders, or under
+    orders with these guarantees. Without names, the expectation always applies."""
 
     guarantees: tuple[str, ...] = ()
     orders: tuple[OrderSpec, ...] = ()
 
     def counts(self, specs: Collection[OrderSpec], kept: Collection[str]) -> bool:
-        """Return whether the expectation applies in a world of these orders with these guarantees end to end.
+        """Return whether the expectation applies in a world with these orders. ``kept`` are the guarantees that the
+        world keeps from end to end.
 
-        ``fifo`` means FIFO order *and nothing stronger*: otherwise ``under none,fifo`` would include the causal orders.
+        ``under fifo`` means the orders that guarantee FIFO order *and nothing stronger*. Otherwise ``under none,fifo``
+        would include the causal orders.
         """
         if not self.guarantees and not self.orders:
             return True
@@ -119,22 +125,22 @@ class Expectation(Statement, frozen=True):
 
 
 class ExpectDelivered(Expectation, frozen=True):
-    """``expect P delivered a b c``: the whole sequence so far."""
+    """``expect P delivered a b c``: exactly these messages were delivered at P so far, in this sequence."""
 
     process: str
     messages: tuple[str, ...]
 
 
 class ExpectHolds(Expectation, frozen=True):
-    """``expect P holds m``: the message has arrived at P, and waits there; or ``arrive m P`` waits until the copy is
-    posted."""
+    """``expect P holds m``: message m has arrived at P, and is not delivered yet. The expectation also holds if the
+    line ``arrive m P`` was played, but the copy has not left its sender yet."""
 
     process: str
     messages: tuple[str, ...]
 
 
 class ExpectNotSent(Expectation, frozen=True):
-    """``expect M not sent``: no copy has left."""
+    """``expect M not sent``: no copy of M has left its sender."""
 
     message: str
 
@@ -146,11 +152,11 @@ class ExpectRefused(Expectation, frozen=True):
 
 
 class ExpectStuck(Expectation, frozen=True):
-    """``expect stuck``: nothing is in transit, and something waits."""
+    """``expect stuck``: nothing more can arrive, but a held message, an unsent copy or a program still waits."""
 
 
 class DomainLine(msgspec.Struct, frozen=True):
-    """``domain A S1 S2 S3 [order]``."""
+    """The declaration ``domain A S1 S2 S3 [order]``: a domain of servers, which may have its own order."""
 
     line: int
     name: str
@@ -159,7 +165,7 @@ class DomainLine(msgspec.Struct, frozen=True):
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """A whole file, checked as far as possible without playing it."""
+    """The content of a scenario file, checked as far as this is possible without playing the file."""
 
     file: str
     processes: tuple[str, ...]
@@ -167,7 +173,7 @@ class Scenario(msgspec.Struct, frozen=True):
     order: OrderSpec | None
     order_line: int
     manual: bool
-    """Whether control packets wait for an explicit ``arrive``."""
+    """Whether each control packet waits for its ``arrive`` line (declaration ``control manual``)."""
     statements: tuple[Statement, ...]
     text: tuple[str, ...]
     """The lines of the file, for messages that show them."""

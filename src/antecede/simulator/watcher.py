@@ -1,7 +1,8 @@
-"""The recorder of a campaign: if an action of an order is not a valid event, it becomes a finding.
+"""The recorder of a campaign, which records events and findings.
 
-The plain oracle judges well-formed events only. So a second delivery, a delivery of an unsent message, or a delivery at
-a process that is not a destination becomes a finding instead of an event.
+The oracle (:mod:`antecede.trace.oracle`) can judge valid events only. So if a send or a
+delivery is not valid, the recorder records a finding instead of an event. Examples are a second delivery of a message,
+the delivery of a message that was not sent, and a delivery at a process that is not a destination.
 """
 
 from typing import ClassVar
@@ -17,15 +18,17 @@ NAMES = process_names(8)
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that should not have happened."""
+    """Something that an order did wrong in one schedule of a campaign."""
 
     kind: str
-    """A guarantee, or ``undelivered``, ``twice``, ``stray``, ``needless``, ``duplicate``, ``error``."""
+    """The name of the guarantee that was violated, or one of ``undelivered``, ``twice``, ``stray``, ``needless``,
+    ``duplicate``, ``error``."""
     text: str
 
 
 class Watcher(Recorder):
-    """Records the well-formed events of one schedule, without times and sizes, and the findings."""
+    """Records the valid events of one schedule, without times and sizes. A send or delivery that is not
+    valid is recorded as a finding."""
 
     weighs: ClassVar[bool] = False
 

@@ -14,7 +14,7 @@ from antecede.simulator.draws import Draw, below, subset
 from antecede.simulator.kernel import World
 
 Destinations = Callable[[int], int]
-"""A function from a process to the bit mask of its next destinations."""
+"""A function that gets the number of a process, and returns the destinations of its next message as a bit mask."""
 
 
 def uniform(processes: int, rng: Random) -> Destinations:
@@ -28,7 +28,8 @@ def uniform(processes: int, rng: Random) -> Destinations:
 
 
 def multicast(processes: int, rng: Random) -> Destinations:
-    """Return a function that chooses some of the other processes; their number is uniform in 1 … n − 1."""
+    """Return a function that chooses some of the other processes. Every number of destinations from 1 to n − 1 has the
+    same probability."""
     others = [[other for other in range(processes) if other != process] for process in range(processes)]
 
     def choose(process: int) -> int:
@@ -67,7 +68,7 @@ SHAPES: dict[str, Callable[[int, Random], Destinations]] = {
 
 
 class Spontaneous:
-    """Every process sends at its own intervals, until ``messages`` have been sent in total."""
+    """Every process sends at its own intervals, until ``messages`` messages have been sent in total."""
 
     payload = b""
 
@@ -91,8 +92,8 @@ class Spontaneous:
 
 
 class RequestReply(Spontaneous):
-    """Sends requests as :class:`Spontaneous` does; every receiver of a request sends a reply, until ``messages``
-    requests and replies have been sent in total."""
+    """Every process sends requests at its own intervals, and every receiver of a request sends a reply. This ends when
+    ``messages`` requests and replies have been sent in total."""
 
     payload = b"request"
 
@@ -103,8 +104,8 @@ class RequestReply(Spontaneous):
 
 
 class PingPong:
-    """Process 0 sends to each other process; each delivery is answered immediately (Laumay et al. §6.1), until
-    ``messages`` have been sent in total."""
+    """Process 0 sends one message to every other process, and each receiver answers immediately (Laumay et al. §6.1).
+    This ends when ``messages`` messages have been sent in total."""
 
     def __init__(self, messages: int) -> None:
         self._left = messages

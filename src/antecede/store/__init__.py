@@ -52,8 +52,8 @@ def open_store(
     on_failed: OnFailed | None = None,
     files: Files | None = None,
 ) -> Store:
-    """Open a store. Its records survive a power cut (``disk``), a kill of the process (``os``), or nothing
-    (``memory``)."""
+    """Open a store. With durability ``disk`` its records survive a power cut, with ``os`` only a kill of the process.
+    With ``memory`` the records do not survive the process."""
     if durability not in durabilities:
         raise UsageError(f"durability {durability!r} is not one of {', '.join(durabilities)}")
     if durability == "memory":
@@ -68,8 +68,8 @@ def open_store(
 def read_records(
     directory: str, after: int = 0, upto: int | None = None, files: Files | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the records of a log, with their numbers: those after number ``after``, up to number ``upto`` (None: to the
-    end). Nothing is changed, and a server may have the log open.
+    """Yield the number and the bytes of each record after record ``after``, up to record ``upto`` (None: up to the end
+    of the log). Nothing is changed, and a server may have the log open.
 
     Records that the server is writing right now may be missing at the end.
     """
@@ -84,9 +84,9 @@ def read_records(
 def read_state(
     directory: str, upto: int, files: Files | None = None
 ) -> tuple[int, bytes | None, Iterator[tuple[int, bytes]]]:
-    """Return the incarnation of a data directory, the newest readable snapshot that contains no record after ``upto``
-    (None: there is none), and the records after this snapshot, up to record ``upto``. Nothing is changed, and a server
-    may have the directory open."""
+    """Return the incarnation of a data directory, a snapshot, and the records after this snapshot, up to record
+    ``upto``. The snapshot is the newest readable one that covers no record after ``upto``; it is None if there is no
+    such snapshot. Nothing is changed, and a server may have the directory open."""
     files = files or Files()
     with named(directory):
         identity = identity_of(files, directory)
@@ -100,18 +100,18 @@ def read_state(
 
 
 def write_draft(directory: str, upto: int, state: bytes, mark: str, files: Files | None = None) -> str:
-    """Write a snapshot under a temporary name that contains ``mark``; return its path. The process that has the
-    directory open gives it its final name (``adopt_snapshot``)."""
+    """Write a snapshot to a file with a temporary name that contains ``mark``; return the path of this file. The
+    process that has the directory open later gives the file its final name (``adopt_snapshot``)."""
     files = files or Files()
     with named(directory):
         return draft_snapshot(files, directory, identity_of(files, directory).seal, upto, state, mark)
 
 
 def closed_segments(directory: str, files: Files | None = None) -> list[int]:
-    """Return the number of the last record of each segment that is complete, oldest first; all of these are durable.
+    """Return the number of the last record of each complete segment, oldest first. Complete segments are durable.
 
-    A segment is synced before the next one is begun, so a good group in the next segment proves that this one is
-    complete.
+    A segment is synced before the first group of the next segment is written. So a good group in the next segment
+    proves that a segment is complete.
     """
     files = files or Files()
     with named(directory):
@@ -122,8 +122,8 @@ def closed_segments(directory: str, files: Files | None = None) -> list[int]:
 
 
 def _from_record(files: Files, directory: str, seal: int, numbers: list[int], record: int) -> list[int]:
-    """Return the last segment whose first record is this record or an earlier one, and all later segments. If there is
-    no such segment, return all segments."""
+    """Return the numbers of the segments that can contain this record or later records. If the record is older than the
+    oldest segment, these are all segments."""
     begin = 0
     for at, number in enumerate(numbers[1:], 1):
         first = first_record(files, directory, seal, number)

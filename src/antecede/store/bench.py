@@ -1,8 +1,8 @@
 """The speed of the log, compared with bare system calls on the same disk in the same minute.
 
-The lower bound is a loop that only writes the bytes of a group into an allocated file and syncs. Rounds of the loop and
-of the log take turns, and medians are compared, because a sync takes twenty times as long on a busy machine as on a
-quiet one.
+The lower bound (``floor``) is a loop that only writes the bytes of a group into an allocated file and syncs the file.
+The loop and the log are measured in turns, and medians are compared, because a sync takes twenty times as long on a
+busy machine as on a quiet machine.
 """
 
 import os
@@ -28,8 +28,9 @@ def bench_store(
     rounds: int = 3,
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Return the figures of each durability and of the lower bound, by name; ``directory`` chooses the disk (default:
-    the temporary folder). ``step`` is called after each measurement."""
+    """Measure the store with each durability, and the lower bound (``floor``); return the medians by these names. The
+    files are written into ``directory`` (default: the temporary folder). After each measurement, ``step`` is called
+    with the number of measurements done and their total number."""
     samples: dict[str, dict[str, list[float]]] = {}
 
     def note(durability: str, figure: str, value: float) -> None:
@@ -74,7 +75,7 @@ def _ratio(ours: list[float], floor: list[float]) -> float:
 
 
 class _Bare:
-    """Writes and syncs of a fixed number of bytes into an allocated file, and nothing else."""
+    """The lower bound: each call of ``once`` writes ``size`` bytes into an allocated file and syncs the file."""
 
     def __init__(self, place: str, size: int, count: int) -> None:
         self.data = os.urandom(size)
@@ -90,7 +91,7 @@ class _Bare:
 
 
 def _grouped_floor(place: str, size: int, syncs: int) -> float:
-    """Return the median seconds of one bare write and sync of a group."""
+    """Return the median time, in seconds, to write the bytes of a group into a file and to sync it, without a log."""
     bare = _Bare(place, size, syncs)
     try:
         return median(_seconds(bare.once) for _ in range(syncs))
@@ -99,8 +100,8 @@ def _grouped_floor(place: str, size: int, syncs: int) -> float:
 
 
 def _one_in_flight(place: str, size: int, record: bytes, syncs: int) -> tuple[float, float]:
-    """Return the median seconds of a bare write and sync, and of a record in the log. They alternate, because the load
-    of a machine changes from second to second."""
+    """Return two median times, in seconds: to write and sync the bytes of a record without a log, and to make a record
+    durable in the log. The two are measured in turns, because the load of a machine changes from second to second."""
     bare = _Bare(place, size, syncs)
     store = open_store(f"{place}/log")
     try:
@@ -134,8 +135,8 @@ def _seconds(once: Callable[[], object]) -> float:
 
 
 def _flat_out(store: Store, record: bytes, records: int) -> float:
-    """Return the records per second of a producer that waits only when too many bytes are pending. The log forms the
-    groups."""
+    """Return how many records per second become durable if the caller waits only when the log accepts no more. The log
+    decides how many records are in a group."""
     append = store.append
     started = perf_counter()
     for _ in range(records):
@@ -149,8 +150,8 @@ def _flat_out(store: Store, record: bytes, records: int) -> float:
 
 
 def _grouped(store: Store, record: bytes, group_records: int, records: int) -> float:
-    """Return the records per second in groups of about ``group_records`` records. One group is collected while the
-    previous one is being written."""
+    """Return how many records per second become durable in groups of about ``group_records`` records. While one group
+    is being written, the caller appends the records of the next group."""
     append = store.append
     started = perf_counter()
     before = store.last

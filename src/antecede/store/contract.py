@@ -1,4 +1,4 @@
-"""The interface of all stores: of a log on a disk, and of a store without a disk.
+"""The interface of the two kinds of stores: a log on a disk, and a store without a disk.
 
 An owner appends records (any bytes), and is notified of the number up to which all records are durable. ``append`` only
 puts a record into a list. Records that arrive while one group is being synced become the next group, so that many
@@ -13,23 +13,23 @@ from antecede.errors import StoreFailedError, StoreFullError
 from antecede.store.recovery import Recovered
 
 OnDurable = Callable[[int], None]
-"""A function that is called with a rising number: all records up to it are durable. It runs in the thread that commits
-them, usually the commit thread, and must not block or raise. It is not called for the records that ``commit_here``
-commits: the owner finds them in ``durable`` when that call returns."""
+"""A function that is called with the number of a record when all records up to this number are durable. The number
+rises from call to call. The function runs in the thread that commits, usually the commit thread, and must not block or
+raise an error. It is not called for records that ``commit_here`` commits; after ``commit_here``, the owner reads the
+number from ``durable``."""
 OnFailed = Callable[[StoreFailedError], None]
-"""A function that is called when the store has failed: nothing more will be durable. It is called at most once, in the
-thread that noticed the failure; this may be the owner's thread."""
+"""A function that is called when the store has failed, so that no more records become durable. It is called at most
+once, in the thread that noticed the failure; this may be the owner's thread."""
 
 
 class Figures:
-    """Figures of a log since it was opened, for operators."""
+    """Counters and durations of a log since it was opened. They are shown to operators."""
 
     def __init__(self) -> None:
         self.commits = Durations()
-        """The number of commit groups, and the time to write each of them and, if the durability requires it, to sync
-        it."""
+        """The durations of all commits. A commit writes one group and, with durability ``disk``, syncs it."""
         self.syncs = Durations()
-        """The part of each commit's time that the disk took to sync."""
+        """The durations of all syncs. Each is a part of the duration of its commit."""
         self.durable_bytes = 0
         """The bytes of the records that became durable."""
         self.snapshot_upto = 0
@@ -39,7 +39,7 @@ class Figures:
 
 
 class Closing:
-    """Closes itself at the end of a ``with`` statement."""
+    """The base class of stores. It lets a ``with`` statement close the store at its end."""
 
     def __enter__(self) -> Self:
         return self
@@ -62,15 +62,14 @@ def again(failure: StoreFailedError) -> StoreFailedError:
 class Store(Protocol):
     """A log of records with the numbers 1, 2, 3 … Its durability decides which failures the records survive.
 
-    ``append`` is for one thread at a time: the owner's, since only the owner knows the sequence of events. Every other
-    method may be called from any thread. The properties never block. ``append`` waits for the disk only if the pending
-    records would exceed the space for them: then it tries to make a segment longer. The other methods may block.
+    Only the owner's thread may call ``append``, because only the owner knows the sequence of events. Every other method
+    may be called from any thread. The properties never block. ``append`` waits for the disk only if there is not enough
+    space for the pending records; then it tries to make a segment longer. The other methods may block.
     """
 
     @property
     def incarnation(self) -> int:
-        """The random number that identifies this data directory. If the directory is emptied, it gets another
-        number."""
+        """The random number that identifies this data directory. A directory that was emptied gets a new number."""
         ...
 
     @property
@@ -91,7 +90,7 @@ class Store(Protocol):
 
     @property
     def closed(self) -> int:
-        """All records up to this number are in segments that will not be written any more."""
+        """All records up to this number are in complete segments. Nothing more will be written to these segments."""
         ...
 
     @property
@@ -111,18 +110,19 @@ class Store(Protocol):
 
     @property
     def full(self) -> StoreFullError | None:
-        """The last known reason of a ``shortage``, without a new check; None: there was space when the last group was
-        written."""
+        """The reason why there is no space for the next segment, as the last check found; None if there was space.
+        Reading this property does not start a new check."""
         ...
 
     def shortage(self) -> str:
-        """Return why there may soon be no space for more records, or an empty string. The call makes the log check
-        again."""
+        """Return why there may soon be no space for more records; an empty string if the last check found space. After
+        a check without success, this call lets the commit thread check again, but not too often."""
         ...
 
     def append(self, record: bytes, *, rouse: bool = True) -> int:
         """Accept a record; return its number. Raise StoreFullError or DiskFullError if there is no space for it now.
-        With ``rouse=False`` the caller must call ``commit_soon`` or ``commit_here`` afterwards."""
+        With ``rouse=False`` the commit thread is not woken, so the caller must call ``commit_soon`` or ``commit_here``
+        afterwards."""
         ...
 
     def commit_soon(self) -> None:
@@ -131,36 +131,40 @@ class Store(Protocol):
 
     def commit_here(self) -> None:
         """Make the appended records durable in the owner's thread, before the call returns, without calling
-        ``on_durable``. This requires that no commit is running, the disk has been fast and the records are few;
-        otherwise do the same as ``commit_soon``."""
+        ``on_durable``. But if a commit is running, if recent syncs were slow, or if many bytes are pending, do the same
+        as ``commit_soon`` instead."""
         ...
 
     def wait(self, upto: int, timeout: float | None = None) -> bool:
-        """Block until all records up to a number are durable; return False if the time is over before that."""
+        """Block until all records up to number ``upto`` are durable; return False if this takes longer than ``timeout``
+        seconds."""
         ...
 
     def snapshot(self, data: bytes | Iterable[bytes], upto: int) -> None:
-        """Keep the owner's state after record ``upto``; recovery begins with the newest snapshot."""
+        """Write a snapshot: ``data`` is the owner's state after record ``upto``. Recovery begins with the newest
+        snapshot."""
         ...
 
     def adopt_snapshot(self, draft: str, upto: int) -> None:
-        """Keep a snapshot that another process has written (:func:`antecede.store.write_draft`)."""
+        """Give a snapshot its final name, after another process has written it to the file ``draft``
+        (:func:`antecede.store.write_draft`)."""
         ...
 
     def release(self, upto: int) -> None:
-        """Declare that the owner needs the records up to this number for recovery only. The store does not remember
-        this after closing."""
+        """Declare that the owner needs the records up to this number only for recovery. The store may delete them when
+        recovery does not need them. The declaration is valid until the store is closed."""
         ...
 
     @property
     def unvouched(self) -> bool:
-        """Whether no later group vouches for the last records, that is, proves that they were durable. Without such a
-        proof, damage to their group looks like a torn write."""
+        """Whether a proof is missing that the last records were durable. A later group gives this proof (it vouches for
+        them). Without the proof, damage to the group of these records looks like a torn write."""
         ...
 
     def vouch(self) -> None:
-        """Let the commit thread write a group without records, unless records come first. Either group vouches for all
-        groups before it: it proves that they were durable when it was written."""
+        """Let the commit thread write a group without records. This group vouches for all earlier groups: it proves
+        that they were durable when it was written. If records are appended first, only their group is written; with
+        durability ``disk``, it proves the same."""
         ...
 
     def forget_cuts(self) -> None:

@@ -4,8 +4,9 @@ The directory gets a new identity, in the file that is written last. So an unfin
 The log may begin with any record, if the snapshot covers the records before it. Records are put into new groups,
 because each group contains the seal of its directory. The new groups fill the segments differently, so the new log may
 be larger than the old one. Therefore the size limit of a log is not applied here. The server that opens the directory
-applies it to later records. Recovery expects the oldest group in the oldest segment, so the first group must fit into
-the first segment, whatever its size. Before the directory gets its identity, it is checked as recovery will check it.
+applies the limit to later records. Recovery expects the oldest group in the oldest segment, so the first group must fit
+into the first segment, whatever its size. Before the directory gets its identity, it is checked as recovery will check
+it.
 """
 
 import sys
@@ -23,7 +24,7 @@ from antecede.store.segments import Segments, Sizes
 from antecede.store.walk import Tail
 
 _group_bytes = 1 << 20
-"""The largest size of all records of a group together; one record alone may be longer."""
+"""The maximum size of all records of a group together. A group with only one record may be larger than this."""
 
 
 def write_directory(
@@ -35,8 +36,8 @@ def write_directory(
     state: bytes,
     sizes: Sizes | None = None,
 ) -> int:
-    """Fill an empty data directory: ``records``, the oldest with the number ``first``, and a snapshot of the state
-    after the last of them. There must be at least one record. Return the number of the last record."""
+    """Fill an empty data directory with records and a snapshot; return the number of the last record. ``first`` is the
+    number of the oldest record. ``state`` is the snapshot after the last record. At least one record is required."""
     sizes = msgspec.structs.replace(sizes or Sizes(), log_bytes_max=sys.maxsize)
     records = iter(records)
     oldest = next(records)

@@ -1,8 +1,8 @@
-"""Notes about truncations: which torn writes recovery removed, until the owner has recorded them.
+"""Notes about truncations. A truncation removes a torn write from the end of the log during recovery.
 
-A torn write is normal after a power cut. But a disk that lost a durable group looks the same if nothing vouched for
-that group, so an operator should see every truncation. The note is a small file that is durable before the torn bytes
-are removed; the owner deletes it when its own log contains the truncation.
+A torn write is normal after a power cut. But a damaged durable group looks the same if no later group vouches for it.
+So an operator should see every truncation. A note is a small file that is durable before the torn bytes are removed.
+The owner of the log deletes the note when the log itself contains a record of the truncation.
 """
 
 import msgspec
@@ -15,8 +15,8 @@ from antecede.store.walk import Cut
 
 
 def note_cut(files: Files, directory: str, recovered: Recovered) -> Recovered:
-    """Write a note about the torn write that is about to be removed, if there is one. Return what was recovered, with
-    all notes."""
+    """Write a note about the torn write that ``recovered`` names, if any; the torn write itself is removed later.
+    Return a copy of ``recovered`` in which ``cuts`` contains the truncations of all notes in the directory."""
     cut = recovered.cut
     if cut is not None:
         write_file(files, directory, cut_name(cut.group), msgspec.msgpack.encode(cut))

@@ -27,7 +27,7 @@ from antecede.store.format import (
 
 @contextmanager
 def named(path: str) -> Iterator[None]:
-    """Turn errors of the operating system into a typed error with one line of text."""
+    """Turn an OSError in the body of a ``with`` statement into a StoreError. Its text names the file or ``path``."""
     try:
         yield
     except OSError as error:
@@ -39,7 +39,7 @@ def named(path: str) -> Iterator[None]:
 
 
 def make_parents(path: str) -> None:
-    """Make the folders above a file or folder, so that a power cut does not lose them."""
+    """Create the missing parent folders of a path, and make them durable, so that a power cut does not lose them."""
     missing, parent = [], os.path.dirname(os.path.abspath(path))
     while not os.path.exists(parent):
         missing.append(parent)
@@ -51,7 +51,7 @@ def make_parents(path: str) -> None:
 
 
 def lock_directory(files: Files, directory: str) -> int:
-    """Lock the directory for this process; create it if it does not exist."""
+    """Lock the directory for this process; create it if it does not exist. Return the descriptor of the lock file."""
     parent = os.path.dirname(os.path.abspath(directory))
     try:
         files.make_directory(directory)
@@ -65,7 +65,7 @@ def lock_directory(files: Files, directory: str) -> int:
 
 
 def refuse_foreign(files: Files, directory: str) -> None:
-    """Refuse a folder that is not a data directory and contains other files: it was probably given by mistake."""
+    """Raise StoreError if a folder contains files but is not a data directory; it was probably given by mistake."""
     try:
         names = files.names(directory)
     except FileNotFoundError:
@@ -75,13 +75,13 @@ def refuse_foreign(files: Files, directory: str) -> None:
     others = [name for name in names if name not in _allowed and not name.endswith(TEMPORARY) and name[0] != "."]
     if others:
         raise StoreError(
-            f"{directory}: not a data directory: it has {min(others)} and no identity: expected an empty folder, or "
-            "that of a server"
+            f"{directory}: not a data directory: it has {min(others)} and no identity: give an empty folder, or the "
+            "data directory of a server"
         )
 
 
 def read_identity(files: Files, directory: str) -> Identity | None:
-    """Return the identity of the directory; None if it has none."""
+    """Return the identity of the directory; None if the identity file does not exist."""
     path = f"{directory}/{IDENTITY}"
     try:
         with files.opened(path) as file:
@@ -91,7 +91,7 @@ def read_identity(files: Files, directory: str) -> Identity | None:
 
 
 def identity_of(files: Files, directory: str) -> Identity:
-    """Return the identity of a data directory; raise StoreError if it is not one."""
+    """Return the identity of a data directory; raise StoreError if the directory has no identity."""
     identity = read_identity(files, directory)
     if identity is None:
         raise StoreError(f"{directory}: not a data directory: it has no identity")
@@ -102,10 +102,12 @@ def create(files: Files, directory: str, segment_bytes: int) -> Identity:
     """Create a new log: its first segment, then its identity."""
     names = files.names(directory)
     if numbered(names, "snapshot"):
-        raise CorruptLogError(f"{directory}/{IDENTITY}", 0, "missing, but there are snapshots")
+        raise CorruptLogError(f"{directory}/{IDENTITY}", 0, "the file is missing, but the directory has snapshots")
     for number in numbered(names, "segment"):
         if not _unused(files, f"{directory}/{segment_name(number)}"):
-            raise CorruptLogError(f"{directory}/{IDENTITY}", 0, f"missing, but {segment_name(number)} was used")
+            raise CorruptLogError(
+                f"{directory}/{IDENTITY}", 0, f"the file is missing, but {segment_name(number)} contains data"
+            )
     allocate_segment(files, directory, 1, segment_bytes)
     identity = Identity(files.random_bits(64), files.random_bits(64))
     write_identity(files, directory, identity)
@@ -113,8 +115,9 @@ def create(files: Files, directory: str, segment_bytes: int) -> Identity:
 
 
 def adopt(files: Files, directory: str, identity: Identity) -> Identity:
-    """Upgrade a directory of an older format before anything is written to it; return its identity. Otherwise an older
-    version of the program could open it later, take unknown records for a torn write, and remove them."""
+    """Upgrade the identity of a directory of an older format to the current format, before anything else is written
+    there; return the identity. Without the upgrade, an older version of the program could open the directory later,
+    mistake unknown records for a torn write, and remove them."""
     if identity.format == FORMAT:
         return identity
     identity = Identity(identity.incarnation, identity.seal)
@@ -128,7 +131,7 @@ def write_identity(files: Files, directory: str, identity: Identity) -> None:
 
 
 def write_file(files: Files, directory: str, name: str, content: bytes) -> None:
-    """Write a small file; it gets its name only when all of it is durable."""
+    """Write a small file. The file has a temporary name until all its content is durable."""
     path = f"{directory}/{name}"
     file = files.create(path + TEMPORARY)
     try:
@@ -141,7 +144,7 @@ def write_file(files: Files, directory: str, name: str, content: bytes) -> None:
 
 
 def allocate_segment(files: Files, directory: str, number: int, size: int) -> None:
-    """Allocate a segment of zeros on the disk; it gets its name only when all of it is durable."""
+    """Allocate a segment of zeros on the disk. The file has a temporary name until all its content is durable."""
     path = f"{directory}/{segment_name(number)}"
     file = files.create(path + TEMPORARY)
     try:
@@ -158,7 +161,8 @@ def allocate_segment(files: Files, directory: str, number: int, size: int) -> No
 
 
 def segment_numbers(files: Files, directory: str) -> list[int]:
-    """Return the numbers of all segments, ascending; there is at least one, and there are no gaps."""
+    """Return the numbers of all segments, ascending. Raise CorruptLogError if there is no segment, or if one is missing
+    between two others."""
     numbers = numbered(files.names(directory), "segment")
     if not numbers:
         raise CorruptLogError(f"{directory}/{segment_name(1)}", 0, "the directory has an identity but no segment")
@@ -171,9 +175,9 @@ def segment_numbers(files: Files, directory: str) -> list[int]:
 
 
 _allowed = (LOCK, "lost+found", "audit.jsonl", "audit.jsonl.1", "calls", "system", "trace")
-"""Files that a folder may have before a server's first start there: those of a new file system, the audit log of a
-server with durability ``memory``, and the files that remain if only the log was removed (the recorder refuses such a
-trace)."""
+"""Files that a folder may contain before a server starts there for the first time: files of a new file system, the
+audit log of a server with durability ``memory``, and files that remain if only the log was removed. (The recorder
+refuses the trace that remains.)"""
 
 
 def _unused(files: Files, path: str) -> bool:

@@ -1,14 +1,14 @@
-"""The few file operations that a log needs, in one small class, so that tests can simulate a worse disk.
+"""The few file operations that a log needs, in one small class. Tests replace the class to simulate a faulty disk.
 
 Every method offers one guarantee of the operating system. The rules of durability:
 
 - bytes written are durable after ``fdatasync`` of their file, and not before;
 - a name (created, renamed, unlinked) is durable after ``sync_directory``, and not before;
-- after a *failed* ``fdatasync`` the kernel may treat the bytes as already written: a second sync proves nothing; they
-  must be written again and synced.
+- after a *failed* ``fdatasync`` the kernel may treat the bytes as already written. So a successful second sync proves
+  nothing. The bytes must be written again and synced.
 
-Directories are paths; files are numbers (descriptors). Errors are ``OSError``; callers add what an error means for
-them.
+Directories are given as paths, open files as numbers (descriptors). All errors are ``OSError``; the callers add an
+explanation.
 """
 
 import errno
@@ -22,19 +22,19 @@ from secrets import randbits
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """The errors of a full disk."""
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
-"""The errors of a process, or a machine, with too many open files. Nothing was written, so the same may be tried
+"""The errors if the process or the machine has too many open files. Nothing was written, so the operation may be tried
 again."""
 
 
 class Files:
-    """The real file system."""
+    """The file operations of a log, on the real file system."""
 
     def random_bits(self, count: int) -> int:
-        """Return a new random number."""
+        """Return a new random number with this number of bits."""
         return randbits(count)
 
     def make_directory(self, path: str) -> None:
-        """Create a directory; like its files, it is private to the owner of the process."""
+        """Create a directory that only the user of this process can access. ``create`` protects files, too."""
         os.mkdir(path, 0o700)
 
     def names(self, directory: str) -> list[str]:
@@ -82,12 +82,11 @@ class Files:
         while written < expected:
             step = os.pwrite(file, rest[written:], offset + written)
             if not step:
-                raise OSError(errno.EIO, "a write made no progress")
+                raise OSError(errno.EIO, "the operating system wrote no bytes")
             written += step
 
     def allocate(self, file: int, size: int) -> None:
-        """Make the file ``size`` bytes long, with zeros where nothing was written, and with disk space for all of
-        it."""
+        """Extend the file to ``size`` bytes, and reserve disk space for all of them. The new bytes are zeros."""
         try:
             os.posix_fallocate(file, 0, size)
         except (AttributeError, OSError) as error:
@@ -130,9 +129,10 @@ class Files:
         os.unlink(path)
 
     def lock(self, path: str, holder: bytes) -> int:
-        """Take the lock of that name until ``close`` or the end of the process, and write ``holder`` into it.
+        """Lock the file ``path`` until it is closed or the process ends; write ``holder`` into the file.
 
-        Raise ``BlockingIOError``, with the other holder as its text, if another process has the lock.
+        Raise ``BlockingIOError`` if another process has the lock. The text of the error is the ``holder`` that the
+        other process has written.
         """
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -8,15 +8,16 @@ records::
     body     length u32 x records · the records
 
 ``checksum`` is the CRC-32 of the header up to this field, and of the body. ``previous`` is the checksum of the previous
-group, so that a group is good only at the place where it was written, after the group that it followed. The flag
-``VOUCHES`` says that every group before this one was synced before this one was written. With this flag, a bad previous
-group means corruption and not a torn write.
+group, so that a group is good only directly after the group that it followed when it was written. The flag ``VOUCHES``
+says that every group before this one was synced before this one was written. With this flag, a bad previous group means
+corruption and not a torn write.
 
 ``allocated`` is the length that the segment got before its first group was written, in units of 64 bytes. A segment
-that is shorter has lost bytes that were durable.
+that is shorter than this has lost bytes that were durable.
 
-The **seal** is a random number that never leaves the directory. A client can put bytes into a record that look like a
-group, but not with the seal. So it cannot mislead the search for a good group after a bad one.
+The **seal** is a random number that never leaves the directory. A client can send bytes that look like a group
+and become part of a record. But the client does not know the seal. So such bytes cannot mislead the search for a good
+group after a bad one.
 """
 
 import re
@@ -32,20 +33,22 @@ import msgspec
 from antecede.errors import CorruptLogError, StoreFormatError
 
 FORMAT: Final = 3
-"""The format that is written. 1: the first. 2: the same bytes; records may contain the trace context of a letter, and
-the original sender of a replayed letter. A version that only knows format 1 would lose these, so it must not continue
-such a log. 3: the same bytes again; records and trains contain each list of destinations only once, and snapshots
-contain each letter only once."""
+"""The format in which a log is written. The files of all formats have the same layout.
+
+Since format 2, records may contain the trace context of a letter, and the original sender of a replayed letter. A
+program that knows only format 1 would lose these, so it must not continue such a log. Since format 3, records and
+trains (messages with several letters) contain each list of destinations only once, snapshots contain each letter only
+once, and the field ``allocated`` of a group is set; it is 0 in older formats."""
 FORMATS: Final = (1, 2, FORMAT)
-"""The formats that are read. A log that was begun in one format may continue in the next."""
+"""The formats that can be read. A log that was begun in one format may continue in a later one."""
 
 IDENTITY: Final = "identity"
 LOCK: Final = "lock"
 TEMPORARY: Final = ".new"
-"""The end of the name of an unfinished file; recovery removes it."""
+"""The end of the name of an unfinished file; recovery removes such files."""
 
 VOUCHES: Final = 1
-"""A group's flag: all groups before it were synced before it was written."""
+"""A flag of a group: all earlier groups were synced before this group was written."""
 
 _identity = struct.Struct("<8sHxxQQI")
 _identity_magic = b"ANTECEDE"
@@ -56,16 +59,17 @@ _group_magic = b"antegrp\n"
 HEADER_BYTES: Final = _group.size
 LENGTH_BYTES: Final = 4
 ALLOCATION_UNIT: Final = 64
-"""Allocations are recorded in units of this many bytes, rounded down."""
+"""Groups record the allocated length of their segment in units of this number of bytes, rounded down."""
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The identity of a data directory."""
+    """The content of the file ``identity``, which makes a folder a data directory."""
 
     incarnation: int
     """A random number that is sent to peers, so that they notice a directory that was wiped or replaced."""
     seal: int
-    """A random number that is kept secret."""
+    """A secret random number. Every group in the directory contains it, so that no program without the number can
+    imitate a group."""
     format: int = FORMAT
 
 
@@ -75,18 +79,18 @@ class Group(msgspec.Struct, frozen=True, gc=False):
     segment: int
     number: int
     first: int
-    """The number of its first record; if it has no records, the number of the next record."""
+    """The number of the group's first record. If the group has no records: the number of the next record."""
     records: int
     bytes: int
     previous: int
     flags: int = 0
     checksum: int = 0
     allocated: int = 0
-    """The length of its segment in bytes, or a few bytes less; 0 if it was not recorded."""
+    """The length of the group's segment in bytes, rounded down to a multiple of 64; 0 if it was not recorded."""
 
     @property
     def last(self) -> int:
-        """The number of the last record up to and including this group."""
+        """The number of the group's last record. If the group has no records: of the last record before it."""
         return self.first + self.records - 1
 
     @property
@@ -102,7 +106,7 @@ def encode_identity(identity: Identity) -> bytes:
 
 
 def decode_identity(data: bytes, path: str) -> Identity:
-    """Return the identity in the content of its file; raise a typed error that names the file if it cannot be read."""
+    """Decode the content of the identity file ``path``; raise a StoreError with this path if it cannot be decoded."""
     if data[: len(_identity_magic)] != _identity_magic:
         raise CorruptLogError(path, 0, "not the identity of a data directory")
     if len(data) != _identity.size or crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
@@ -138,7 +142,7 @@ def encode_group(group: Group, seal: int, records: Sequence[bytes]) -> tuple[byt
 
 
 def decode_header(data: bytes, seal: int) -> Group | str:
-    """Return the content of a header, not yet checked against its checksum; or why it is not a header."""
+    """Decode the header of a group, without checking its checksum. If it is not a valid header, return the reason."""
     if len(data) < HEADER_BYTES:
         return "the file ends within a header"
     magic, sealed, form = _group_start.unpack_from(data)
@@ -156,12 +160,12 @@ def decode_header(data: bytes, seal: int) -> Group | str:
 
 
 def checked(header: bytes, body: bytes) -> bool:
-    """Return whether header and body match the checksum."""
+    """Return whether the header and the body of a group match the checksum in the header."""
     return crc32(body, crc32(header[:-4])) == int.from_bytes(header[-4:], "little")
 
 
 def split_records(group: Group, body: bytes) -> Iterator[bytes]:
-    """Return the records of a group with a correct checksum."""
+    """Yield the records in the body of a group. The caller has checked the group's checksum before."""
     lengths = array("I", body[: group.records * LENGTH_BYTES])
     if byteorder == "big":
         lengths.byteswap()
@@ -177,17 +181,17 @@ def group_pattern(seal: int) -> bytes:
 
 
 def segment_name(number: int) -> str:
-    """Return the name of the file of a segment."""
+    """Return the file name of a segment."""
     return f"segment-{number:012d}.log"
 
 
 def snapshot_name(upto: int) -> str:
-    """Return the name of the file of the snapshot that covers all records up to that number."""
+    """Return the file name of the snapshot that covers all records up to number ``upto``."""
     return f"snapshot-{upto:020d}.state"
 
 
 def cut_name(group: int) -> str:
-    """Return the name of the file with the note that this group was removed."""
+    """Return the file name of the note about a removed torn write. ``group`` is the number of the removed group."""
     return f"cut-{group:020d}.note"
 
 
@@ -202,7 +206,7 @@ _names = {
 
 
 def numbered(names: Sequence[str], kind: str) -> list[int]:
-    """Return the numbers of all files of one kind (``segment``, ``snapshot`` or ``cut``) among these names,
-    ascending."""
+    """Return the numbers in the names of all files of one kind (``segment``, ``snapshot`` or ``cut``), ascending.
+    ``names`` may contain other files."""
     pattern = _names[kind]
     return sorted(int(found[1]) for found in map(pattern.fullmatch, names) if found)

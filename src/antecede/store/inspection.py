@@ -1,7 +1,7 @@
-"""Report what a data directory contains, and whether it is intact, without changing anything, not even its lock.
+"""Report what a data directory contains, and whether it is intact. Nothing is changed, and the directory is not locked.
 
-All segments and all snapshots are read; recovery reads only what it needs. If a server has the directory open, the
-group that it is writing at this moment may look like a torn group.
+All segments and all snapshots are read, while recovery reads only those that it needs. If a server has the directory
+open, the group that the server is writing at this moment may look like a torn group.
 """
 
 import os
@@ -18,11 +18,11 @@ from antecede.store.snapshots import check_snapshot
 from antecede.store.walk import Walk
 
 Visit = Callable[[int, Group, Iterator[bytes]], None]
-"""A function that is called with each good group: its offset, its header, its records."""
+"""A function that is called for each good group, with the group's offset in its segment, its header and its records."""
 
 
 def inspect_log(directory: str, visit: Visit | None = None, files: Files | None = None) -> dict[str, Any]:
-    """Return a report on a data directory; raise StoreError if it is not one, or cannot be read at all."""
+    """Return a report on a data directory. Raise StoreError if the directory has no identity or cannot be read."""
     files = files or Files()
     with named(directory):
         names = files.names(directory)

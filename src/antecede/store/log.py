@@ -40,8 +40,8 @@ _shut = -1
 class LogStore(Closing):
     """A log in a data directory; see :class:`antecede.store.contract.Store`. Use :func:`antecede.store.open_log`.
 
-    Without its thread (``threaded=False``) the log is committed by the caller of ``commit`` or ``wait``: a simulation,
-    or a test that examines what happens between any two steps.
+    With ``threaded=False`` there is no commit thread. Then the log commits only when its owner calls ``commit`` or
+    ``wait``. Simulations and tests use this, to examine what happens between any two steps.
     """
 
     # An object with more than 30 attributes outside of slots has slower methods.
@@ -68,9 +68,9 @@ class LogStore(Closing):
         self._on_durable = on_durable
         self._on_failed = on_failed
         self._previous = msgspec.structs.replace(judged.tail)
-        """The last group of the chain: its number, last record and checksum, which the next group continues."""
+        """The number, the last record and the checksum of the newest group. The next group continues from these."""
         self._sure = True
-        """Whether everything written so far is synced, so that the next group may vouch for it."""
+        """Whether everything written so far is synced. If so, the next group gets the flag ``VOUCHES``."""
         self._record_bytes_max = segments.sizes.group_bytes_max - LENGTH_BYTES
         self._here_bytes_max = min(store_commit_here_bytes_max, segments.sizes.group_bytes_max)
 
@@ -93,9 +93,9 @@ class LogStore(Closing):
         self.full: StoreFullError | None = None
         self.unvouched = False
         self._vouch = False
-        """Whether a group that vouches for the last one was asked for."""
+        """Whether ``vouch`` was called, and no group was written since."""
         self._look = False
-        """Whether the commit thread must check again for space for a segment."""
+        """Whether the commit thread must check again whether there is space for the next segment."""
         self._look_after = 0.0
         self._waiting = Waiting()
 
@@ -103,9 +103,9 @@ class LogStore(Closing):
         self._wake.acquire()
         self._turn = RLock()  # Held by the thread that commits: the commit thread, or the owner's.
         self._slow_share = 0.0
-        """The approximate share of slow syncs; the last ones count most."""
+        """The approximate share of syncs that were slow; recent syncs count most."""
         self._chores = Lock()
-        """Guards snapshots and releases against each other."""
+        """Held while a snapshot is written, records are released or the log is closed: only one of these at a time."""
         self._kept = Retention(segments, judged.recovered.snapshot)
         self._prepare()
         self._thread: Thread | None = None
@@ -255,8 +255,8 @@ class LogStore(Closing):
                 self._segments.files.close(self._directory_lock)
 
     def commit(self) -> bool:
-        """Commit the collected records as the next group; return False if there was nothing to do. Called by the commit
-        thread, or by the owner of a log without this thread."""
+        """Commit pending records as the next group; return False if there was nothing to do. The commit thread calls
+        this. If the log has no commit thread, its owner calls this."""
         with self._turn:
             return self._commit(tell=True)
 
@@ -327,7 +327,7 @@ class LogStore(Closing):
             self._waiting.wake(last)
 
     def _prepare(self) -> None:
-        """Prepare the next segment, or remember why it is not possible; then try again only if ``_look`` is set."""
+        """Allocate the next segment, or keep the error in ``full``. Then try again only if ``_look`` is set."""
         full: StoreFullError | None = None
         if self.full is None or self._look:
             try:
@@ -344,14 +344,14 @@ class LogStore(Closing):
             self._admit()
 
     def _admit(self) -> None:
-        """Set how much more may be accepted; called with the lock held."""
+        """Compute the limit up to which ``append`` accepts bytes; called with the lock held."""
         if self._accepted_bytes_max != _shut:
             self._accepted_bytes_max = self.figures.durable_bytes + self._segments.room()
 
     def _make_room(self, accepted: int, size: int) -> None:
-        """Make the next segment longer, so that a record is accepted; raise the reason if that is not possible.
+        """Make the next segment longer, to have space for one more record; raise an error if the record is refused.
 
-        This waits for the disk, but only a few times until segments have their full size.
+        This waits for the disk. It happens only a few times, until the segments have their full size.
         """
         with self._turn:
             pending = accepted - self.figures.durable_bytes
@@ -373,7 +373,7 @@ class LogStore(Closing):
                 raise self._refusal(size)
 
     def _refusal(self, size: int) -> StoreError:
-        """Return why this record is refused; called with the lock held."""
+        """Return the error with which a record of this size is refused; called with the lock held."""
         if self._failure:
             return again(self._failure)
         if self._closed:
@@ -388,13 +388,13 @@ class LogStore(Closing):
         return type(self.full)(str(self.full))
 
     def _ask_for_room(self) -> None:
-        """Let the commit thread check for space again, at intervals; called with the lock held."""
+        """Let the commit thread check for space again, unless it did so recently; called with the lock held."""
         if monotonic() >= self._look_after and not self._look:
             self._look = True
             self._rouse()
 
     def _fail(self, error: Exception) -> None:
-        """Record a failure: nothing more becomes durable."""
+        """Record that the log has failed, so that no more records become durable, and notify the owner."""
         reason = getattr(error, "strerror", None) or repr(error)
         failure = StoreFailedError(
             f"{self._segments.directory}/{segment_name(self._segments.current)}: {reason}; "
@@ -419,7 +419,7 @@ class LogStore(Closing):
             raise StoreError(f"{self._segments.directory}: the log is closed")
 
     def _look_again(self, dropped: int) -> None:
-        """Check for space again after segments were deleted."""
+        """Let the commit thread check for space again, if the log was full and ``dropped`` segments were deleted."""
         with self._lock:
             if dropped and self.full:
                 self._look = True
@@ -432,7 +432,7 @@ class LogStore(Closing):
             self._wake.release()
 
     def _write_witness(self) -> None:
-        """Write a group without records, which vouches for all groups before it. Its loss would lose no record."""
+        """Write a group without records, which proves that all earlier groups were synced. Its loss loses no record."""
         if not self._sure:
             self._segments.sync()
             self._sure = True
@@ -440,8 +440,8 @@ class LogStore(Closing):
             self._write([], 0)
 
     def _finish(self) -> None:
-        """Make everything durable, with a last group that vouches for all groups before it: after a clean close, damage
-        is never mistaken for a torn write."""
+        """Make everything durable, and write a last group that vouches for all groups before it. Because of this last
+        group, damage after a clean close is never mistaken for a torn write."""
         try:
             self._write_witness()
             self._segments.sync()

@@ -1,4 +1,4 @@
-"""A store without a disk: records are numbered and forgotten. They exist only in the server's own state.
+"""A store without a disk. It only numbers records, and does not keep them; the server's state is in its memory only.
 
 A record counts as durable when ``append`` returns, so nothing is ever pending and there is no thread.
 """
@@ -62,7 +62,7 @@ class MemoryStore(Closing):
         return
 
     def adopt_snapshot(self, draft: str, upto: int) -> None:
-        raise StoreError("there is no data directory, so there are no snapshots")
+        raise StoreError("a store with durability 'memory' has no data directory, so it cannot adopt a snapshot")
 
     def release(self, upto: int) -> None:
         return

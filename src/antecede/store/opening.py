@@ -1,8 +1,8 @@
 """Open a log: lock its directory, check it, repair what may be repaired, and only then continue.
 
-A torn write is noted in a file before it is removed, so that a crash cannot hide it from the owner.
-A directory of an older format is upgraded after the check, before anything else is written. A corrupt one is left
-as it was found.
+Before a torn write is removed, a note about it is written to a file, so that a crash cannot hide the removal from the
+owner. A directory of an older format is upgraded after the check, before anything else is written. A corrupt directory
+is left as it was found.
 """
 
 import logging
@@ -29,7 +29,8 @@ def open_log(
     files: Files | None = None,
     threaded: bool = True,
 ) -> LogStore:
-    """Open the log in a directory, which is created if it does not exist; ``recovered`` describes what was found."""
+    """Open the log in a directory; create the directory if it does not exist. ``recovered`` of the log describes the
+    content that was found."""
     files = files or Files()
     sizes = sizes or Sizes()
     sizes.check()

@@ -21,8 +21,8 @@ class Pending:
         return bool(self.queue or self._rest)
 
     def take(self) -> tuple[list[bytes], int]:
-        """Take all records, up to the size of a group; return them, and the number of their bytes with their length
-        fields."""
+        """Take the oldest records that fit into one group together. Return these records and their total size in bytes,
+        including their length fields."""
         pull, count = self.queue.popleft, len(self.queue)
         if count == 1 and not self._rest:
             # No record is larger than a group.
@@ -49,24 +49,26 @@ class Pending:
 
 
 class Waiting:
-    """The threads that wait until all records up to a number are durable. All calls need the lock of the log."""
+    """The threads that wait for durable records. Each thread waits until all records up to a given number are durable.
+    A caller of any method must hold the log's lock."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, Lock]] = []
 
     def add(self, upto: int) -> Lock:
-        """Return a lock that is free again when the records up to this number are durable, or will never be durable."""
+        """Return a lock that is held. ``wake`` releases it when the records up to this number are durable, or when they
+        can never become durable."""
         woken = Lock()
         woken.acquire()
         self._waiting.append((upto, woken))
         return woken
 
     def remove(self, woken: Lock) -> None:
-        """Stop waiting with this lock."""
+        """Forget a lock from ``add``, because its thread stops waiting."""
         self._waiting = [pair for pair in self._waiting if pair[1] is not woken]
 
     def wake(self, upto: int | None = None) -> None:
-        """Wake the threads that wait for records up to this number; without a number, all of them."""
+        """Wake the threads that wait for this record or an earlier one; if ``upto`` is None, wake all threads."""
         if not self._waiting:
             return
         for wanted, woken in self._waiting:

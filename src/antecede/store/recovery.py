@@ -1,14 +1,16 @@
 """Open a data directory after any failure, and report what was found.
 
 1. Find the newest readable snapshot. The records after it come from the log, if the log reaches back that far.
-2. Walk the chain to its end (:mod:`antecede.store.walk`). A snapshot covers durable records only. So a log that ends
-   before its snapshot has lost durable records, and is refused.
-3. Remove a torn write: later segments are unlinked, then the segment in which the chain ends is filled with zeros from
-   that end on. The segment keeps its length, since a segment that is too short is corrupt.
-4. **Write the last groups again** and sync. After a kill they may be only in the kernel's memory; after a failed sync
-   the kernel may even treat them as written. The server will act on them now, so they must be durable first.
+2. Walk along the chain of commit groups to its end (:mod:`antecede.store.walk`). A snapshot covers durable records
+   only. So a log that ends before its snapshot has lost durable records, and is refused.
+3. Remove a torn write. All segments after the end of the chain are deleted. In the segment with the end of the chain,
+   the bytes after this end are filled with zeros. This segment keeps its length, since a segment that is too short
+   counts as corrupt.
+4. **Write the last groups again** and sync. After a kill these groups may be only in the kernel's memory; after a
+   failed sync the kernel may even treat them as written. The server will act on these groups now, so they must be
+   durable first.
 
-Nothing is written before the directory was checked: a corrupt one is left exactly as it was found.
+The directory is checked before anything is written, so a corrupt directory is left exactly as it was found.
 """
 
 import errno
@@ -32,21 +34,21 @@ class Recovered(msgspec.Struct, frozen=True):
     incarnation: int
     snapshot: Snapshot | None = None
     first: int = 1
-    """The number of the oldest record that the log still has; ``last`` + 1 if it has none."""
+    """The number of the oldest record that the log still has; ``last`` + 1 if the log has no records."""
     last: int = 0
     """The number of the newest record; the next record gets the next number."""
     cut: Cut | None = None
     cuts: tuple[Cut, ...] = ()
-    """All truncations that the owner has not recorded yet, oldest first."""
+    """All removed torn writes that the owner of the log has not recorded yet, oldest first."""
     unreadable: tuple[str, ...] = ()
-    """Newer snapshots that were skipped, each with its reason."""
+    """One error message for each damaged snapshot that is newer than ``snapshot``."""
     walk: Walk | None = None
 
     def records(self) -> Iterator[tuple[int, bytes]]:
         """Return an iterator over the records after the snapshot, with their numbers. Only one group is in memory at a
         time.
 
-        This may be called again, until a segment is released.
+        This method may be called several times, as long as no segment was deleted.
         """
         covered = self.snapshot.upto if self.snapshot else 0
         if self.walk is None or covered >= self.last:
@@ -55,18 +57,18 @@ class Recovered(msgspec.Struct, frozen=True):
 
 
 class Judged(msgspec.Struct):
-    """The contents of a data directory that was checked; the check changes nothing."""
+    """The result of ``judge``: the contents of a data directory that was checked but not changed."""
 
     identity: Identity
     recovered: Recovered
     tail: Tail
     starts: dict[int, int]
-    """The number of the first record of each segment that has a group."""
+    """The number of the first record in each segment that has a group, by segment number."""
     segments: list[int]
 
 
 def judge(files: Files, directory: str, identity: Identity) -> Judged:
-    """Check a directory; raise a typed error if it cannot be trusted."""
+    """Check a data directory without changing it; raise CorruptLogError if durable data is missing or damaged."""
     segments = segment_numbers(files, directory)
     starts = {}
     for number in segments:
@@ -75,7 +77,9 @@ def judge(files: Files, directory: str, identity: Identity) -> Judged:
             starts[number] = first
     oldest = 1 if segments[0] == 1 else starts.get(segments[0])
     if oldest is None:
-        raise CorruptLogError(f"{directory}/{segment_name(segments[0])}", 0, "expected the oldest group of the log")
+        raise CorruptLogError(
+            f"{directory}/{segment_name(segments[0])}", 0, "expected the oldest group of the log: no intact group here"
+        )
     snapshot, unreadable = _newest(files, directory, identity.seal, oldest)
     walk = Walk(files, directory, identity.seal, _needed(segments, starts, snapshot))
     for _ in walk:
@@ -90,7 +94,7 @@ def judge(files: Files, directory: str, identity: Identity) -> Judged:
 
 
 def repair(files: Files, directory: str, judged: Judged) -> tuple[int, int]:
-    """Remove a torn write and make the rest durable; return the open last segment, and its length."""
+    """Remove a torn write and make the rest durable. Return the last segment as an open file, and its length."""
     tail = judged.tail
     for number in reversed([number for number in judged.segments if number > tail.segment]):
         # One at a time, newest first, so that a crash in between leaves no gap.
@@ -126,8 +130,8 @@ def _erase(files: Files, file: int, begin: int, end: int) -> None:
 
 
 def _newest(files: Files, directory: str, seal: int, oldest: int) -> tuple[Snapshot | None, list[str]]:
-    """Return the newest readable snapshot (None: there is none), and why newer ones cannot be used. Raise
-    CorruptLogError if the log does not begin with record 1 and no snapshot covers the records before it."""
+    """Return the newest readable snapshot (None if there is none), and an error message for each newer snapshot. Raise
+    CorruptLogError if the log begins after record 1 and no snapshot covers the records before its beginning."""
     unreadable: list[str] = []
     for upto in reversed(numbered(files.names(directory), "snapshot")):
         try:
@@ -148,8 +152,8 @@ def _newest(files: Files, directory: str, seal: int, oldest: int) -> tuple[Snaps
 
 
 def _needed(segments: list[int], starts: dict[int, int], snapshot: Snapshot | None) -> list[int]:
-    """Return the segments starting with the one that has the last record of the snapshot; all segments, if none has
-    it."""
+    """Return the segment with the last record of the snapshot and all later segments. Return all segments if there is
+    no snapshot, or if no segment has this record."""
     if snapshot is None:
         return segments
     begin = segments[0]
@@ -161,7 +165,7 @@ def _needed(segments: list[int], starts: dict[int, int], snapshot: Snapshot | No
 
 
 def _tidy(files: Files, directory: str, recovered: Recovered) -> None:
-    """Remove unfinished files, and rename damaged snapshots, so that they do not count among the snapshots to keep."""
+    """Remove unfinished files. Rename damaged snapshots to ``*.bad``, so that they are not counted as snapshots."""
     for name in files.names(directory):
         if name.endswith(TEMPORARY):
             files.unlink(f"{directory}/{name}")

@@ -20,26 +20,27 @@ _kept = 2
 
 
 class Retention:
-    """The snapshots of an open log and the record up to which segments may be deleted. For one thread at a time."""
+    """Deletes the snapshots and segments that an open log no longer needs. Only one thread may use it at a time."""
 
     def __init__(self, segments: Segments, newest: Snapshot | None) -> None:
         self.segments = segments
         self.released = 0
         self.good = [newest.upto] if newest else []
-        """Kept snapshots that are known to be good, oldest first."""
+        """The numbers of the last records of the kept snapshots that are known to be good, oldest first."""
 
     def check(self, upto: int) -> None:
         """Refuse a snapshot older than an existing one, since it would never be used."""
         if self.good and upto < self.good[-1]:
-            raise UsageError(f"snapshot up to record {upto}: there is already one up to {self.good[-1]}")
+            raise UsageError(f"snapshot up to record {upto}: there is already one up to record {self.good[-1]}")
 
     def add(self, upto: int) -> int:
-        """Count a new snapshot as good; return how many segments were deleted because of it."""
+        """Count a new snapshot as good, and delete what is no longer needed; return the number of deleted segments."""
         self.good = sorted({*self.good, upto})[-_kept:]
         return self._prune()
 
     def release(self, upto: int) -> int:
-        """Release the records up to this one; return how many segments were deleted because of it."""
+        """Release the records up to this number, and delete what is no longer needed; return the number of deleted
+        segments."""
         self.released = max(self.released, upto)
         return self._prune()
 

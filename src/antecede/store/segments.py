@@ -1,11 +1,11 @@
-"""The segments of an open log: the current one, one that is allocated in advance, and old ones until they are released.
+"""The segments of an open log: the current segment, a spare segment, and old segments until they are released.
 
-Because of the segment in advance, a full disk is noticed *before* a record is accepted. While it exists, everything
-that may be pending fits into it, so accepted records can always be written. If it cannot be allocated, only records
-that fit into the rest of the current segment are accepted.
+The spare segment is allocated before the current segment is full, so a full disk is noticed *before* a record is
+accepted. While the spare segment exists, all pending records fit into it, so accepted records can always be written. If
+it cannot be allocated, only records that fit into the rest of the current segment are accepted.
 
-The first segment is small, and each one has twice the size of the previous one, up to the full size. If the pending
-records would not fit into the segment in advance, this segment is made longer first. This is possible, because nothing
+The first segment is small, and each segment has twice the size of the previous one, up to the full size. If the pending
+records would not fit into the spare segment, the spare segment is made longer first. This is possible, because nothing
 was written to it yet. So a segment keeps its length from its first group on, and no segment is shorter than the one
 before it.
 
@@ -48,27 +48,28 @@ class Sizes(msgspec.Struct, frozen=True):
 
     @property
     def headers_bytes_max(self) -> int:
-        """The largest size of the headers of all groups that pending records can form. Their number is bounded, because
-        any two consecutive groups together are larger than one full group."""
+        """The maximum total size of the group headers when all pending records are written. The number of groups is
+        bounded, because any two consecutive groups together are larger than one full group."""
         return (2 * self.pending_bytes_max // self.group_bytes_max + 2) * HEADER_BYTES
 
     def check(self) -> None:
-        """Refuse sizes with which an accepted record might not fit."""
+        """Raise UsageError if, with these sizes, an accepted record might not fit into a segment."""
         if not 0 < self.group_bytes_max <= store_group_bytes_max:
             raise UsageError(f"group_bytes_max must be from 1 to {store_group_bytes_max}, not {self.group_bytes_max}")
         if self.pending_bytes_max < self.group_bytes_max:
             raise UsageError("pending_bytes_max must be at least group_bytes_max")
         if self.pending_bytes_max + self.headers_bytes_max > self.segment_bytes:
             raise UsageError(
-                f"segment_bytes must be at least pending_bytes_max with its headers, "
-                f"{self.pending_bytes_max + self.headers_bytes_max}, not {self.segment_bytes}"
+                f"segment_bytes must be at least {self.pending_bytes_max + self.headers_bytes_max} "
+                f"(pending_bytes_max and the headers of the groups), not {self.segment_bytes}"
             )
         if self.log_bytes_max < 2 * self.segment_bytes:
-            raise UsageError(f"log_bytes_max must be at least two segments, {2 * self.segment_bytes} bytes")
+            raise UsageError(f"log_bytes_max must be at least {2 * self.segment_bytes}, the size of two segments")
 
 
 class Segments:
-    """The files of an open log. Writing is for one thread at a time; ``drop`` may run in another."""
+    """The segment files of an open log. Only one thread at a time may write; ``drop`` may run in another thread
+    meanwhile."""
 
     def __init__(self, files: Files, directory: str, sizes: Sizes, starts: dict[int, int], current: int) -> None:
         self.files = files
@@ -84,13 +85,13 @@ class Segments:
         """The open file of the segment after the current one; -1 if it is not allocated."""
         self._next_bytes = 0
         self._next_room = 0
-        """How many bytes may be pending while there is a segment in advance."""
+        """How many bytes of records may be pending while the spare segment exists."""
         self._lock = Lock()
         self._starts = starts
-        """The number of the first record of each segment with a durable group, oldest first."""
+        """The number of the first record in each segment that has a durable group, by segment number, oldest first."""
         self._lengths: dict[int, int] = {}
         self.total_bytes = 0
-        """The size of all segments, including the one in advance."""
+        """The size of all segments, including the spare segment."""
 
     def adopt(self, file: int, offset: int, end: int) -> None:
         """Continue in a segment that recovery left open."""
@@ -101,15 +102,15 @@ class Segments:
         self.total_bytes = sum(self._lengths.values())
 
     def room(self) -> int:
-        """Return how many bytes of records may be pending at the same time, without headers."""
+        """Return how many bytes of records may be pending at the same time, not counting group headers."""
         return self._next_room if self.spare else self._room_in(self.left)
 
     def _room_in(self, size: int) -> int:
         return min(self.sizes.pending_bytes_max, size - self.sizes.headers_bytes_max)
 
     def prepare(self) -> None:
-        """Allocate the next segment, unless it exists; raise StoreFullError if there is no space or no descriptor for
-        it."""
+        """Allocate the spare segment, unless it exists. Raise StoreFullError if there is no space or no file
+        descriptor."""
         if self.spare:
             return
         # Twice the size of the current one, but never shorter, even if a previous process had larger segments.
@@ -121,8 +122,8 @@ class Segments:
         self.spare, self._next_bytes, self._next_room = True, size, self._room_in(size)
 
     def extend(self, pending: int) -> bool:
-        """Extend the segment that was prepared in advance, if its size may grow, until this many bytes of pending
-        records fit. Return whether it is longer now."""
+        """Make the spare segment longer, so that ``pending`` bytes of records fit into it. Do nothing if they fit
+        already, or if the limits do not allow it. Return whether the segment was made longer."""
         sizes, before = self.sizes, self._next_bytes
         needed = pending + sizes.headers_bytes_max
         if not self.spare or pending > sizes.pending_bytes_max or not before < needed <= sizes.segment_bytes:
@@ -141,7 +142,8 @@ class Segments:
 
     @contextmanager
     def _allocating(self, more: int) -> Iterator[None]:
-        """Count this many bytes for the segment in advance; raise a typed error if there is no space for them."""
+        """Add ``more`` bytes to the counted size of the spare segment, after the body of the ``with`` statement has
+        allocated them. Raise StoreFullError if there is no space or no file descriptor."""
         if self.total_bytes + more > self.sizes.log_bytes_max:
             raise StoreFullError(
                 f"{self.directory}: the log is full: {self.total_bytes} bytes in segments that are not released, "
@@ -180,7 +182,8 @@ class Segments:
         self.files.fdatasync(self._file)
 
     def sync_from_outside(self) -> None:
-        """Sync the current segment in a thread that does not own it; raise a typed error if it cannot be opened."""
+        """Sync the current segment in another thread than the one that writes. This opens the segment a second time;
+        raise a typed error if it cannot be opened."""
         path = self._path(self.current)
         with named(path):
             file = self.files.open(path, write=True)
@@ -196,8 +199,8 @@ class Segments:
                 self._starts[self.current] = record
 
     def drop(self, floor: int) -> int:
-        """Delete the segments that contain no record after number ``floor``, except the newest segment; return how
-        many."""
+        """Delete the segments that contain no record after number ``floor``, but never the newest segment. Return the
+        number of deleted segments."""
         dropped = 0
         while True:
             with self._lock:
@@ -213,7 +216,8 @@ class Segments:
             dropped += 1
 
     def closed(self) -> int:
-        """Return the number of the last record before the newest segment that has a durable group; 0: there is none."""
+        """Find the newest segment that has a durable group. Return the number of the last record in the segments
+        before it; 0 if there is no such record."""
         with self._lock:
             return max(self._starts.values(), default=1) - 1
 

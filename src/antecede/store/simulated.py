@@ -1,17 +1,20 @@
 """A simulated disk that forgets: the file layer for simulations and tests, with all failures of a real disk.
 
-A file has the bytes that its readers see and, underneath, the bytes that are on the disk. Between them are the writes
-that were not synced, page by page. The names of files are kept in the same two ways. Then
+Each file has two contents: the visible bytes, which readers see, and the bytes on the disk. They differ by the writes
+that were not synced, which are recorded for each page. In the same way, there are visible file names, and file names on
+the disk. The following failures are simulated:
 
-- :meth:`kill` ends the process: unsynced data is still visible, and still not on the disk;
+- :meth:`kill` ends the process: unsynced data is still visible, and still not on the disk.
 - :meth:`power_cut` forgets unsynced data. For each unsynced page, the disk may have any state of the page since the
   last sync, perhaps torn at any byte. The pages are independent, since a disk reorders writes. Any unsynced change of a
-  name may be lost;
-- a sync that **fails** leaves bytes that are visible, are not on the disk, and count as written, until they are written
-  again;
-- ``room`` is the size of the disk in bytes; ``script`` may raise an error or cut the power at any operation.
+  name may be lost.
+- A sync that **fails** leaves bytes that are visible, are not on the disk, and count as written, until they are written
+  again.
+- A full disk: ``room`` is the size of the disk in bytes.
+- ``script`` may raise an error or cut the power at any operation.
 
-The random generator is an argument, so a seed replays a run. A file is a number, as for the operating system.
+The random generator is an argument, so that the same seed gives the same run. An open file is a number, like a file
+descriptor of the operating system.
 """
 
 import errno
@@ -25,11 +28,11 @@ page_bytes = 64
 
 
 class PowerCut(BaseException):
-    """The end of the simulated process, between two operations. ``except Exception`` does not catch it."""
+    """Raised between two operations to end the simulated process. ``except Exception`` does not catch it."""
 
 
 class Inode:
-    """One file: the visible bytes, the bytes on the disk, and the states of each page in between."""
+    """One file: the visible bytes, the bytes on the disk, and the states of each page since its last sync."""
 
     def __init__(self) -> None:
         self.seen = bytearray()
@@ -39,7 +42,8 @@ class Inode:
         self.pages: dict[int, list[bytes]] = {}
         """The states of each page since its last sync, oldest first."""
         self.lost: set[int] = set()
-        """Pages whose sync failed: visible, not on the disk, and marked as written."""
+        """Numbers of pages that are visible but not on the disk, because their sync failed. They count as written, so
+        the next sync does not write them."""
 
     def touch(self, begin: int, end: int) -> None:
         """Record that the bytes from ``begin`` to ``end`` have just changed."""
@@ -49,7 +53,7 @@ class Inode:
             self.lost.discard(page)
 
     def keep(self) -> None:
-        """Perform a successful sync: all dirty pages reach the disk, the lost ones do not."""
+        """Perform a successful sync: all changed pages reach the disk, but not the pages in ``lost``."""
         seen, kept = self.seen, self.kept
         # No other byte differs than those of the pages that were written.
         del kept[len(seen) :]
@@ -61,7 +65,8 @@ class Inode:
         self.sizes.clear()
 
     def forget(self, random: Random, style: str) -> None:
-        """Keep only what is on the disk; a random choice decides about unsynced data."""
+        """Lose unsynced data, as at a power cut. ``style`` says which unsynced pages reach the disk: ``none``, ``all``,
+        or ``some``, which chooses at random."""
         size = random.choice([len(self.kept), *self.sizes]) if style != "none" else len(self.kept)
         if style == "all" and self.sizes:
             size = self.sizes[-1]
@@ -89,7 +94,7 @@ class Inode:
 
 
 class SimulatedDisk(Files):
-    """The files of one directory."""
+    """A simulated disk with the files of one directory."""
 
     def __init__(self, room: int = 1 << 40, random: Random | None = None) -> None:
         self.room = room
@@ -97,7 +102,8 @@ class SimulatedDisk(Files):
         self.seen: dict[str, Inode] = {}
         self.kept: dict[str, Inode] = {}
         self.changes: list[tuple[str, str, Inode | None]] = []
-        """Names that changed since the last sync of the directory: old name, new name, file."""
+        """The changes of names since the last sync of the directory, each as old name, new name and file. The old name
+        is empty if the file was created, and the new name is empty if it was deleted."""
         self.script: Callable[[str, str], None] | None = None
         """A function that is called before each operation, with the name of the operation and a path."""
         self._open: dict[int, tuple[str, Inode]] = {}
@@ -106,7 +112,7 @@ class SimulatedDisk(Files):
         self._next = 3
 
     def kill(self, random: Random) -> None:
-        """End the process, but not the kernel, which may have dropped the pages whose sync failed."""
+        """End the process. The kernel keeps the visible bytes, but may drop the pages whose sync failed."""
         self._open.clear()
         self._locked.clear()
         for inode in self.seen.values():
@@ -141,7 +147,7 @@ class SimulatedDisk(Files):
         return {path: bytes(inode.seen) for path, inode in self.seen.items()}
 
     def replace(self, contents: dict[str, bytes]) -> None:
-        """Replace all files by these, which are then on the disk; no file may be open."""
+        """Replace all files by the given contents, by path, as if they were synced. No file may be open."""
         self.seen = {path: Inode() for path in contents}
         for path, inode in self.seen.items():
             inode.kept = bytearray(contents[path])
@@ -156,7 +162,7 @@ class SimulatedDisk(Files):
         return int(self.random.random() * (1 << 48)) + 1
 
     def make_directory(self, path: str) -> None:
-        raise FileExistsError(errno.EEXIST, "the only directory is there already", path)
+        raise FileExistsError(errno.EEXIST, "the simulated disk has only one directory, which exists already", path)
 
     def names(self, directory: str) -> list[str]:
         return [path.rpartition("/")[2] for path in self.seen]

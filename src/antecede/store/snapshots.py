@@ -1,12 +1,13 @@
 """Snapshots: the owner's state up to a record, so that recovery need not begin at the first record.
 
-A snapshot is written under a temporary name, synced, renamed, and the directory is synced. So under its final name it
-is complete or damaged, never half-written. It is a sequence of *parts*, returned exactly as they were passed in::
+A snapshot is written under a temporary name, synced and renamed to its final name; then the directory is synced. So a
+file with a final name was written completely, though the disk may have damaged it later. A snapshot is a sequence of
+*parts*, which are read exactly as they were passed in::
 
     magic 8 · seal u64 · format u16 · 0 u16 · upto u64 · (length u32 · part) … · end u32 · parts u64 · checksum u32
 
-``end`` is the length 2^32-1, and the checksum is the CRC-32 of everything before it. The two newest are kept. Recovery
-uses the newest readable one, if the log reaches back to it.
+``end`` is the length 2^32-1, and the checksum is the CRC-32 of everything before it. The two newest snapshots are
+kept. Recovery uses the newest readable one, if the log reaches back to it.
 """
 
 import struct
@@ -41,7 +42,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """The snapshot covers all records up to this number."""
 
     def parts(self) -> Iterator[bytes]:
-        """Return the parts as they were passed in, one in memory at a time."""
+        """Return an iterator over the parts, as they were passed in. Only one part is in memory at a time."""
         return _read(self.files, self.path, self.seal, self.upto)
 
     def data(self) -> bytes:
@@ -50,28 +51,29 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 def write_snapshot(files: Files, directory: str, seal: int, upto: int, state: bytes | Iterable[bytes]) -> None:
-    """Make a snapshot durable under its final name; after any error there is none. A state given in one piece is cut
-    into parts."""
+    """Write a snapshot and make it durable under its final name; if writing fails, the unfinished file is removed. The
+    state is given as its parts, or as one piece, which is cut into parts."""
     path = f"{directory}/{snapshot_name(upto)}"
     _carefully(files, path, path + TEMPORARY, lambda: _write_file(files, path + TEMPORARY, seal, upto, state))
     _name(files, directory, upto, path + TEMPORARY)
 
 
 def draft_snapshot(files: Files, directory: str, seal: int, upto: int, state: bytes, mark: str) -> str:
-    """Make a snapshot durable under a temporary name that contains ``mark``; return its path. Another process gives it
-    its final name."""
+    """Write a snapshot and make it durable under a temporary name that contains ``mark``; return its path. Another
+    process renames the file to its final name later (:func:`adopt_draft`)."""
     path = draft_path(directory, upto, mark)
     _carefully(files, path, path, lambda: _write_file(files, path, seal, upto, state))
     return path
 
 
 def draft_path(directory: str, upto: int, mark: str) -> str:
-    """Return the temporary name of a snapshot. A draft that is left over is removed at the next start."""
+    """Return the temporary path of a snapshot. If such a file is left over, it is removed at the next start."""
     return f"{directory}/{snapshot_name(upto)}.{mark}{TEMPORARY}"
 
 
 def adopt_draft(files: Files, directory: str, seal: int, upto: int, draft: str) -> None:
-    """Give a snapshot that another process has written its final name; raise CorruptLogError if it is damaged."""
+    """Check a snapshot that another process has written, and rename it to its final name. If it is damaged, remove it
+    and raise CorruptLogError."""
     try:
         for _ in _read(files, draft, seal, upto):
             pass
@@ -83,7 +85,7 @@ def adopt_draft(files: Files, directory: str, seal: int, upto: int, draft: str) 
 
 
 def _name(files: Files, directory: str, upto: int, draft: str) -> None:
-    """Give a durable snapshot its final name."""
+    """Rename a durable snapshot to its final name."""
     path = f"{directory}/{snapshot_name(upto)}"
 
     def name() -> None:
@@ -103,7 +105,7 @@ def _write_file(files: Files, path: str, seal: int, upto: int, state: bytes | It
 
 
 def _carefully(files: Files, path: str, draft: str, do: Callable[[], None]) -> None:
-    """Turn errors into typed ones; after any error, the draft is removed."""
+    """Call ``do``. If it fails, remove the file ``draft`` and raise a StoreError that names ``path``."""
     try:
         do()
     except (OSError, StoreError) as error:
@@ -119,7 +121,7 @@ def _carefully(files: Files, path: str, draft: str, do: Callable[[], None]) -> N
 
 
 def check_snapshot(files: Files, directory: str, seal: int, upto: int) -> Snapshot:
-    """Read and check the snapshot of that name; raise CorruptLogError if it is damaged."""
+    """Read and check the snapshot up to record ``upto``; raise CorruptLogError if it is damaged."""
     path = f"{directory}/{snapshot_name(upto)}"
     for _ in _read(files, path, seal, upto):
         pass
@@ -149,7 +151,9 @@ def _write(files: Files, file: int, seal: int, upto: int, parts: Iterable[bytes]
     waiting.append(_head.pack(_magic, seal, FORMAT, upto))
     for part in parts:
         if len(part) > store_snapshot_part_bytes_max:
-            raise StoreFullError(f"a snapshot part of {len(part)} bytes: at most {store_snapshot_part_bytes_max}")
+            raise StoreFullError(
+                f"a part of the snapshot has {len(part)} bytes: expected at most {store_snapshot_part_bytes_max}"
+            )
         waiting += (len(part).to_bytes(4, "little"), part)
         held += len(part) + 4
         count += 1
@@ -163,7 +167,8 @@ def _write(files: Files, file: int, seal: int, upto: int, parts: Iterable[bytes]
 
 
 def _read(files: Files, path: str, seal: int, upto: int) -> Iterator[bytes]:
-    """Yield the parts; check the bounds of each, and the checksum at the end. Raise CorruptLogError if one is wrong."""
+    """Yield the parts of a snapshot. Raise CorruptLogError if the header is wrong, a part does not fit into the file,
+    or the checksum at the end does not match."""
     with files.opened(path) as file:
         size = files.size(file)
         head = files.read(file, _head.size, 0)
@@ -171,7 +176,9 @@ def _read(files: Files, path: str, seal: int, upto: int) -> Iterator[bytes]:
             raise CorruptLogError(path, 0, "not a snapshot")
         _, sealed, form, covered = _head.unpack(head)
         if (sealed, covered) != (seal, upto) or form not in FORMATS:
-            raise CorruptLogError(path, 0, "a snapshot of another directory, record or format")
+            raise CorruptLogError(
+                path, 0, "the snapshot belongs to another directory or record, or has an unknown format"
+            )
         checksum, offset, count = crc32(head), _head.size, 0
         while True:
             prefix = files.read(file, 4, offset)

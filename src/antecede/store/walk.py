@@ -1,21 +1,22 @@
-"""Walk along the chain of commit groups, and decide what a bad group means. Changes nothing.
+"""Walk along the chain of commit groups, and decide what a bad group means. This module changes no file.
 
-A group is good if it matches its checksum and follows the previous one: segment, group number, record number and the
-checksum of the previous group all agree. If no good group follows, there are exactly three possible reasons:
+A group is good if it matches its checksum and follows the previous group: segment, group number, record number and the
+checksum of the previous group all agree. If the next group is not good, there are exactly three possible reasons:
 
-1. The segment is full and the chain continues at the beginning of the next one: check there first.
-2. A later group is intact, here or in a later segment, and it **vouches** that everything before it was synced before
-   it was written. Then the bad bytes were durable once. No crash does this, so it is a :class:`CorruptLogError`, and
-   nothing is removed.
-3. Nothing after the bad bytes vouches for them. Group k+1 is written only after group k is synced. So this was the last
-   write of a crashed process, and it was never reported as durable: it is torn and will be removed as a whole.
+1. The segment is full, and the chain continues at the beginning of the next segment. This is checked first.
+2. A later group is intact, in this or a later segment, and it **vouches** that everything before it was synced before
+   it was written. So the bad bytes were durable once. A crash cannot damage durable bytes. So a
+   :class:`CorruptLogError` is raised, and nothing is removed.
+3. No later group vouches for the bad bytes. Group k+1 is written only after group k is synced. So the bad bytes are the
+   last write of a crashed process, which was never reported as durable. This write is torn and will be removed as a
+   whole.
 
 A segment gets its length before its first group is written, and every group records this length. A segment that is
-shorter has lost durable bytes, whatever the rest looks like: this is corruption, too. Each segment is at least as long
-as the one before it, also a segment without groups.
+shorter than recorded has lost durable bytes. So it is corrupt, too, even if its groups are good. Each segment, even one
+without groups, is at least as long as the segment before it.
 
 The lengths in a bad header cannot be trusted, so the search for case 2 looks for the beginning of a group at every byte
-after it. Memory is bounded by one group.
+after the header. Only one group is in memory at a time.
 """
 
 from collections.abc import Iterator
@@ -40,7 +41,7 @@ _zeros = bytes(_window_bytes)
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """The bytes after the last good group, which will be removed."""
+    """A torn write: the bytes after the last good group, which will be removed."""
 
     file: str
     offset: int
@@ -48,9 +49,9 @@ class Cut(msgspec.Struct, frozen=True):
     """The number of bytes from the offset to the last byte of the segment that is not zero."""
     reason: str
     segments: int
-    """The number of later segments that are not empty."""
+    """The number of later segments in which not all bytes are zero."""
     group: int = 0
-    """The number of the group that was removed."""
+    """The group number of the torn group."""
 
     def __str__(self) -> str:
         more = f" and {self.segments} later segments" if self.segments else ""
@@ -66,17 +67,18 @@ class Tail(msgspec.Struct):
     record: int = 0
     checksum: int = 0
     unsure: int = 0
-    """An offset in the segment. No group vouches that the bytes from this offset on were synced."""
+    """An offset in the segment. No group vouches for the bytes from here on, so perhaps they were not synced."""
     cut: Cut | None = None
     allocated: int = 0
     """The length of the last segment, as its groups record it."""
 
 
 class Walk:
-    """The good groups of a log from a segment on. After an iteration over them, ``tail`` is the end of the chain.
+    """Iterates over the good groups in these segments of a log. After the iteration, ``tail`` is the end of the chain.
 
-    ``segments`` are the numbers of the segments, without gaps, at least one. The first group is not checked against a
-    previous one, which may have been deleted, unless it is the very first group of the log.
+    ``segments`` are one or more segment numbers without gaps. If they begin with segment 1, the first group must be the
+    very first group of the log. Otherwise the first group may have any number, since the groups before it may have been
+    deleted.
     """
 
     def __init__(self, files: Files, directory: str, seal: int, segments: list[int]) -> None:
@@ -88,7 +90,7 @@ class Walk:
         self._anywhere = segments[0] > 1
 
     def again(self) -> "Walk":
-        """Return a walk from the same beginning, along the segments that this walk has reached."""
+        """Return a new walk from the first segment of this walk to the last segment that this walk has reached."""
         segments = [number for number in self.segments if number <= self.tail.segment]
         return Walk(self.files, self.directory, self.seal, segments)
 
@@ -131,7 +133,7 @@ class Walk:
         return f"{self.directory}/{segment_name(self.segments[at])}"
 
     def _next(self, file: int, at: int) -> tuple[Group, bytes] | str:
-        """Return the next group, or why there is none."""
+        """Return the header and the body of the next good group, or the reason why there is none."""
         found = read_group(self.files, file, self.tail.offset, self.seal)
         if isinstance(found, str):
             return found
@@ -156,13 +158,13 @@ class Walk:
         return offset
 
     def _check_length(self, file: int, path: str, least: int) -> None:
-        """Refuse a segment that is shorter than when it was made."""
+        """Raise CorruptLogError if the file of a segment has fewer than ``least`` bytes, so it has lost some."""
         size = self.files.size(file)
         if size < least:
             raise CorruptLogError(path, size, f"the file ends here, but it had at least {least} bytes")
 
     def _continues(self, at: int) -> bool:
-        """Return whether the next group is at the beginning of that segment."""
+        """Return whether the next group of the chain is at the beginning of the segment with index ``at``."""
         before = self.tail.offset
         try:
             with self.files.opened(self._path(at)) as file:
@@ -200,9 +202,9 @@ class Walk:
         return None
 
     def _behind(self, file: int, begin: int, segment: int) -> tuple[int, tuple[int, Group] | None]:
-        """Search the bytes from ``begin`` on. Return the offset after the last byte that is not zero (0 if there is
-        none), and a good group that vouches for the missing group (None: there is no such group). The missing group is
-        the next one after the end of the chain."""
+        """Search the bytes from ``begin`` on for a group that vouches for the missing group. The missing group is the
+        next one after the end of the chain. Return the offset after the last byte that is not zero (0 if all are zero),
+        and the group that vouches with its offset (None if there is no such group)."""
         pattern = group_pattern(self.seal)
         last, offset = 0, begin
         while window := self.files.read(file, _window_bytes, offset):
@@ -222,7 +224,8 @@ class Walk:
         return last, None
 
     def _witness(self, file: int, offset: int, segment: int) -> tuple[int, Group] | None:
-        """Return the group at this offset, if it is good and vouches for the missing group."""
+        """Return this offset and the group there, if the group is intact and vouches for the missing group (see
+        ``_behind``); otherwise None."""
         found = read_group(self.files, file, offset, self.seal)
         if isinstance(found, str):
             return None

@@ -3,7 +3,7 @@
 A trace is a path, several paths, a :class:`~antecede.record.Recording` or :class:`~antecede.record.Recorder`, a
 :class:`~antecede.testing.World`, or a list of rows (dictionaries or events). A test also fails if the check could not
 see everything: if the trace has no deliveries, or if rows could not be used and were set aside (unless
-``complete=False``). With ``undelivered=False`` it also fails if copies were never delivered.
+``complete=False``). With ``undelivered=False``, a test also fails if copies of messages were never delivered.
 """
 
 import os
@@ -39,8 +39,8 @@ def assert_fifo(trace: Any, *, complete: bool = True, undelivered: bool = True) 
 def assert_order(trace: Any, *orders: str, complete: bool = True, undelivered: bool = True) -> None:
     """Fail if the trace breaks one of the orders: ``fifo``, ``causal``, ``total``, ``synchronous``, ``significant``.
 
-    ``complete``: also fail if rows could not be used and were set aside. ``undelivered``: allow copies that were never
-    delivered. Without ``orders``, causal order is checked.
+    Without ``orders``, causal order is checked. ``complete``: also fail if rows could not be used and were set aside.
+    ``undelivered``: do not fail because of copies of messages that were never delivered.
     """
     __tracebackhide__ = True
     found = problem(trace, orders or ("causal",), complete=complete, undelivered=undelivered)
@@ -56,8 +56,8 @@ def problem(
     undelivered: bool = True,
     svg: Path | None = None,
 ) -> str:
-    """Return the text of the failure, or an empty text if the trace passes. If an order is broken and ``svg`` is given,
-    also draw the explanation into this file."""
+    """Judge a trace like :func:`assert_order`. Return why it fails, or an empty text if it passes. If an order is
+    broken and ``svg`` is given, draw the explanation into this file."""
     asked = known_orders(tuple(orders))
     with _paths(trace) as paths:
         report = verify(paths, asked)

@@ -2,21 +2,21 @@
 
     check_order(MyOrder)
 
-An order passes if it keeps its own promises. Each stage has one requirement. If an order breaks the requirement, the
-error message states the requirement in one sentence:
+An order passes if it keeps its own promises. The kit has several stages, each with one requirement. If an order breaks
+a requirement, the error message states this requirement in one sentence. The stages are:
 
 * **declaration**: the class has a name, a source, known guarantees and needs, and can be created.
-* **effects**: nothing leaves a step, and nothing is delivered, before the step is durable.
+* **effects**: a step sends and delivers nothing before its changes are durable.
 * **stamps**: a stamp is hashable and never changes, can be converted to bytes and back, and ``size`` is the length of
   these bytes.
 * **hostile bytes**: for any bytes, ``decode`` raises :class:`~antecede.errors.StampError` or returns a stamp. The
   encoding of this stamp must be exactly these bytes, and no later step may fail because of the stamp.
 * **clones**: ``load`` copies what ``dump`` returns, so that an order and its clone share nothing that changes.
 * **snapshots**: an order that is restored in the middle of a run continues exactly as the original does.
-* **every run of a small scope** (:mod:`antecede.simulator.explorer`): the guarantees hold, and everything is delivered
-  once. A failure is a scenario file for ``antecede play``.
-* **schedules** (:mod:`antecede.simulator.campaign`): the same on larger groups, on networks that reorder and repeat,
-  and on links with losses and crashes.
+* **small scopes** (:mod:`antecede.simulator.explorer`): in every possible run with few members and messages, the
+  guarantees hold, and everything is delivered once. A failure is shown as a scenario file for ``antecede play``.
+* **schedules** (:mod:`antecede.simulator.campaign`): the same requirement in random runs with larger groups, on
+  networks that reorder and repeat packets, and on links with losses and crashes.
 
 In the project's tests, its own orders pass this kit, and orders with deliberate errors fail it.
 """
@@ -45,7 +45,7 @@ _group = 3
 
 
 class Checked(msgspec.Struct):
-    """The checks that were made."""
+    """The result of :func:`check_order`: the order, and how much was checked."""
 
     order: str
     guarantees: list[str]
@@ -69,11 +69,11 @@ class Checked(msgspec.Struct):
 def check_order(
     order: type[Order] | OrderSpec | str, *, schedules: int = 200, seed: int = 0, **options: object
 ) -> Checked:
-    """Run the kit on an order: a class, or the name of an installed one. Return what was checked, or raise an
-    AssertionError with the first broken requirement.
+    """Run the kit on an order, which is given as a class, a spec, or the name of an installed order. Return how much
+    was checked, or raise an AssertionError with the first broken requirement.
 
-    ``options`` are passed to the order. ``schedules`` is the number of random schedules; ``seed`` is the seed of the
-    first.
+    ``options`` are passed to the order. ``schedules`` is the number of random schedules. The first schedule has the
+    seed ``seed``, the second ``seed`` + 1, and so on.
     """
     __tracebackhide__ = True
     try:
@@ -85,12 +85,12 @@ def check_order(
 
 
 class _BrokenError(Exception):
-    """The error that an order breaks a requirement; its text states the requirement."""
+    """Raised if an order breaks a requirement; the text states the requirement."""
 
 
 def _without_kit(error: BaseException | None) -> BaseException | None:
-    """Return the exception that the order's code raised, without this module's frames in its traceback; None if there
-    is none."""
+    """Return the exception without this module's frames in its traceback. Return None if there is no exception, or if
+    no code outside of this module is in its traceback."""
     trace = None if error is None else error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
@@ -157,8 +157,8 @@ def _check_declaration(spec: OrderSpec) -> None:
 
 
 class _Run:
-    """The members of an order in the middle of a run. Stamps travel as bytes, packets arrive in any sequence, and some
-    are still in transit at the end."""
+    """A random run of a small group, with one instance of the order for each member. Stamps travel as bytes, and
+    packets arrive in any sequence. The run stops while some packets are still in transit."""
 
     def __init__(self, spec: OrderSpec, seed: int, steps: int = 40) -> None:
         self.spec = spec
@@ -178,7 +178,7 @@ class _Run:
                 self.take(self.arrive(packet)[1])
 
     def step(self, what: str, call: Callable[[], Any]) -> Any:
-        """Do one step of an order, and return its result; an exception is a broken requirement."""
+        """Do one step of an order, and return its result; report an exception as a broken requirement."""
         __tracebackhide__ = True
         try:
             return call()
@@ -186,7 +186,7 @@ class _Run:
             _fail(self.spec, f"{what} raises {type(error).__name__}: {error}")
 
     def arrive(self, packet: Packet) -> tuple[Verdict, Effects]:
-        """Hand a packet to its target, with its stamp encoded and decoded."""
+        """Encode and decode a packet's stamp, then let the target receive the packet; return the target's answer."""
         __tracebackhide__ = True
         target = self.orders[packet.target]
         data = encoded(self, packet)
@@ -201,7 +201,7 @@ class _Run:
         return answer[0], answer[1]
 
     def take(self, effects: Effects) -> None:
-        """Check that a step persists before it sends or delivers, and send its packets."""
+        """Check that a step persists before it sends or delivers, and put the packets that it sends in transit."""
         __tracebackhide__ = True
         durable = False
         for effect in effects:
@@ -215,7 +215,7 @@ class _Run:
 
 
 def encoded(run: _Run, packet: Packet) -> bytes:
-    """Return the bytes of a packet's stamp, after checking that it is valid."""
+    """Check that a packet's stamp is valid, and return the stamp as bytes."""
     order = run.orders[packet.source]
     named = f"the stamp of {packet.kind} {packet.subject}, {packet.stamp!r},"
     try:
@@ -298,7 +298,8 @@ def _forged(data: bytes, random: Random) -> Iterator[bytes]:
 
 
 def _decoded(run: _Run, order: Order, kind: str, source: int, data: bytes) -> tuple[Any] | None:
-    """Return the stamp of these bytes, in a tuple; None if the order refuses the bytes with StampError."""
+    """Decode the bytes of a stamp. Return the stamp in a tuple, since a stamp may be None. Return None without a tuple
+    if the order refuses the bytes with StampError."""
     try:
         return (order.decode(kind, source, data),)
     except StampError:
@@ -309,8 +310,8 @@ def _decoded(run: _Run, order: Order, kind: str, source: int, data: bytes) -> tu
 
 
 def _check_forged(run: _Run, packet: Packet, source: int, data: bytes, honest: bytes) -> None:
-    """Check that forged bytes are refused, or that they are the encoding of the decoded stamp and no later step fails
-    because of this stamp."""
+    """Check that the order handles forged bytes safely. It must refuse them, or decode them to a stamp that has exactly
+    these bytes as its encoding, and with which no later step fails."""
     order = run.orders[packet.target]
     found = _decoded(run, order, packet.kind, source, data)
     if found is None:

@@ -6,10 +6,10 @@
     assert world.state("orders").stock == 8
     world.check()
 
-The servers are the same state machines that run live, each with the real log on a simulated disk, which loses
-everything that was not synced when the power is cut. A world has no threads, no sockets and no wall clock: the same
-seed gives the same run. A handler that uses random numbers or a clock is an exception: when it runs again after a
-crash, it may act differently, and only the committed run counts.
+The servers are the same state machines that run live. Each server has the real log on a simulated disk. When the power
+is cut, this disk loses everything that was not synced. A world has no threads, no sockets and no wall clock, so the
+same seed gives the same run. This does not apply to a handler that uses random numbers or a clock. When such a handler
+is repeated after a crash, it may act differently, and only the committed call counts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -46,7 +46,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 class World:
-    """A topology's servers with their agents and clients."""
+    """A simulated world: the servers of a topology, with their agents and clients."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class World:
         faults: Faults = NONE,
         durability: str = "disk",
     ) -> None:
-        """``topology``: a file's path, its text, or a parsed file. ``agents``: classes by the name of an agent or
-        object, instead of those that the file names."""
+        """``topology``: the path of a topology file, its text, or the parsed file. ``agents``: the classes of agents
+        and objects, by name; they are used instead of the classes in the file."""
         self.topology = _read(topology)
         self.seed = seed
         given = agents or {}
@@ -95,8 +95,8 @@ class World:
         self._world.client(client).call(object_, operation, arguments, timeout)
 
     def run(self, seconds: float | None = None) -> None:
-        """Run the rest of the fault period, and then until nothing is pending. With ``seconds`` run only for that time,
-        with the faults planned for it."""
+        """Run until the period with faults is over and nothing is pending. With ``seconds``, run only for this number
+        of virtual seconds, with the faults that are planned for this time."""
         try:
             with noted():
                 self._world.run(seconds)
@@ -128,7 +128,7 @@ class World:
     # Results.
 
     def state(self, agent: str) -> Any:
-        """Return an agent with its committed state; if it never reacted, in its initial state."""
+        """Return an agent with its committed state, or with its initial state if the agent never reacted."""
         for server in self._world.servers.values():
             if not server.up:
                 continue
@@ -136,7 +136,7 @@ class World:
             if known is not None:
                 state = server.machine.engine.states.get(agent)
                 return known() if state is None else msgspec.msgpack.decode(state, type=known)
-        raise AgentError(f"agent {agent!r} does not exist, or its server is down: run() restarts servers")
+        raise AgentError(f"agent {agent!r} does not exist, or its server is down; call run() to restart servers")
 
     @overload
     def inbox(self, client: str) -> list[str]: ...
@@ -145,8 +145,8 @@ class World:
     def inbox(self, client: str, kind: type[_Kind]) -> list[_Kind]: ...
 
     def inbox(self, client: str, kind: type[_Kind] | None = None) -> list[str] | list[_Kind]:
-        """Return what a client received, each letter once: the notifications of one type, or the type names of all
-        letters."""
+        """Return the notifications of the type ``kind`` that a client received. Without ``kind``, return the type name
+        of each received letter. Each letter is listed once."""
         letters = self._world.client(client).inbox
         if kind is None:
             return [letter.type for letter in letters]

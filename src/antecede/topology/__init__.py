@@ -1,10 +1,10 @@
-"""Servers, domains, and the servers of agents: which servers keep order together, and the route between two servers.
+"""Topologies: the domains in which servers order messages, the servers of the agents, and routes between servers.
 
 * :mod:`~antecede.topology.graph`: the servers–domains graph, the forest test, routes and hops.
 * :mod:`~antecede.topology.file`: the topology file, its canonical form and its epoch.
 * :mod:`~antecede.topology.change`: the difference between two topologies, and what pauses while one becomes the other.
 * :mod:`~antecede.topology.guarantees`: the guarantees end to end, and what must be refused.
-* :mod:`~antecede.topology.shapes`: the topologies that Laumay et al. draw (bus, daisy, tree) and flat.
+* :mod:`~antecede.topology.shapes`: the shapes of topologies in Laumay et al. (bus, daisy, tree), and the flat topology.
 * :mod:`~antecede.topology.cost`: the cost of a message in a topology.
 * :mod:`~antecede.topology.outline`, :mod:`~antecede.topology.svg`: drawings.
 

@@ -9,19 +9,20 @@ the first one is sent on the new route. The **region** of a change is the set of
 * all domains on the old or the new route to an agent that moves or is removed, or to a server that is removed.
 
 In the region, every letter that was stamped reaches its mailbox before the change takes effect. Letters that were not
-stamped wait where they would enter the region: at their origin, or at a border router. The route from outside to that
-router is the same before and after the change, because otherwise its domains would be in the region, too.
+stamped wait where they would enter the region: at their origin, or at a router at the border of the region. The route
+from outside to this router is the same before and after the change. Otherwise the domains on this route would be in the
+region, too.
 
 Adding an agent, or a server with a separate new domain, changes no route: the region is empty and nothing pauses.
 
 **Servers that must take part** (``needed``) are those for which something changes: members of domains that pause or
 begin; servers that are added or removed; servers that get or lose agents or clients; servers whose address changes, and
-those that connect to them and so need the new address. The first server of the old topology always takes part. So if
-two changes of the same topology are tried, at most one can be made, even if servers cannot reach each other. The others
-learn changes from this first server, so all servers take part if it is removed or gets another address. For a server
-that need not take part, all routes to the servers that it knows stay the same (otherwise it would be in the region),
-and so do its domains and its agents. Such a server may be down, and learn the change later
-(:mod:`antecede.server.peering.learning`).
+servers that connect to these and so need the new address. The first server of the old topology always takes part. So
+if two changes of the same topology are tried, at most one of them can be made, even if servers cannot reach each other.
+All other servers learn changes from this first server. So all servers take part if the first server is removed or gets
+another address. For a server that need not take part, its domains and its agents stay the same. All routes to the
+servers that it knows stay the same, too; otherwise one of its domains would be in the region. Such a server may be
+down, and learn the change later (:mod:`antecede.server.peering.learning`).
 
 This module knows names and routes. It does not know what the servers contain.
 """
@@ -38,10 +39,10 @@ class Difference(msgspec.Struct, frozen=True):
     """One difference between two topologies: a line in the description of a change."""
 
     kind: str
-    """``agent-added``, ``agent-removed``, ``agent-moved``, ``agent-class``, ``server-added``, ``server-removed``,
-    ``server-address``, ``domain-added``, ``domain-removed``, ``domain-members``, ``domain-order``, ``object-added``,
-    ``object-removed``, ``object-changed``, ``moved-added``, ``moved-removed``, ``moved-changed``, ``module`` or
-    ``guarantee``."""
+    """The kind of difference: ``agent-added``, ``agent-removed``, ``agent-moved``, ``agent-class``, ``server-added``,
+    ``server-removed``, ``server-address``, ``domain-added``, ``domain-removed``, ``domain-members``, ``domain-order``,
+    ``object-added``, ``object-removed``, ``object-changed``, ``moved-added``, ``moved-removed``, ``moved-changed``,
+    ``module`` or ``guarantee``."""
     name: str
     before: str = ""
     after: str = ""
@@ -54,19 +55,21 @@ class Change(msgspec.Struct, frozen=True):
     region: tuple[str, ...]
     """The domains of the old topology that pause until all their letters have arrived."""
     begun: tuple[str, ...]
-    """The domains of the new topology that start again: new ones, and all that were in the region. In these domains, a
-    server that has made the change does not connect to a server that has not made it, because the two would forward
-    letters differently."""
+    """The domains of the new topology that start with a new state: domains that are new or changed, and domains in the
+    region. In these domains, a server that has made the change does not connect to a server that has not made it,
+    because the two would forward letters differently."""
     leaving: dict[str, str]
-    """Agents that leave their server, each with the server to which its state goes; empty: it is removed."""
+    """Agents that leave their server, each with the server that gets its state; empty text if the agent is removed."""
     emptied: dict[str, str]
-    """Servers that are removed, each with the server that gets their clients; empty: their clients are removed."""
+    """Servers that are removed, each with the server that gets its clients; empty text if its clients are removed,
+    too."""
     refusals: tuple[str, ...]
     """The reasons why the change must not be made, one line each."""
     needed: tuple[str, ...] = ()
     """The servers of both topologies that must take part; other servers may be down."""
     concerned: frozenset[str] = frozenset()
-    """The servers that cannot learn the change later: those for which something changes, and the first server."""
+    """The servers that cannot learn the change later: servers for which something changes, and the first server of the
+    old topology."""
 
     @property
     def paused(self) -> bool:
@@ -171,8 +174,8 @@ def _region(old: TopologyFile, new: TopologyFile, leaving: list[AgentHome]) -> s
 
 
 def _domains_with_other_routes(before: Topology, after: Topology, source: str) -> set[str]:
-    """Return the domains on the old and the new routes from a server to all servers to which its route changes. Empty
-    if the server is removed."""
+    """Find the servers to which the route from ``source`` changes. Return all domains on the old and the new routes to
+    these servers. If ``source`` is removed, return an empty set."""
     if source not in after.servers:
         return set()
     old, new = before.tree(source), after.tree(source)
@@ -201,8 +204,8 @@ def _domains_on(tree: dict[str, tuple[str, str]], source: str, target: str) -> s
 
 
 def _concerned(old: TopologyFile, new: TopologyFile, region: set[str], begun: Iterable[str]) -> set[str]:
-    """Return the servers for which something changes, and the first server; ``begun``: the domains of the new topology
-    that begin."""
+    """Return the servers for which something changes, and the first server of the old topology. For ``begun``, see
+    :class:`Change`."""
     if old.module != new.module:
         # Every server imports it.
         return {*old.servers, *new.servers}

@@ -24,13 +24,12 @@ def matrix_cost(servers: int) -> float:
 
 
 def cost_mean(topology: Topology, cost: Cost = matrix_cost) -> float:
-    """Return the mean cost over all ordered pairs of servers with a route (the topology must be a forest)."""
+    """Return the mean cost of a message over all ordered pairs of servers with a route, in a forest."""
     pairs = sum(len(part) * (len(part) - 1) for part in topology.trees)
     total = 0.0
     for part in topology.trees:
         behind = dict.fromkeys(part, 1)
-        """For each server, the number of servers whose route from the start passes through it. The server itself is
-        counted, too."""
+        """For each server, the number of servers that are reached from the start through it, including itself."""
         parts: dict[str, list[int]] = {}
         for server, (domain, before) in reversed(topology.tree(min(part)).items()):
             behind[before] += behind[server]

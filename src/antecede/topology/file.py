@@ -18,15 +18,15 @@
     [moved]
     s9 = "s1"                                # s9 was removed, and its clients are on s1 now
 
-Nothing in it is guessed: an unknown key, an undeclared server or a repeated address is an error that names file and
-line.
+Nothing in the file is guessed: an unknown key, an undeclared server or a repeated address is an error that names file
+and line.
 
-**Canonical form.** The sequence in the file does not matter: names are sorted in natural order (``s2`` before ``s10``)
-everywhere, also within a domain, where the position is the member number in the order's stamps. So two servers whose
-files differ only in layout agree on everything, and have the same **epoch**, a hash of the canonical form. Any other
-difference gives another epoch. The addresses of metrics pages and the settings of mailboxes and reactions
-(:mod:`antecede.topology.mailboxes`, :mod:`antecede.topology.reactions`) are not part of the epoch: they may differ
-between servers, and change.
+**Canonical form.** The sequence in the file does not matter, because all names are sorted in natural order (``s2``
+before ``s10``). The servers within a domain are sorted, too, and a server's position there is its member number in the
+order's stamps. So two servers whose files differ only in layout agree on everything, and have the same **epoch**, a
+hash of the canonical form. Any other difference gives another epoch. Exceptions are the addresses of metrics pages and
+the settings of mailboxes and reactions (:mod:`antecede.topology.mailboxes`, :mod:`antecede.topology.reactions`). They
+are not part of the epoch, so they may change, and may differ between servers.
 """
 
 import hashlib
@@ -70,7 +70,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class DomainEntry(Domain, frozen=True):
-    """A domain of the file: a server's position is its member number."""
+    """A domain of the file. A server's position in ``servers`` is its member number in the domain."""
 
     order: str = DEFAULT_ORDER
     """An order's name with its options, as text: ``buffer:pipelined=true``."""
@@ -95,7 +95,7 @@ class ObjectHome(msgspec.Struct, frozen=True):
 
 
 class TopologyFile(msgspec.Struct, frozen=True, dict=True):
-    """The content of a topology file, in canonical sequence."""
+    """The content of a topology file, with all names sorted as in the canonical form."""
 
     servers: dict[str, Address]
     domains: tuple[DomainEntry, ...]
@@ -103,7 +103,7 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
     module: str | None = None
     """The application's module."""
     guarantee: str = "causal"
-    """The guarantee that the whole topology must give at least, end to end."""
+    """The weakest guarantee that is allowed for messages on any route of the topology, end to end."""
     metrics: dict[str, Address] = {}
     """The default addresses of the servers' metrics pages; not part of the epoch."""
     name: str = "topology"
@@ -119,7 +119,7 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def organisation(self) -> Topology:
-        """The servers–domains graph."""
+        """The graph of servers and domains, in which routes are found."""
         return Topology(self.domains, self.servers)
 
     def domain(self, name: str) -> DomainEntry:
@@ -148,7 +148,7 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def epoch(self) -> str:
-        """Sixteen hexadecimal digits that differ if the canonical forms differ."""
+        """A hash of the canonical form, as sixteen hexadecimal digits."""
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
 
     def text(self) -> str:
@@ -194,12 +194,12 @@ def natural(name: str) -> tuple[list[tuple[bool, int, str]], str]:
 
 
 def parse_topology(text: str, file: str = "topology") -> TopologyFile:
-    """Read a topology file's text; any error in it is one :class:`TopologyError` that names ``file``."""
+    """Parse the text of a topology file. If it has an error, raise a :class:`TopologyError` that names ``file``."""
     return _Reader(text, file).read()
 
 
 class _Reader:
-    """One reading of one file: every error names the place."""
+    """Parses the text of one topology file. Its errors name the file and, if known, the line."""
 
     def __init__(self, text: str, file: str) -> None:
         self.text = text
@@ -211,7 +211,7 @@ class _Reader:
 
     def read(self) -> TopologyFile:
         if len(self.text.encode(errors="replace")) > limits.topology_bytes_max:
-            raise self.error(f"topology file of more than {limits.topology_bytes_max} bytes")
+            raise self.error(f"the topology file has more than {limits.topology_bytes_max} bytes")
         try:
             document = tomllib.loads(self.text)
         except ValueError as error:
@@ -280,7 +280,7 @@ class _Reader:
 
     def _members(self, what: str, given: Any, servers: dict[str, Address], *path: str) -> tuple[str, ...]:
         if not isinstance(given, list) or not given or not all(isinstance(one, str) for one in given):
-            raise self.error(f'{what}: expected servers = ["…", …], one or more', *path)
+            raise self.error(f'{what}: expected servers = ["NAME", …] with at least one server', *path)
         for server in given:
             if server not in servers:
                 raise self.error(f"{what} names the unknown server {brief(server)}", *path, "servers")
@@ -302,7 +302,7 @@ class _Reader:
             server, kind = entry.get("server"), entry.get("class")
             if "servers" in entry and "server" in entry:
                 raise self.error(
-                    f"agent {name} has keys server and servers: expected only server (agent) or servers (object)", *at
+                    f"agent {name} has keys server and servers: keep only server (agent) or only servers (object)", *at
                 )
             if "servers" not in entry and (not isinstance(server, str) or server not in servers):
                 raise self.error(f"agent {name}: server = {brief(server)}: expected a server of this file", *at)
@@ -341,7 +341,7 @@ class _Reader:
         for server, home in table.items():
             self._named("server", server, "moved", server)
             if server in servers or not isinstance(home, str) or home not in servers:
-                expected = 'expected REMOVED = "SERVER": a server that is not in this file, and one that is'
+                expected = 'expected REMOVED = "SERVER": SERVER must be a server of this file, REMOVED must not'
                 raise self.error(f"moved: {server} = {brief(home)}: {expected}", "moved", server)
         return {server: table[server] for server in sorted(table, key=natural)}
 
@@ -413,7 +413,7 @@ class _Reader:
 
 
 def brief(value: Any) -> str:
-    """Return a value from outside on one line of limited length."""
+    """Return a value as JSON on one line, cut to at most 60 characters, for an error message."""
     shown = json.dumps(value, ensure_ascii=False, default=str)
     return shown if len(shown) <= 60 else f"{shown[:57]}…"
 
@@ -427,7 +427,7 @@ def _addressed(text: Any) -> Address | None:
 
 
 def _in_sequence(order: str) -> str:
-    """Return an order's text with its options sorted by name, so that two ways of writing it are equal."""
+    """Return an order's text with its options sorted, so that their sequence in the file does not matter."""
     name, _, options = order.partition(":")
     sorted_options = ",".join(sorted(filter(None, options.split(","))))
     return f"{name}:{sorted_options}" if sorted_options else name

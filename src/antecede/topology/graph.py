@@ -3,12 +3,13 @@
 A *domain* is a group of servers that keep an order among themselves; a server in several domains is a *router*. The
 graph that decides whether order holds is bipartite: servers on one side, domains on the other, an edge for each
 membership. Order inside each domain gives order end to end iff this graph is a **forest**. (Two other tests are wrong.
-The cycle test of the paper allows a domain inside another domain, which breaks order. A graph of domains without
-servers would contain a cycle for a star, which is safe.) A forest has one route between any two servers. In other
-graphs the shortest route is used; of two equally short routes, it is the one whose domains are given first.
+The cycle test of the paper accepts a domain inside another domain, although such a topology breaks order. A graph that
+has only domains as nodes contains a cycle for a star, although a star is safe.) In a forest there is at most one route
+between two servers. In other graphs the shortest route is used. Among equally short routes, the sequence in which the
+domains are given decides.
 
-A multicast travels along the tree of shortest routes from its source: one multicast in each domain that it enters, so
-no server and no domain sees it twice. This module knows only names: no orders, no addresses.
+A multicast travels along the tree of shortest routes from its source. In each domain on its way it is sent once, so no
+server and no domain receives it twice. This module knows only names: no orders, no addresses.
 """
 
 from collections import deque
@@ -98,8 +99,8 @@ class Topology:
         return [(_SERVER, server) for server in self.domains[name].servers]
 
     def tree(self, source: str) -> dict[str, tuple[str, str]]:
-        """Return every server that can be reached from ``source``, each with the domain and the server before it on the
-        shortest route. The nearest servers come first; ``source`` itself is not included."""
+        """Return, for every server that can be reached from ``source``, the last step of the shortest route to it: the
+        domain of this step, and the previous server. The nearest servers come first; ``source`` is not included."""
         known = self._trees.get(source)
         if known is not None:
             return known
@@ -120,8 +121,8 @@ class Topology:
         return before
 
     def walk(self, start: str) -> Iterator[tuple[str, str, str]]:
-        """Yield the domains that ``start`` is connected with, the nearest first. Each comes with the domain before it
-        on the way from ``start``, and with the server that is in both domains."""
+        """Yield every domain that can be reached from the domain ``start``, the nearest first, as a tuple of three
+        names: the domain, the previous domain on the way from ``start``, and the server that is in both domains."""
         entered = {start}
         waiting = deque([start])
         while waiting:

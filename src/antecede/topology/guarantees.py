@@ -1,4 +1,4 @@
-"""The guarantees of a topology end to end, and what must be refused.
+"""The guarantees of a topology from sender to receiver, and the reasons to refuse a topology.
 
 Between two domains the **weakest order on the route** determines the guarantee. Only FIFO and causal order can hold
 across domains. Nothing orders the deliveries of different domains relative to each other, so total order ends at a
@@ -6,16 +6,17 @@ domain's border. Between separate trees nothing is guaranteed, because there is 
 messages that leaves the route at some server can return only at the same server, so the orders of domains that are not
 on the route do not matter.
 
-Refused are
+A topology is refused in these cases:
 
-* topologies that are not a forest, with any orders: they break causal order (Laumay et al. §4.3);
-* an order that is not causal in a topology with several domains, unless the file declares a weaker guarantee;
-* orders that need timers, because servers do not call their ``tick``;
-* replicated objects whose servers are not all in one domain with an order based on conflicts;
-* orders that support broadcasts only, and orders based on conflicts, in a topology with several domains: a hop is a
-  multicast to some members only, and conflicts are not visible across domains.
+* It is not a forest. Such a topology breaks causal order, whatever its orders are (Laumay et al. §4.3).
+* It has several domains and an order that is not causal, and the file does not declare a weaker guarantee.
+* An order needs timers. Servers do not call the method ``tick`` of orders.
+* It has a replicated object, and no domain with an order based on conflicts contains all servers of this object.
+* It has several domains and an order that supports only broadcasts. (A message between domains is a multicast to some
+  members of a domain, not a broadcast.)
+* It has several domains and an order based on conflicts. (Conflicts are not visible across domains.)
 
-Callers provide the guarantees of orders, as :class:`OrderFacts`.
+This module does not know the orders: its callers describe each order by :class:`OrderFacts`.
 """
 
 from collections.abc import Callable, Iterable
@@ -48,7 +49,7 @@ class Pair(msgspec.Struct, frozen=True):
     source: str
     target: str
     route: tuple[str, ...]
-    """The domains on the route, including the two themselves; empty without a route."""
+    """The domains on the route from ``source`` to ``target``, both included; empty if there is no route."""
     guarantees: frozenset[str]
 
 
@@ -57,7 +58,7 @@ class Check(msgspec.Struct, frozen=True):
 
     cycle: tuple[str, ...] | None
     refusals: tuple[str, ...]
-    """The reasons why the topology must not be used, one line each; a cycle, if there is one, is the first."""
+    """The reasons why the topology must not be used, one line each. If there is a cycle, the first line shows it."""
     facts: dict[str, OrderFacts]
     """The facts about the order of each domain."""
     pairs: tuple[Pair, ...]
@@ -78,7 +79,7 @@ def strength(guarantees: Iterable[str]) -> str:
 
 
 def check(file: TopologyFile, facts_of: Callable[[str], OrderFacts]) -> Check:
-    """Check a topology; ``facts_of`` returns the facts about an order, given its text."""
+    """Check a topology. ``facts_of`` takes the text of an order, as written in the file, and returns its facts."""
     facts = {domain.name: facts_of(domain.order) for domain in file.domains}
     cycle = file.organisation.cycle
     refusals = []

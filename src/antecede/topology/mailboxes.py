@@ -1,4 +1,4 @@
-"""The part of a topology file about mailboxes: their quotas, and letters that follow from a dead letter.
+"""The settings of mailboxes in a topology file: their quotas, and whether letters that follow from a dead letter wait.
 
 ::
 
@@ -7,10 +7,10 @@
     agents = { letters = 100000 }                                        # of each agent (default: no limit)
     orders = { letters = 1000, full = "refuse" }                         # of one agent, or of one client name@server
 
-Letters above the quota of a mailbox **expire**, oldest first: they become dead letters, with the reason. With ``full =
-"refuse"``, a full mailbox refuses the publishes of clients of its own server; letters of others still make the oldest
-letters expire. These settings take effect at the server of the mailbox. They are not part of the epoch: they may change
-from one start of a server to the next.
+If a mailbox contains more than its quota, its oldest letters **expire**: they become dead letters, with the reason.
+With ``full = "refuse"``, a full mailbox refuses letters from clients of its own server. Letters from agents and from
+other servers cannot be refused; they make the oldest letters expire. These settings take effect at the server of the
+mailbox. They are not part of the epoch: they may change from one start of a server to the next.
 """
 
 from functools import cached_property
@@ -25,7 +25,7 @@ DEAD_FOLLOW: Final = ("deliver", "hold")
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """The most that may wait in one mailbox; 0: no limit."""
+    """The limits of one mailbox (0: no limit), and the action when it is full."""
 
     letters: int = 0
     bytes: int = 0
@@ -50,7 +50,8 @@ class Mailboxes(msgspec.Struct, frozen=True, dict=True):
     named: dict[str, Quota] = {}
     """The quotas of single agents and clients."""
     hold: frozenset[str] = frozenset()
-    """Agents for which letters that follow from a dead letter are held (``dead_follow = "hold"``)."""
+    """The agents with the setting ``dead_follow = "hold"``. If a letter to such an agent dies, all letters to the
+    same agent that depend on the dead letter are held."""
 
     def quota(self, address: str, agent: bool) -> Quota:
         """Return the quota of a mailbox. ``agent``: whether the mailbox belongs to an agent, not to a client."""
@@ -58,7 +59,7 @@ class Mailboxes(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def refusing(self) -> bool:
-        """Whether any full mailbox refuses publishes."""
+        """Whether any quota has the setting ``full = "refuse"``."""
         return any(quota.full == "refuse" for quota in (self.clients, self.agents, *self.named.values()))
 
     def lines(self) -> list[str]:

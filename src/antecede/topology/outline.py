@@ -43,7 +43,7 @@ def branches(topology: Topology) -> list[Branch]:
 
 
 def _centre(topology: Topology, start: str) -> str:
-    """Return the domain in the middle of a longest route in the part with ``start``."""
+    """Return the domain in the middle of a longest route, in the connected part that contains the domain ``start``."""
     far = _ways(topology, start)[1]
     before, end = _ways(topology, far)
     way = [end]
@@ -53,7 +53,8 @@ def _centre(topology: Topology, start: str) -> str:
 
 
 def _ways(topology: Topology, start: str) -> tuple[dict[str, str], str]:
-    """Return for each domain the one before it on the route from ``start``, and a domain that is farthest away."""
+    """Return two values: for each domain, the previous domain on the route from ``start``; and a domain that is
+    farthest from ``start``."""
     before = {start: start} | {domain: previous for domain, previous, _ in topology.walk(start)}
     return before, next(reversed(before))
 

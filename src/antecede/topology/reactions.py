@@ -7,10 +7,10 @@
     [agents]
     resize = { server = "s1", class = "shop:Resize", isolate = "process", reaction_seconds_max = 5 }
 
-A plain handler that exceeds the limit ends its server's process, because nothing else can stop it; this counts as a try
-of the letter. An ``async`` handler is cancelled: this counts as a failed try. The handlers of an agent with ``isolate =
-"process"`` run in a worker process, which is killed at the limit; its server and all other agents go on. These settings
-are not part of the epoch: they may change from one start of a server to the next.
+If a plain handler exceeds the limit, its server's process ends, because nothing else can stop the handler. An ``async``
+handler is cancelled. The handlers of an agent with ``isolate = "process"`` run in a worker process. At the limit this
+worker process is killed; the server and all other agents continue. In all three cases the reaction counts as a failed
+try of its letter. These settings are not part of the epoch: they may change from one start of a server to the next.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class ReactionSettings(msgspec.Struct, frozen=True):
     """The settings of all reactions."""
 
     seconds: float = limits.reaction_seconds_max
-    """The limit of agents without a separate limit."""
+    """The limit of each agent that is not in ``named``."""
     named: dict[str, float] = {}
     """The limits of single agents."""
     isolated: frozenset[str] = frozenset()
@@ -44,14 +44,15 @@ class ReactionSettings(msgspec.Struct, frozen=True):
         return max(self.seconds, *self.named.values(), 0.0)
 
     def keys(self, agent: str) -> str:
-        """Return the settings of an agent as further keys of its entry in a topology file."""
+        """Return the settings of an agent as text that continues its entry in a topology file, such as
+        ``, isolate = "process"``; empty if the agent has none."""
         seconds = f", reaction_seconds_max = {self.named[agent]:g}" if agent in self.named else ""
         return (', isolate = "process"' if agent in self.isolated else "") + seconds
 
 
 def read_reactions(document: dict[str, Any], error: Callable[..., Exception]) -> ReactionSettings:
-    """Read the settings from a topology document whose tables have been checked; ``error(reason, *path)``: returns the
-    error to raise."""
+    """Read the settings from a topology document. The types of its tables must have been checked before. The function
+    ``error(reason, *path)`` returns the error to raise; ``path`` is the place in the document."""
 
     def seconds_in(entry: dict[str, Any], what: str, *path: str) -> float | None:
         value = entry.get("reaction_seconds_max")

@@ -1,16 +1,18 @@
-"""The topologies that Laumay et al. draw (Fig. 10), for any number of servers; and the flat one.
+"""Topologies of a given shape for n servers: the shapes that Laumay et al. draw (Fig. 10), and the flat shape.
 
-* **flat**: one domain of all servers. A message costs n².
-* **bus**: leaves of s servers; the first server of each is a router in one backbone. No route is longer than three
-  domains, so the cost is linear: about 2.83·n at the best size, 0.84·√n servers per leaf
-  (:mod:`antecede.topology.cost`).
-* **daisy**: a chain of domains of s servers, each sharing one server with the next.
-* **tree**: domains of s servers, k of which have a domain below them (``branches``; default s − 1), filled level by
-  level. Routes grow with the logarithm of n.
+The size s of domains can be chosen. :mod:`antecede.topology.cost` defines the cost of a message.
+
+* **flat**: one domain of all servers. The cost of a message is n².
+* **bus**: several domains of s servers, called leaves. The first server of each leaf is a router; all routers form one
+  more domain, the backbone. No route is longer than three domains. The cost is lowest with about 0.84·√n servers per
+  leaf. Then it is linear, about 2.83·n.
+* **daisy**: a chain of domains of s servers. Each domain shares one server with the next domain.
+* **tree**: domains of s servers, filled level by level. In each domain, up to k servers have another domain below
+  them (``branches``; default s − 1). The length of routes grows with the logarithm of n.
 * **star**: domains of s servers that all share one server, the hub. No route is longer than two domains; every route
   between two domains passes through the hub.
 
-Every shape is a forest by construction. Servers are s1 … sN; leaves that would contain only their router are left out.
+Every shape is a forest. The servers are named s1 … sN. A leaf that would contain only its router is left out.
 """
 
 from collections import deque
@@ -23,13 +25,14 @@ from antecede.errors import TopologyError
 from antecede.topology.file import DEFAULT_ORDER, Address, DomainEntry, TopologyFile, parse_topology
 
 Groups = list[tuple[str, list[int]]]
-"""Domains by name, their servers by number."""
+"""A list of domains: for each domain its name and the numbers of its servers."""
 
 SHAPES = ("bus", "daisy", "tree", "star", "flat")
 
 
 def best_size(shape: str, servers: int) -> int:
-    """Return a good size for the domains of a shape: for a bus the cheapest, for a daisy √n, a tree 4, a star 2."""
+    """Return a good number of servers per domain for a shape: bus: the size with the lowest cost; daisy: √n; tree: 4;
+    star: 2; flat: all servers."""
     if shape == "bus":
         return max(2, round(sqrt(servers) / 2**0.25))
     if shape == "daisy":

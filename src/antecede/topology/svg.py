@@ -1,12 +1,14 @@
-"""A topology as a picture. A domain is a box. A server is a *pill*, a small rounded box, in each of its domains.
+"""A topology as a picture in SVG. A domain is a box. A server is a *pill*, a small rounded box, in each of its domains.
 
-The central domain is on top. The pills of routers are dark. Of the boxes of a router, the box nearest to the centre is
-the upper one, and the others are below it. The router has one pill in the lowest row of its upper box, and one pill on
-the upper edge of each of the others. Lines connect the pills of one router. A box is as wide as everything below it, so
-nothing can overlap: the layout is a tidy tree, computed in one pass upwards (widths) and one downwards (positions). If
-one router has many boxes that have nothing below them, these boxes are in several rows. The lines to the lower rows
-pass to the left of the upper boxes. The document needs nothing from outside, adapts to dark and light pages, and
-describes in words what it shows.
+The central domain is on top. A router belongs to several boxes. The box nearest to the central domain is its upper box;
+its other boxes are drawn below this one. The router has one pill in the lowest row of its upper box, and one pill on
+the upper edge of each lower box. Lines connect these pills. The pills of routers are dark.
+
+The layout is a tidy tree. Each box reserves the width of everything below it, so nothing can overlap. One pass upwards
+computes the widths, one pass downwards the positions. If a router has many boxes that have nothing below them, these
+boxes are in several rows. The lines to the lower rows pass to the left of the upper boxes.
+
+The document needs no other files, adapts to dark and light pages, and describes in words what it shows.
 """
 
 from collections.abc import Iterator
@@ -24,18 +26,19 @@ _pill_height = 24.0
 _gap = 8.0
 _pad = 12.0
 _head = 26.0
-"""The height of the title of a box without a router's pill on its upper edge."""
+"""The height of a box's title, if no pill is on the upper edge of the box."""
 _head_below = 38.0
-"""The height of the title of a box with a router's pill on its upper edge."""
+"""The height of a box's title, if the pill of a router is on the upper edge of the box."""
 _drop = 44.0
 """The distance from a box to the boxes below it."""
 _apart = 22.0
 """The distance between boxes side by side."""
 _side_by_side = 8
-"""The largest number of boxes that stay in one row below a domain's only router. More boxes form several rows."""
-_side_by_side_each = 3
-"""The largest number of boxes that stay in one row below one router, if its domain has several. More form several
+"""The largest number of boxes in one row below a domain that has one router to boxes below. More boxes form several
 rows."""
+_side_by_side_each = 3
+"""The largest number of boxes in one row below each router of a domain that has several routers to boxes below. More
+boxes form several rows."""
 _edge = 20.0
 _titled = 16.0
 """The height of the title of a drawing."""
@@ -83,16 +86,16 @@ class _Box(msgspec.Struct, eq=False):
 
     branch: Branch
     plain: list[str]
-    """Servers that are not in a domain below this one."""
+    """The servers of this domain that are not routers to the box above or to a box below."""
     groups: list[tuple[str, list["_Box"]]]
     """Routers, each with the boxes below it."""
     pill: float
-    """The width of its pills."""
+    """The width of each pill in this box."""
     head: float = _head
-    """The height of its title."""
+    """The height of the title of this box."""
     columns: int = 1
     own: float = 0.0
-    """The width of its title and its pills."""
+    """The width that the title and the pills of this box need."""
     width: float = 0.0
     """The width of the box together with everything below it."""
     height: float = 0.0
@@ -100,12 +103,13 @@ class _Box(msgspec.Struct, eq=False):
     right: float = 0.0
     top: float = 0.0
     passage: float | None = None
-    """The place where the line of a box in a lower row passes the boxes above it."""
+    """For a box in a lower row: the x-coordinate at which the line to this box passes the rows above it. None for a box
+    in the first row."""
     hue: int = 0
 
 
 def draw(file: TopologyFile, title: str = "") -> str:
-    """Return the whole document, with a title above the boxes if there is one."""
+    """Return the whole SVG document. If ``title`` is not empty, it is written above the boxes."""
     if len(file.servers) > limits.topology_drawn_servers_max:
         raise TopologyError(
             f"{file.name}: {len(file.servers)} servers: a drawing shows at most {limits.topology_drawn_servers_max}"
@@ -143,7 +147,7 @@ def draw(file: TopologyFile, title: str = "") -> str:
 
 
 def _measured(file: TopologyFile, root: Branch, orders: dict[str, str]) -> list[_Box]:
-    """Return the boxes of one tree with their sizes, each after those below it."""
+    """Return the boxes of one tree, with their sizes. Each box comes after all boxes below it."""
     sequence = [root]
     for branch in sequence:
         sequence += branch.below
@@ -184,7 +188,8 @@ def _spread(widths: list[float]) -> float:
 
 
 def _columns(box: _Box, group: list[_Box]) -> int:
-    """Return in how many columns the boxes without children are placed. These boxes are the first ones of the group."""
+    """Return the number of columns for the boxes of a group that have no boxes below them. In the list ``group``, these
+    boxes come first."""
     ending = sum(not child.groups for child in group)
     most = _side_by_side if len(box.groups) == 1 else _side_by_side_each
     return ending if ending <= most else round(sqrt(1.5 * ending))
@@ -228,7 +233,8 @@ def _place(root: _Box, left: float, top: float) -> None:
 
 
 def _routers(box: _Box) -> Iterator[tuple[str, float, list[_Box]]]:
-    """Return the routers of a box, each with the middle of the boxes below it, and these boxes."""
+    """Yield, for each router to boxes below: its name, the x-coordinate of the middle of the first row of these boxes,
+    and the boxes."""
     for name, group in box.groups:
         row = [child for child in group if child.passage is None]
         yield name, (row[0].left + row[0].right + row[-1].left + row[-1].right) / 4, group

@@ -1,7 +1,7 @@
-"""Traces: the event schema, readers and writers, and the plain oracle.
+"""Traces: the event schema, readers and writers, and the plain oracle, which judges whether a trace keeps an order.
 
-This package knows recorded events and the definition of happened-before. It must not know servers, orders or Spark,
-because it judges all three.
+This package knows recorded events and the definition of happened-before. It must not import servers, orders or Spark,
+because it judges the results of all three.
 
 * :class:`Event` is one row; :class:`TraceWriter` writes a trace; :func:`read_events` reads one.
 * :func:`judge` decides which orders a trace of well-formed events keeps, directly from the definitions;

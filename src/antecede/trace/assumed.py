@@ -1,21 +1,22 @@
-"""The verdicts that a trace proves although an import had to assume the positions of some rows.
+"""The verdicts that are certain although an import had to assume the positions of some rows of a trace.
 
 A foreign record may show that a process sent a message, but not when. The import then chooses a position among the rows
 of the process and marks the row ``assumed``. The row's order relative to the other rows of its process is unknown; the
 edge from a send to its deliveries is still known.
 
-:func:`certain` returns the *certain trace*: no assumed row is left among the other rows of its process. A delivery that
+:func:`certain` returns the *certain trace*. In it, no process has an assumed row among its other rows. A delivery that
 is late in the certain trace is late for every position of the assumed rows. A delivery that is late in the imported
-trace, but not in the certain one, is *undecided*. Edges are only removed, so every delivery that is late in the certain
-trace is also late in the imported one. Total and synchronous order are about sequences of rows, and are judged without
-the assumed rows.
+trace, but not in the certain trace, is *undecided*. The certain trace has fewer edges and no new ones, so every
+delivery that is late in the certain trace is also late in the imported trace. Total and synchronous order are about
+sequences of rows, and are judged without the assumed rows.
 
-Some assumed rows are left out of the certain trace, because there they cannot be late or make a delivery late:
+These rows are left out of the certain trace, because they could neither be late there nor make a delivery late:
 
-* an assumed delivery has no effect on later rows of its process, and no other delivery certainly came before it;
-* the message of an assumed send depends on no other message, so only another copy of the same message can make its
-  delivery late. If a message has two or more deliveries that are not assumed, its send becomes the only row of a
-  separate process. Otherwise the send and the deliveries of the message are left out.
+* every assumed delivery. It has no certain effect on later rows of its process, and no other delivery of the process
+  certainly came before it.
+* an assumed send and its deliveries, if at most one of these deliveries is not assumed. Without its position, the
+  message of an assumed send depends on no other message, so only another copy of the same message can make a delivery
+  of it late. If two or more of its deliveries are not assumed, the send becomes the only row of a separate process.
 """
 
 from collections import Counter
@@ -25,8 +26,8 @@ from antecede.trace.schema import DELIVER, SEND, Event
 
 
 def certain(trace: Matched) -> Matched:
-    """Return the trace without the edges that depend on an assumed position. FIFO and causal order are judged on it. If
-    no position is assumed, it is the same trace."""
+    """Return the certain trace: the given trace without the edges that depend on an assumed position. FIFO and causal
+    order are judged on the certain trace. If no position is assumed, the given trace itself is returned."""
     if not any(event.assumed for line in trace.lines for event in line):
         return trace
     left = Counter(

@@ -1,9 +1,10 @@
 """The conflicts between the instances of an object. Instances with the same conflicts are grouped into cells.
 
-Two instances of an object conflict iff their operations conflict at that object and neither instance is an ancestor of
-the other. (A caller waits for its callee, so neither can exclude the other; see Enokido, Higaki, Takizawa §2 on nested
-operations.) For two *requests* only the operations count: a request gets its position in the order before it starts its
-instance, and the ancestors of this instance are not known yet.
+An *instance* is one execution of an operation at an object. Two instances of an object conflict iff their operations
+conflict at that object and neither instance is an ancestor of the other. (A caller waits for the operation that it
+called. Both are open at the same time, so neither can exclude the other; see Enokido, Higaki, Takizawa §2 on nested
+operations.) For two *requests* only the operations count. The reason is that a request gets its position in the order
+before it starts its instance, when the ancestors of this instance are not known yet.
 
 Instances of one operation at one object share a **cell**, so that the knowledge about all of them can be kept together.
 An instance has a separate cell if it has an ancestor or descendant at its own object with which it would otherwise
@@ -19,7 +20,7 @@ NO_CELL = -1
 
 
 class Cells:
-    """The cells of all objects."""
+    """The cells of all objects: groups of instances with the same conflicts. Every cell has a number."""
 
     def __init__(self, instances: Instances, conflicts: Conflicts) -> None:
         self.instances, self.trace = instances, instances.trace
@@ -28,8 +29,8 @@ class Cells:
         self.rivals: list[frozenset[int]] = []
         """For each cell, the cells that conflict with it."""
         self.request_rivals: list[frozenset[int]] = []
-        """For each cell, the cells whose requests conflict with its requests, even if their instances are its ancestors
-        or descendants."""
+        """For each cell, the cells with requests that conflict with its requests. Here cells of ancestors and
+        descendants are included; in ``rivals`` they are not."""
         for process, own in enumerate(instances.by_name):
             self._divide(process, own)
 

@@ -58,7 +58,7 @@ class _Step(msgspec.Struct, frozen=True, gc=False):
 
 
 class Chains:
-    """The overtaking chains of one trace."""
+    """Finds the shortest overtaking chain of each late delivery in one trace."""
 
     def __init__(self, trace: Matched) -> None:
         self._trace = trace
@@ -66,7 +66,7 @@ class Chains:
         self._moments = [array("q", bytes(8 * len(line))) for line in trace.lines]
         """The position of each event in one sequence of all events. The sequence agrees with happened-before."""
         self._copies: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        """For each send, where its message is delivered."""
+        """For each send, the deliveries of its message. Sends and deliveries are given by process and position."""
         for moment, (process, position, event) in enumerate(trace.in_causal_order()):
             self._moments[process][position] = moment
             if event.kind == DELIVER:
@@ -103,7 +103,8 @@ class Chains:
                 reach[process] = step.delivered
 
     def _sent_in(self, process: int, start: int, stop: int, horizon: int) -> list[_Step]:
-        """Return the copies whose send has a position in ``range(start, stop)`` and a moment before ``horizon``."""
+        """Return the delivered copies that ``process`` sent at a position in ``range(start, stop)``. Sends that come at
+        or after the moment ``horizon`` (see ``_moments``) are left out."""
         line, moments = self._trace.lines[process], self._moments[process]
         stop = bisect_left(moments, horizon, start, stop)
         return [

@@ -1,10 +1,10 @@
 """Check whether the clocks recorded in a trace agree with its events.
 
-**Vector clocks.** There are two rules, and the trace decides which one applies. If the entry of the row's own process
-(its *own entry*) is ``index`` + 1 on most rows that have a clock, the rule is ``exact``: in the clock of an event f,
-the entry of each process must be the index + 1 of that process's last event in the past of f (f included); a missing
-entry is 0. Otherwise the clocks count in another way and the rule is ``order``: V(e) < V(f) iff e → f. We test it one
-event f at a time, among the events that have a clock:
+**Vector clocks.** There are two rules, and the trace decides which one applies. The *own entry* of a row is the entry
+of its clock for its own process. If the own entry is ``index`` + 1 on most rows that have a clock, the rule is
+``exact``: in the clock of an event f, the entry of each process p must be the index + 1 of p's last event in the past
+of f (f included). A missing entry is 0. Otherwise the clocks count in another way and the rule is ``order``: V(e) <
+V(f) iff e → f. This rule is tested for one event f after the other, among the events that have a clock:
 
 * V(f) is at least V(e), entry by entry, for every e → f;
 * for every process p, the number of p's events whose own entry is at most V(f)[p] equals the number of p's events in
@@ -33,7 +33,7 @@ from antecede.trace.schema import DELIVER, SEND, Event
 
 
 def check_lamport(trace: Matched) -> dict[str, Any]:
-    """The ``lamport`` object of a report."""
+    """Check the Lamport clocks, and return the ``lamport`` object of a report."""
     checked = disagree = 0
     for line in trace.lines:
         before: int | None = None
@@ -49,7 +49,7 @@ def check_lamport(trace: Matched) -> dict[str, Any]:
 
 
 def check_clocks(trace: Matched) -> dict[str, Any]:
-    """The ``clocks`` object of a report."""
+    """Check the vector clocks, and return the ``clocks`` object of a report."""
     clocked = [event for line in trace.lines for event in line if event.clock is not None]
     if not clocked:
         return {"checked": 0, "disagree": 0, "rule": None}
@@ -61,12 +61,13 @@ def check_clocks(trace: Matched) -> dict[str, Any]:
 
 
 def own_entry(event: Event) -> int:
-    """Return the entry of an event's clock for its own process; 0 if there is none."""
+    """Return the entry of an event's clock for the process of the event; 0 if the clock has no such entry."""
     return (event.clock or {}).get(event.process, 0)
 
 
 class _Exact:
-    """The rule ``exact``: entries are indices + 1."""
+    """The rule ``exact``: in the clock of an event, the entry of each process is the index + 1 of the last event of
+    this process in the past of the event."""
 
     def __init__(self, trace: Matched) -> None:
         self._names = trace.names
@@ -83,7 +84,7 @@ class _Exact:
 
 
 class _Order:
-    """The rule ``order``: the entry for a process is compared with the own entries that this process recorded."""
+    """The rule ``order``: an event agrees if it passes the two tests that the docstring of this module describes."""
 
     def __init__(self, trace: Matched) -> None:
         self._names = trace.names
@@ -107,8 +108,9 @@ class _Order:
 
 
 def _walk(trace: Matched, rule: _Exact | _Order) -> int:
-    """Return how many events disagree. ``reached`` counts, for each process, the events in the past of the current
-    event; ``floor`` is the largest value of each entry in that past."""
+    """Return how many events disagree with the rule. For each event, the rule gets two values: ``reached``, the number
+    of events of each process in the event's past (the event included); and ``floor``, the largest value of each clock
+    entry in that past."""
     lanes = Lanes(len(trace.lines))
     awaited = Counter(event.message for line in trace.lines for event in line if event.kind == DELIVER)
     known = [0] * len(trace.lines)
@@ -138,15 +140,15 @@ def _walk(trace: Matched, rule: _Exact | _Order) -> int:
 
 
 def raise_to(clock: dict[str, int], other: dict[str, int]) -> None:
-    """Change a clock: set each entry to the larger of its two values in this clock and in another clock."""
+    """Change ``clock``: set each entry to the larger of its two values in ``clock`` and in ``other``."""
     for name, entry in other.items():
         if entry > clock.get(name, 0):
             clock[name] = entry
 
 
 def _join(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
-    """Return a clock with the larger of the two values of each entry. The given clocks are not changed, because
-    messages in transit may share them."""
+    """Return a new clock: each entry is the larger of its two values in ``a`` and in ``b``. The given clocks are not
+    changed, because messages in transit may share them."""
     joined = dict(a)
     raise_to(joined, b)
     return joined

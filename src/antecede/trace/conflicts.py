@@ -1,14 +1,14 @@
 """The conflicting operations of each object: a table in a trace's metadata, or in a file.
 
 Two operations of an object conflict iff the state, or an answer, can depend on the order in which they are computed
-(Enokido, Higaki, Takizawa §2); the relation is given when the object is defined. As a document it is ::
+(Enokido, Higaki, Takizawa §2). The conflicts are given when the object is defined. The table is a JSON document::
 
     {"*": [["deposit", "audit"], ["audit", "audit"]], "ledger": [["append", "append"]]}
 
 A key is an object, that is, a process of the trace; ``*`` applies to every object without its own entry. A pair holds
 in both directions. An operation conflicts with itself only if the table says so: ``["append", "append"]``. A list of
-pairs is the same as ``{"*": list}``. Operations that the table does not name are compatible with all; with an empty
-table nothing conflicts. Instead of a list of pairs, ``"all"`` means that any two operations conflict.
+pairs is the same as ``{"*": list}``. An operation that the table does not name conflicts with no other operation; with
+an empty table nothing conflicts. Instead of a list of pairs, ``"all"`` means that any two operations conflict.
 
 Several traces that are judged as one may each contain a table; the tables are united.
 """
@@ -39,13 +39,13 @@ class Conflicts(msgspec.Struct, frozen=True):
     """The objects at which any two operations conflict. ``*`` stands for every object without its own entry."""
 
     def over(self, operations: Iterable[str]) -> "Conflicts":
-        """Return the same relation with pairs instead of ``all``: at an object that has ``all``, any two of the given
-        operations conflict."""
+        """Return the same table with pairs instead of ``all``. ``operations`` are all operations of the trace: at an
+        object that has ``all``, any two of them conflict."""
         every = frozenset(operations)
         return Conflicts(self.tables | {name: dict.fromkeys(every, every) for name in self.everything})
 
     def at(self, process: str) -> Pairs:
-        """The relation at one object."""
+        """Return the conflicts at one object; ``process`` is the object's name."""
         found = self.tables.get(process)
         return found if found is not None else self.tables.get(EVERY, {})
 
@@ -55,7 +55,7 @@ class Conflicts(msgspec.Struct, frozen=True):
 
 
 def conflicts_in(document: Any, where: str) -> Conflicts:
-    """Read a table; ``where`` names it in the error."""
+    """Return the conflict table in a decoded JSON document. ``where`` names the document in error messages."""
     if isinstance(document, list) or document == ALL:
         document = {EVERY: document}
     if not isinstance(document, dict):
@@ -81,8 +81,8 @@ def conflicts_in(document: Any, where: str) -> Conflicts:
 
 
 def read_conflicts(path: str | os.PathLike[str]) -> Conflicts:
-    """Read the table in a JSON file: the table itself, or a metadata document, which has the keys ``schema`` and
-    ``conflicts``."""
+    """Read the conflict table in a JSON file. The file contains only the table, or it is the metadata of a trace, with
+    the keys ``schema`` and ``conflicts``."""
     where = os.fspath(path)
     text = read_text(path, limits.conflicts_bytes_max)
     try:
@@ -95,7 +95,7 @@ def read_conflicts(path: str | os.PathLike[str]) -> Conflicts:
 
 
 def conflicts_of(metadata: Iterable[Metadata]) -> Conflicts | None:
-    """Return the table in a trace's metadata, for all its files together; ``None`` if there is none."""
+    """Return the union of the conflict tables in the metadata of a trace's files; ``None`` if no file has a table."""
     united: dict[str, dict[str, frozenset[str]]] = {}
     tables = [conflicts_in(said.conflicts, "metadata") for said in metadata if said.conflicts is not None]
     for one in tables:
@@ -108,8 +108,8 @@ def conflicts_of(metadata: Iterable[Metadata]) -> Conflicts | None:
 
 
 def needed(given: Conflicts | None, metadata: Iterable[Metadata]) -> Conflicts:
-    """Return the given table, or else the trace's own. Without either, raise an error, since significant order cannot
-    be judged."""
+    """Return the given conflict table, or else the table in the trace's metadata. If there is none, raise an error,
+    because significant order cannot be judged without a table."""
     found = given if given is not None else conflicts_of(metadata)
     if found is None:
         raise UsageError(

@@ -1,8 +1,10 @@
-"""The cost of order in a trace, one figure per function, each with its definition.
+"""The cost of order in a trace. Each function computes one figure; its docstring defines the figure.
 
-The given events are valid (:mod:`antecede.trace.quarantine`); ``hops`` are the valid rows of routers. A *copy* is a
-message together with one of its destinations. If the destinations of a message are unknown, they are the processes
-where it arrived or was delivered. A figure that the trace does not record is ``None``, never 0.
+All functions expect valid events (:mod:`antecede.trace.quarantine`). The parameter ``hops`` contains the valid rows of
+routers. A *copy* is a message together with one of its destinations. If the send row of a message does not name its
+destinations, the processes where the message arrived or was delivered are taken as its destinations; the parameter
+``unsaid`` contains them, as :func:`destinations` returns them. A figure that the trace does not record is ``None``,
+never 0.
 """
 
 from array import array
@@ -20,11 +22,13 @@ from antecede.trace.schema import ARRIVE, DELIVER, INT64_MAX, SEND, Event, is_co
 Pair = tuple[str, str]
 
 compared_max = 4_096
-"""The largest number of messages whose pairs are compared. From a trace with more messages, a sample is taken."""
+"""The largest number of messages that :func:`concurrency` compares with each other. From a trace with more messages, a
+sample of this size is compared."""
 
 
 def destinations(trace: Matched) -> dict[str, tuple[str, ...]]:
-    """Return the destinations of messages without ``to``: where they arrived or were delivered."""
+    """Return the destinations of each message without ``to`` in its send row: the processes where the message arrived
+    or was delivered."""
     reached: dict[str, dict[str, None]] = {}
     for event in _events(trace, ARRIVE, DELIVER):
         if trace.sent(event.message or "").to is None:
@@ -74,17 +78,18 @@ class Stamps(msgspec.Struct):
 
 
 def stamps(trace: Matched, hops: Iterable[Event], unsaid: dict[str, tuple[str, ...]]) -> Stamps:
-    """Return the stamp sizes, per copy and over all hops.
+    """Return the stamp sizes per copy. The stamps on all hops of a copy are added.
 
-    The size of a copy's stamp is that of its first arrival, or else that of its delivery, or else the mean that its
-    send row records. A message that routers forwarded has one packet to each destination and to each router on the way.
-    The sizes of all its packets are added and divided by the number of its destinations.
+    The stamp size of a copy is recorded in the row of its first arrival, or else in its delivery row, or else in its
+    send row (there it is the mean of all copies). A message that routers forwarded has one packet to each destination
+    and to each router on the way. The stamp sizes of all its packets are added and divided by the number of its
+    destinations. If the stamp size of one packet is unknown, the message is left out.
 
-    There are two cases. If the send row has a size, each router's row has the size of the packet that left the router.
-    The size of a packet to a router h hops away is then estimated: it is the mean size of the packets that left the
-    servers h − 1 hops away. For a message with one destination this is exact. If the send row has no size, as in the
-    traces of servers, a router's row has the size of the packet that the router received. A message with a packet of
-    unknown size is left out.
+    For the packets to routers there are two cases. If the send row has a stamp size, each router's row has the stamp
+    size of the packet that left the router. Then the size of a packet to a router h hops away is estimated: it is the
+    mean size of the packets that left the servers h − 1 hops away. For a message with one destination this is exact. If
+    the send row has no stamp size, as in the traces of servers, a router's row has the stamp size of the packet that
+    the router received.
     """
     arrived: dict[tuple[str, str], int] = {}
     for event in _events(trace, ARRIVE, DELIVER):
@@ -149,20 +154,22 @@ def delays(trace: Matched) -> dict[Pair, "array[int]"]:
 
 
 def quantile(ascending: Sequence[int], percent: int) -> int:
-    """Return the smallest value for which at least ``percent`` percent of all values are at most this value."""
+    """Return the smallest of the given values v such that at least ``percent`` percent of the values are ≤ v."""
     return ascending[max(0, -(-len(ascending) * percent // 100) - 1)]
 
 
 def held(trace: Matched, hops: Iterable[Event] = ()) -> dict[str, tuple[int, int]]:
     """Return for each process the number of its arrivals, and how many of them were held.
 
-    An arrival counts unless its message was delivered to that process before. It is *direct* if the delivery happens in
-    the same step: every index in between belongs to a delivery, and, if both rows have a time, the times are equal. All
-    other arrivals were held, including those that were never delivered. (If a message arrives a second time before its
-    delivery, the receiver had lost it after the first arrival. Then the first arrival counts as held.)
+    An arrival is not counted if its message was already delivered to that process. An arrival is *direct* if its
+    message was delivered in the same step. This is so if every index between the arrival and the delivery belongs to a
+    delivery, and the two rows have the same time (or one of them has no time). All other arrivals were held, including
+    those of messages that were never delivered. (If a message arrives a second time before its delivery, the receiver
+    had lost it after the first arrival. Then the first arrival counts as held.)
 
-    Servers write no ``arrive`` rows, since a letter waits in a mailbox between its arrival and its reaction. Instead
-    their deliveries and hops record in ``held`` whether the packet was held; each is one arrival.
+    Servers write no ``arrive`` rows, since a letter waits in a mailbox between its arrival and its reaction. Instead,
+    the column ``held`` in their ``deliver`` and ``hop`` rows records whether the packet was held. Each such row counts
+    as one arrival.
     """
     found = {}
     for name, line in zip(trace.names, trace.lines, strict=True):
@@ -194,8 +201,8 @@ def held(trace: Matched, hops: Iterable[Event] = ()) -> dict[str, tuple[int, int
 def hop_figures(
     trace: Matched, hops: Iterable[Event], unsaid: dict[str, tuple[str, ...]]
 ) -> tuple[float | None, int | None]:
-    """Return packets per copy, and the largest number of hops to a destination; both are ``None`` if no router wrote a
-    ``hop`` row.
+    """Return two figures: the mean number of packets per copy, and the largest number of hops to a destination. Both
+    are ``None`` if no router wrote a ``hop`` row.
 
     A message takes one packet to each of its destinations and to each router that forwarded it. If the message reached
     a router after h hops, it reaches the next server after h + 1 hops.
@@ -215,10 +222,12 @@ def hop_figures(
 
 
 def drawn(messages: int) -> list[int]:
-    """Return the ranks of the messages that are compared, ascending: all of them, or a sample of ``compared_max``. For
-    the sample, the ranks are divided into ``compared_max`` ranges of about the same length, and one rank is taken from
-    each range. The rank of a message is the position of its send among all sends, sorted by process name, then by
-    index. The sample is always the same for the same number of messages.
+    """Return the ranks of the messages that :func:`concurrency` compares, ascending.
+
+    The rank of a message is the position of its send among all sends, sorted by process name, then by index. If there
+    are more than ``compared_max`` messages, the result is a sample: the ranks are divided into ``compared_max`` ranges
+    of about the same length, and one rank is taken from each range. The sample is always the same for the same number
+    of messages.
     """
     if messages <= compared_max:
         return list(range(messages))
@@ -239,7 +248,8 @@ def concurrency(trace: Matched) -> tuple[float | None, int]:
 
 
 def _ordered(trace: Matched, bits: dict[str, int]) -> int:
-    """Return the number of pairs of these messages in which one send happened before the other."""
+    """Return the number of pairs of messages in which one send happened before the other. ``bits`` contains the
+    messages to compare, each with a number that has one bit."""
     awaited = Counter(event.message for event in _events(trace, DELIVER))
     known = [0] * len(trace.lines)
     carried: dict[str, int] = {}
@@ -284,8 +294,9 @@ def sends_by_second(trace: Matched, first: int) -> dict[str, Counter[int]]:
 
 
 def hop_table(hops: Iterable[Event]) -> list[dict[str, Any]]:
-    """Return one row for each router, domain and number of hops: how many messages the router forwarded into this
-    domain after this number of hops, and the bytes of their stamps (``None`` if one is unknown)."""
+    """Return one row for each router, domain and number of hops. The row has the number of messages that the router
+    forwarded into this domain after this number of hops, and the sum of their stamp sizes in bytes (``None`` if the
+    size of one stamp is unknown)."""
     found: dict[tuple[str, str | None, int | None], list[int | None]] = {}
     for row in hops:
         found.setdefault((row.process, row.domain, row.hop), []).append(row.stamp_bytes)

@@ -13,7 +13,7 @@ from antecede.trace.schema import Event
 class Cut(msgspec.Struct, frozen=True):
     """The selected rows: those of the given processes with ``since`` ≤ time < ``until``; ``None`` means no restriction.
 
-    A row without a time is in every range. Rows that cannot be read are always counted.
+    A row without a time is in every range. Rows that cannot be read are counted, whatever is selected.
     """
 
     since: int | None = None

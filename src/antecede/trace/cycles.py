@@ -1,13 +1,14 @@
-"""Deliveries on a cycle with their send, in a trace that cannot have happened as it was recorded.
+"""Find deliveries that happened before their own send, in a trace that cannot have happened as it was recorded.
 
 A recorded trace can claim that an event happened before itself: for example, p delivers message b before it sends a,
-and q delivers a before it sends b. A delivery is *on a cycle with its send* iff the send can be reached from the
-delivery, along processes and from sends to deliveries, that is, iff both are in one strongly connected component. For
-each such delivery, the edge from its send is removed; this is done for all of them at once. The rest is a partial
-order: every cycle lies inside a component, none of the component's message edges are left, and the edges along
+and q delivers a before it sends b. The events form a graph with two kinds of edges: from each event to the next event
+of its process, and from each send to its deliveries. A delivery is *on a cycle with its send* iff a path leads from the
+delivery back to the send, that is, iff both are in one strongly connected component. For all such deliveries, the edge
+from the send to the delivery is removed. The rest of the graph is a partial order. The reason is that every cycle lies
+inside a component, that no edge between a send and a delivery is left inside a component, and that the edges along
 processes alone form no cycle.
 
-A message that a process sent to itself between two events of a larger cycle also loses its edge: according to the
+A message that a process sent to itself between two events of a larger cycle loses its edge, too. According to the
 trace, its delivery also happened before its send.
 
 The components are found by Tarjan's algorithm, written as a loop, because a long path in a trace would need too deep a
@@ -19,7 +20,7 @@ from antecede.trace.schema import DELIVER, SEND, Event
 
 
 def circular_deliveries(trace: Matched) -> list[Event]:
-    """Return the deliveries that lie on a cycle with their send."""
+    """Return the deliveries that are on a cycle with their send: the trace claims that they happened before it."""
     events: list[Event] = []
     following: list[list[int]] = []
     node_of_send: dict[str, int] = {}
@@ -45,7 +46,8 @@ def circular_deliveries(trace: Matched) -> list[Event]:
 
 
 def _components(following: list[list[int]]) -> list[int]:
-    """Return a number for each node, the same for two nodes iff each can be reached from the other."""
+    """Return a number for each node. Two nodes have the same number iff each can be reached from the other.
+    ``following`` contains, for each node, the nodes to which its edges lead."""
     unseen = -1
     number = [unseen] * len(following)
     lowest = [0] * len(following)

@@ -1,10 +1,10 @@
-"""The epochs of a trace: the topologies of a system that changed while it was recorded, and what each guaranteed.
+"""The epochs of a trace. If the topology of a system changes while the trace is recorded, each topology is an epoch.
 
-Metadata list the epochs under ``epochs``, oldest first. An epoch has the number of the change that began it, and
-``since``: for each process the index of its first event in this epoch. If a process is missing in ``since``, it had no
-event in the previous epoch. Then its index in the ``since`` of the previous epoch is used again (0 in the first epoch).
-A process is identified by its address, so its index continues if a change moves it to another server. Each server lists
-its own processes; the lists of all files are united.
+Metadata list the epochs under ``epochs``, oldest first. Each epoch has its guarantees, the number of the change that
+began the epoch, and ``since``: for each process the index of its first event in this epoch. If a process is missing in
+``since``, it had no event in the previous epoch; the index from the previous epoch is used for this epoch, too (0 in
+the first epoch). A process is identified by its address, so its index continues if a change moves it to another server.
+Each server lists its own processes; the lists of all files are united.
 
 **The rule.** FIFO and causal order are judged where they were guaranteed. Let m be a message that was delivered late,
 and m′ the message that overtook it. The late delivery is a violation if the order was guaranteed on the route of m in
@@ -13,8 +13,9 @@ counted as ``not_guaranteed``. So for two messages, one sent before a change and
 guarantees holds, as ``docs/design/change.md`` states. If the topology is a forest, only the route of m matters: a chain
 that leaves the route at some server returns to it at the same server.
 
-*Soundness*: every reported violation breaks a guarantee. *Completeness*: a delivery that several messages overtook is
-judged by the first of them only, so ``holds`` may be optimistic if the others were sent in other epochs.
+*Soundness*: every reported violation breaks a guarantee. *Completeness* is limited: if several messages overtook a
+delivery, the delivery is judged by the first of these messages only. So a violation may be missed, and ``holds`` may be
+true, if the other messages were sent in other epochs.
 
 An order that no domain guaranteed in any epoch is judged over the whole trace, as without epochs: the user asks whether
 it was kept, not whether it was guaranteed. Total and synchronous order are judged over the whole trace as well, because
@@ -61,7 +62,7 @@ class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
     """The time of the change, in nanoseconds of the wall clock."""
     domains: dict[str, Area] = {}
     agents: dict[str, str] = {}
-    """The server of each agent. A process ``NAME@SERVER`` is on that server."""
+    """The server of each agent. A process with a name ``NAME@SERVER`` is not listed; its server is ``SERVER``."""
     moved: dict[str, str] = {}
     """Servers that were removed, each with the server that has its processes now."""
 
@@ -78,8 +79,8 @@ class _Routes:
             raise TraceError(f"metadata: epochs: change {epoch.change}: {error}") from None
 
     def strength(self, source: str, target: str) -> int:
-        """Return the guarantee from one process to another, as a number that is larger for a stronger guarantee. If the
-        route is not known, this is the weakest guarantee of all domains."""
+        """Return the guarantee for messages from one process to another, as a number. A stronger guarantee is a larger
+        number. If no route is known, return the weakest guarantee of all domains."""
         ends = self._home(source), self._home(target)
         known = self._known.get(ends)
         if known is None:
@@ -109,8 +110,8 @@ class Epochs:
         self._starts: dict[str, list[int]] = {}
 
     def limited(self, orders: Iterable[str]) -> set[str]:
-        """Return the given orders that at least one domain guaranteed in at least one epoch, but not all domains in all
-        epochs."""
+        """Return the orders that were guaranteed only in part: at least one domain guaranteed the order in at least one
+        epoch, and at least one domain did not guarantee it in at least one epoch."""
         kept = {
             _strength[each]
             for one in self.listed
@@ -126,8 +127,9 @@ class Epochs:
         return bisect_right(starts, index) - 1
 
     def guaranteed(self, order: str, first: int, last: int, source: str, target: str) -> bool:
-        """Return whether an order was guaranteed on the route between two processes in all epochs between ``first`` and
-        ``last``, these included; false if one of them is -1 (see :meth:`of`)."""
+        """Return whether an order was guaranteed on the route between two processes in all epochs from ``first`` to
+        ``last``, both included (``first`` may be the later one). If one of the two is -1 (see :meth:`of`), return
+        false."""
         first, last = min(first, last), max(first, last)
         if first < 0:
             return False
@@ -146,8 +148,9 @@ class Tally:
         self._before: dict[str, int] = dict.fromkeys(self._orders, 0)
 
     def add(self, order: str, source: str, send_index: int, target: str, over: str, over_index: int) -> bool:
-        """Count the late delivery of a message that ``source`` sent to ``target``, and return whether it is a
-        violation. The process ``over`` sent the message that overtook this one."""
+        """Count one late delivery, and return whether it is a violation. The late message was sent by ``source``, at
+        index ``send_index``, to ``target``. The message that overtook it was sent by the process ``over``, at index
+        ``over_index``."""
         sent, last = self._epochs.of(source, send_index), self._epochs.of(over, over_index)
         wrong = order not in self._limited or self._epochs.guaranteed(order, sent, last, source, target)
         if sent < 0:
@@ -157,8 +160,8 @@ class Tally:
         return wrong
 
     def complete(self, report: dict[str, Any]) -> None:
-        """Complete a report that has only the violations: add the epochs, and the number of late deliveries that break
-        no guarantee."""
+        """Add to a report the counts of every epoch, and for each order the number of late deliveries that break no
+        guarantee (``not_guaranteed``)."""
         for order in self._orders:
             others = sum(other for _, other in self._counts[order]) + self._before[order]
             report["orders"][order]["not_guaranteed"] = others
@@ -178,7 +181,7 @@ class Tally:
 
 
 def epochs_in(document: Any, where: str) -> list[Epoch]:
-    """Return the epochs in a document; ``where`` names it in errors."""
+    """Return the epochs in a decoded JSON document. ``where`` names the document in error messages."""
     try:
         found = msgspec.convert(document, list[Epoch])
     except msgspec.ValidationError as error:
@@ -189,7 +192,7 @@ def epochs_in(document: Any, where: str) -> list[Epoch]:
 
 
 def epochs_of(metadata: Iterable[Metadata]) -> Epochs | None:
-    """Return the epochs that the metadata of a trace's files list, joined; ``None`` if they list none."""
+    """Join the epochs that the metadata of a trace's files list. Return ``None`` if no file lists epochs."""
     return united([epochs_in(said.epochs, "metadata") for said in metadata if said.epochs is not None])
 
 

@@ -1,13 +1,12 @@
-"""``explain``: for each late delivery the chain that overtook it; for a cycle, which process saw which message first.
+"""The command ``explain`` shows why a trace breaks an order.
 
-* For causal and FIFO order, each late delivery is explained by its shortest chain, which :mod:`antecede.trace.chain`
-  finds. (A delivery that is late by FIFO order was overtaken by a later message of its own sender, a chain of one
-  message.)
-* For significant order, too, each late delivery is explained; :mod:`antecede.trace.significant_explain` finds the
-  reason.
-* Total and synchronous order are broken by a cycle of messages. The verdict names one cycle. Here a shortest cycle
-  among its messages is searched. Each step of the cycle names a process, and two events of this process that show the
-  step.
+* Causal and FIFO order are broken by late deliveries. The explanation of a late delivery is the shortest chain of
+  messages that overtook it; :mod:`antecede.trace.chain` finds the chain. (For FIFO order, the chain is one later
+  message of the same sender.)
+* Significant order is broken by late deliveries, too; :mod:`antecede.trace.significant_explain` finds the reason.
+* Total and synchronous order are broken by a cycle of messages. The verdict names one cycle. This module searches for a
+  shortest cycle among the messages of that cycle. Each step of the cycle leads from one message to the next. The
+  explanation of a step is a process, and two events of this process that show which of the two messages came first.
 
 An explanation contains everything that is needed to draw it and to check it against the trace. So explanations from
 another engine are drawn and checked in the same way.
@@ -36,12 +35,12 @@ from antecede.trace.streaming import judge_large
 from antecede.trace.verdicts import ORDERS, Late, Verdict
 
 Homes = Mapping[str, Sequence[tuple[int, str]]]
-"""The events of a message: for each process, their indices and kinds, ascending."""
+"""The events of one message: for each process, the index and the kind of each event, ascending by index."""
 
 _of_messages = (SEND, ARRIVE, DELIVER)
 
 _shortened_max = 256
-"""In a cycle of more messages than this, no shorter cycle is searched, because the search examines all pairs."""
+"""A cycle with more messages than this is not shortened, because the search examines all pairs of messages."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -52,7 +51,7 @@ class Asked(msgspec.Struct, frozen=True):
     """Explain all late deliveries of this message; None: explain the first late deliveries of the trace."""
     first: int = 10
     conflicts: Conflicts | None = None
-    """The table for significant order, instead of the trace's own."""
+    """The conflict table for significant order. None: use the table in the trace's metadata."""
 
     def check(self) -> None:
         """Refuse a request that makes no sense, before anything is read."""
@@ -60,7 +59,7 @@ class Asked(msgspec.Struct, frozen=True):
         if self.order not in orders:
             raise UsageError(f"--order: {self.order!r} is not one of {', '.join(orders)}{similar(self.order, orders)}")
         if self.message is not None and not self.by_delivery():
-            wanted = "--message is for fifo, causal and significant order"
+            wanted = "--message is only for fifo, causal and significant order"
             raise UsageError(f"{wanted}: {self.order} order is broken by a cycle of several messages")
         if self.first < 0:
             raise UsageError(f"--first {self.first}: expected 0 or more")
@@ -108,14 +107,14 @@ def explain(paths: Sequence[str | os.PathLike[str]], asked: Asked) -> dict[str, 
 
 
 def chosen(late: Sequence[Late], asked: Asked) -> Sequence[Late]:
-    """Return the late deliveries to explain, from all late deliveries in ascending order."""
+    """Return the late deliveries that the request selects. ``late`` contains all late deliveries, ascending."""
     if asked.message is None:
         return late[: asked.first]
     return [one for one in late if one.message == asked.message]
 
 
 def unknown(message: str) -> UsageError:
-    """Return the error for an id that no row has."""
+    """Return the error for a message id that is in no row of the trace."""
     return UsageError(f"message {message!r} is not in the trace")
 
 
@@ -131,10 +130,10 @@ def _about(events: list[Event], reasons: dict[int, str], message: str) -> dict[s
 
 
 def about(message: str, sends: int, deliveries: int, aside: Mapping[str, int]) -> dict[str, Any]:
-    """Return the report's ``message``: how many sends and deliveries of it are valid, and how many of its rows were set
-    aside for each reason.
+    """Return the report's ``message``: the number of valid sends and deliveries of a message, and for each reason the
+    number of rows of the message that were set aside.
 
-    Rows that share a position all have the reason ``duplicate_index`` here.
+    Here, all rows that share a position with another row have the reason ``duplicate_index``.
     """
     reasons = {reason: aside[reason] for reason in REASONS if aside.get(reason)}
     return {
@@ -181,8 +180,8 @@ def _circles(trace: Matched, verdict: Verdict) -> list[dict[str, Any]]:
 
 
 def circle_of(circle: list[str], homes: Mapping[str, Homes], sends: Mapping[str, tuple[str, int]]) -> dict[str, Any]:
-    """Return the explanation of a cycle: its messages in sequence, and for each message two events of one process that
-    show that it comes before the next message."""
+    """Return the explanation of a cycle: its messages in sequence, and for each message two events of one process. The
+    two events show that the message comes before the next message of the cycle."""
     circle = _shortened(circle, homes)
     steps = []
     for message, following in zip(circle, [*circle[1:], circle[0]], strict=True):
@@ -205,8 +204,8 @@ def circle_of(circle: list[str], homes: Mapping[str, Homes], sends: Mapping[str,
 
 
 def _witness(first: Homes, second: Homes) -> tuple[str, tuple[int, str], tuple[int, str]] | None:
-    """Return the first process, by name, in which the first message has an event before an event of the second, and
-    these two events; ``None`` if there is none."""
+    """Find a process in which an event of the first message comes before an event of the second message. Return the
+    process and these two events, or ``None``. If there are several such processes, take the first by name."""
     for process in sorted(first.keys() & second.keys()):
         earliest = first[process][0]
         for event in second[process]:
@@ -216,8 +215,8 @@ def _witness(first: Homes, second: Homes) -> tuple[str, tuple[int, str], tuple[i
 
 
 def _shortened(circle: list[str], homes: Mapping[str, Homes]) -> list[str]:
-    """Return a shortest cycle among the messages of this cycle, beginning with the smallest id; the same cycle if it is
-    too long for the search."""
+    """Return a shortest cycle among the messages of the given cycle, beginning with the smallest message id. If the
+    given cycle has only two messages or more than ``_shortened_max``, return it unchanged."""
     if not 2 < len(circle) <= _shortened_max:
         return circle
     after = {a: [b for b in circle if b != a and _witness(homes[a], homes[b])] for a in circle}
@@ -230,8 +229,8 @@ def _shortened(circle: list[str], homes: Mapping[str, Homes]) -> list[str]:
 
 
 def _way_back(start: str, after: Mapping[str, list[str]], shorter_than: int) -> list[str] | None:
-    """Return the shortest path from a message back to itself, if it has fewer than ``shorter_than`` messages; otherwise
-    ``None``."""
+    """Return the shortest path from the message ``start`` back to itself, or ``None`` if this path has ``shorter_than``
+    messages or more. ``after`` contains, for each message, the messages that come after it."""
     came_from = {start: start}
     edge = [start]
     for _ in range(shorter_than - 1):

@@ -7,15 +7,15 @@ filled in, so that a minimal trace can be judged too:
 * An instance **runs from its first row to its last**. Rows ``begin``, ``commit`` and ``abort`` count like other rows,
   so they mark its start and end if they are recorded. Of two instances at an object one *precedes* the other iff its
   last row comes before the other's first (Enokido, Higaki, Takizawa §3.1), else they are interleaved.
-* Its **operation** is the first that its rows name. Without an operation it is compatible with all instances.
+* Its **operation** is the first operation that its rows name. Without an operation it is compatible with all instances.
 * It **aborted** iff it has a ``local`` row of type ``abort``. Then all its effects are undone, so no later instance
   depends on it by a conflict (§4.1: an object's vector includes only what commits).
 * Its **parent** is the first parent in the rows with the same instance name, in the order of processes and indices.
 * The type of a delivery is its own ``type``, or else its send's. ``commit`` and ``abort`` end an instance; anything
   else except a ``request`` counts as a **response**. If neither row has a type, the delivery is a request iff it is the
   first message that its instance received or sent, because an instance begins with its request (§3.2, R1).
-* An instance has **one request**, the first. If several replicas make the same nested call, its request comes more than
-  once, and only the first starts anything.
+* An instance has **one request**, the first. If several replicas make the same nested call, the request of this call
+  comes more than once, and only the first one starts something.
 """
 
 from collections.abc import Collection
@@ -33,7 +33,8 @@ ABORT: Final = "abort"
 
 
 class Instance(msgspec.Struct, gc=False):
-    """One execution of an operation at one object. Positions are counted among the rows of its process."""
+    """One execution of an operation at one object. All positions in it (``first``, ``last``, ``opening``, ``request``)
+    are positions in the list of the rows of its process."""
 
     name: str
     process: int
@@ -42,9 +43,9 @@ class Instance(msgspec.Struct, gc=False):
     operation: str | None = None
     aborted: bool = False
     opening: int = -1
-    """The position of the first message that the instance sent or received."""
+    """The position at which the instance sent or received its first message; -1 if it has no messages."""
     request: int = -1
-    """The position of its request."""
+    """The position at which the instance received its request; -1 if it received none."""
 
 
 class Instances:
@@ -82,11 +83,11 @@ class Instances:
             self._parents.setdefault(name, event.parent)
 
     def operations(self) -> set[str]:
-        """All operations of the instances."""
+        """Return the operations of all instances."""
         return {one.operation for own in self.by_name for one in own.values() if one.operation is not None}
 
     def of(self, process: int, event: Event) -> Instance | None:
-        """The instance of a row, if it has one."""
+        """Return the instance to which a row belongs; ``None`` if it belongs to no instance."""
         if event.instance is None or event.kind not in (SEND, DELIVER, LOCAL):
             return None
         return self.by_name[process][event.instance]
@@ -108,7 +109,8 @@ class Instances:
         return event.type if event.type is not None else self.trace.sent(event.message or "").type
 
     def ancestors_among(self, name: str, names: Collection[str]) -> list[str]:
-        """Return those of ``names`` that are ancestors of an instance; the chain of parents may be cyclic."""
+        """Return those of ``names`` that are ancestors of the instance ``name``, beginning with the nearest. The trace
+        may contain a cycle of parents; the search then stops."""
         found: list[str] = []
         seen = {name}
         climbing = self._parents.get(name)

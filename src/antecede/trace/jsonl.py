@@ -31,8 +31,8 @@ _decoder = msgspec.json.Decoder()
 
 
 class _Row(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A line with only the columns that nearly all lines have. Decoding checks their types, but does not find repeated
-    keys."""
+    """A line that has only the most common columns, so that it can be decoded fast. Decoding checks the types of the
+    values, but does not find repeated keys."""
 
     process: str
     index: Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
@@ -101,13 +101,13 @@ def decode(line: bytes) -> Event | Fault:
 
 
 def content(event: Event) -> bytes:
-    """Return the part of a row that identifies it: two rows with equal parts count as the same row. Texts for people
-    and extra columns are left out."""
+    """Return a row as bytes, without the texts for people (``notification``, ``label``) and without extra columns. Two
+    rows with equal bytes count as the same row."""
     return encode(msgspec.structs.replace(event, extra=None, notification=None, label=None))
 
 
 def _decode_any(line: bytes) -> Event | Fault:
-    """Return the content of any line, also of one that cannot be decoded as a :class:`_Row`."""
+    """Return the content of a line, even if it cannot be decoded as a :class:`_Row`."""
     try:
         row = _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError) as error:
@@ -144,7 +144,7 @@ def _key_given_twice(line: bytes) -> str | None:
 
 
 def read(stream: BinaryIO) -> Iterator[Item]:
-    """The items of a buffered stream of bytes, which may be gzipped."""
+    """Yield an item for each line of a buffered stream of bytes. The stream may be gzipped."""
     if cast(BufferedReader, stream).peek(2)[:2] == _gzip_magic:
         stream = cast(BinaryIO, gzip.GzipFile(fileobj=stream, mode="rb"))
     number = 0

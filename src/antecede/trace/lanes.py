@@ -1,13 +1,13 @@
-"""Vectors of counters whose maximum needs only a few fast operations: packed into one integer, or as an array.
+"""Vectors of counters, stored so that the maximum of two vectors needs only a few fast operations.
 
-**Packed.** Entry k of a vector is lane k of an integer: 31 bits of value below one guard bit that is always 0. To take
-the maximum of two vectors, set all guard bits of the first vector and subtract the second vector. A guard bit that is
-still set shows that in its lane the entry of the first vector is at least as large as that of the second. No lane
-borrows from the next one. A vector of 3,000 entries is 12 kB, and a maximum takes some microseconds, without any
-library.
+**Packed.** A vector is one integer, divided into lanes of 32 bits. Lane k contains entry k: the lower 31 bits are its
+value, and the highest bit, the guard bit, is always 0. To take the maximum of two vectors, set all guard bits of the
+first vector and subtract the second vector. A guard bit that is still set shows that in its lane the entry of the first
+vector is at least as large as that of the second. No lane borrows from the next one. A vector of 3,000 entries is 12
+kB, and a maximum takes some microseconds, without any library.
 
-**As an array.** With thousands of entries numpy, if it is installed, is several times as fast. No vector is changed in
-place, so several owners may share one.
+**As an array.** If numpy is installed, a vector may instead be an array of numpy. With thousands of entries this is
+several times as fast. In both forms no vector is changed in place, so several owners may share one vector.
 """
 
 from collections.abc import Sequence
@@ -19,62 +19,64 @@ _value = (1 << (_width - 1)) - 1
 
 
 class Lanes:
-    """The arithmetic of vectors with a given number of entries, each from 0 to 2**31 - 1."""
+    """Operations on vectors that are packed into one integer. Every vector has ``entries`` entries, each from 0 to
+    2**31 - 1."""
 
     def __init__(self, entries: int) -> None:
         self._bytes = entries * _width // 8
         self._guards = int.from_bytes((b"\0\0\0\x80") * entries, "little")
         self.zero = 0
-        """The vector whose entries are all 0."""
+        """The vector in which every entry is 0."""
 
     def entry(self, vector: int, lane: int) -> int:
-        """One entry of a vector."""
+        """Return the entry of a vector in one lane."""
         return (vector >> (lane * _width)) & _value
 
     def raised(self, vector: int, lane: int, by: int) -> int:
-        """Return the vector with ``by`` added to one entry."""
+        """Return the vector with ``by`` added to the entry in one lane."""
         return vector + (by << (lane * _width))
 
     def replaced(self, vector: int, lane: int, value: int) -> int:
-        """The vector with another value for one entry."""
+        """Return the vector with ``value`` as the entry in one lane."""
         return self.raised(vector, lane, value - self.entry(vector, lane))
 
     def maximum(self, a: int, b: int) -> int:
-        """The larger of the two vectors' entries, lane by lane."""
+        """Return the vector that has, in each lane, the larger entry of the two vectors."""
         at_least = ((a | self._guards) - b) & self._guards
         from_a = at_least - (at_least >> (_width - 1))
         return b ^ ((a ^ b) & from_a)
 
     def full(self) -> int:
-        """The vector whose entries are all the largest possible."""
+        """Return the vector in which every entry has the largest possible value."""
         return self._guards - (self._guards >> (_width - 1))
 
     def count_at_least(self, a: int, b: int) -> int:
-        """The number of lanes in which the first vector's entry is at least the second's."""
+        """Return the number of lanes in which the entry of ``a`` is at least as large as the entry of ``b``."""
         return (((a | self._guards) - b) & self._guards).bit_count()
 
     def entries(self, vector: int) -> Sequence[int]:
-        """All entries, in order."""
+        """Return all entries of a vector, in the order of the lanes."""
         return memoryview(vector.to_bytes(self._bytes, "little")).cast("I")
 
 
 class Arrays:
-    """The same arithmetic with arrays of numpy. It has only the operations that a walk over a trace needs."""
+    """Operations on vectors that are arrays of numpy. They replace the operations of :class:`Lanes` that a walk over a
+    trace needs."""
 
     def __init__(self, entries: int) -> None:
         self._numpy: Any = import_module("numpy")
         self.zero: Any = self._numpy.zeros(entries, self._numpy.int32)
 
     def entry(self, vector: Any, lane: int) -> int:
-        """One entry of a vector."""
+        """Return the entry of a vector in one lane."""
         return int(vector[lane])
 
     def replaced(self, vector: Any, lane: int, value: int) -> Any:
-        """The vector with another value for one entry."""
+        """Return the vector with ``value`` as the entry in one lane."""
         changed = vector.copy()
         changed[lane] = value
         return changed
 
     def maximum(self, a: Any, b: Any) -> Any:
-        """The larger of the two vectors' entries, lane by lane."""
+        """Return the vector that has, in each lane, the larger entry of the two vectors."""
         return self._numpy.maximum(a, b)

@@ -8,8 +8,8 @@ a trace of millions of events it is slow to look up every message id in ``sends`
 **The walk over all events.** :meth:`Matched.in_causal_order` walks all events so that each comes after everything that
 happened before it. It keeps a cursor for each process: the position of its next event. A delivery may come as soon as
 the cursor of its sender has passed the send. The walk takes one process after the other, beginning with the one that
-has the most deliveries. It advances the other processes only as far as some delivery needs it. So few messages are in
-transit at any moment, which saves memory in the code that uses the walk.
+has the most deliveries. It advances the other processes only as far as is necessary for the next delivery. So few
+messages are in transit at any moment, which saves memory in the code that uses the walk.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,13 +43,14 @@ class Matched(msgspec.Struct, frozen=True):
         return self.lines[process][position]
 
     def late(self, delivery: Event, overtaken_by: str = "", rule: str = "") -> Late:
-        """Return a late delivery as a :class:`Late`."""
+        """Return the :class:`Late` that describes a late delivery."""
         message = delivery.message or ""
         send = self.sent(message)
         return Late(delivery.index, delivery.process, message, send.process, send.index, overtaken_by, rule)
 
     def undelivered(self) -> int:
-        """Return the number of undelivered pairs of a message and a destination; unknown destinations do not count."""
+        """Return how many copies were not delivered. A message has one copy for each destination; a message with
+        unknown destinations is not counted."""
         sends = [event for line in self.lines for event in line if event.kind == SEND]
         owed = sum(len(event.to) for event in sends if event.to)
         unknown = {event.message for event in sends if event.to is None}
@@ -59,9 +60,9 @@ class Matched(msgspec.Struct, frozen=True):
         return owed - sum(known)
 
     def in_causal_order(self) -> Iterator[tuple[int, int, Event]]:
-        """Yield every event as (process, position, event), after everything that happened before it.
+        """Yield every event as (process, position, event). Each event comes after all events that happened before it.
 
-        Raises :class:`TraceError` if an event would have to come before itself.
+        Raises :class:`TraceError` if this is impossible, because some events form a cycle.
         """
         lines = self.lines
         cursors = [0] * len(lines)
@@ -133,8 +134,7 @@ def merged(
     returns for it.
 
     ``lengths`` are the lengths of the lines. Among the elements that may come next, the one with the smallest rank
-    comes first. Elements that would have to come before themselves are left out, and so are all elements that must come
-    after these.
+    comes first. Elements on a cycle, and all elements that must come after a cycle, are left out.
     """
     cursors = [0] * len(lengths)
     waiting: dict[tuple[int, int], list[int]] = {}

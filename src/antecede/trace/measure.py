@@ -1,7 +1,7 @@
 """``measure``: the cost of order in a recorded trace, as a report and as tables.
 
-Each figure is defined where it is computed, in :mod:`antecede.trace.costs`; here they become the document that every
-engine returns. Sums stay whole numbers until the last division, so that two engines agree exactly.
+Each figure is defined where it is computed, in :mod:`antecede.trace.costs`; this module combines the figures into the
+report that every engine returns. Sums stay whole numbers until the last division, so that two engines agree exactly.
 """
 
 import os
@@ -87,7 +87,7 @@ def stamp_figures(stamps: costs.Stamps) -> dict[str, Any]:
 
 
 def delay_summary(ascending: Sequence[int]) -> dict[str, Any]:
-    """Return a summary in seconds of sorted delays in nanoseconds."""
+    """Return a summary of delays. The given delays are sorted and in nanoseconds; the summary is in seconds."""
     if not ascending:
         return dict.fromkeys(("unit", "mean", "p50", "p99", "min", "max", "deliveries", "negative"))
     return {
@@ -108,7 +108,8 @@ def seconds(nanoseconds: float) -> float:
 
 
 def held_figures(held: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
-    """The report's ``held`` and ``arrivals``."""
+    """Return the report's keys ``held`` and ``arrivals``: the share of the arrivals that were held, and the number of
+    arrivals."""
     arrivals = sum(one[0] for one in held.values())
     if not arrivals:
         return {"held": None, "arrivals": None}
@@ -116,7 +117,8 @@ def held_figures(held: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
 
 
 def rates(span: Span | None, by_second: Mapping[str, Mapping[int, int]]) -> dict[str, Any] | None:
-    """The report's ``rates``: messages sent per second, over the whole span and in the busiest second."""
+    """Return the value of the report's key ``rates``: the number of messages sent per second, over the whole time of
+    the trace and in the busiest second."""
     if span is None or not by_second:
         return None
     length = seconds(span.last - span.first)
@@ -140,7 +142,7 @@ def tidy(
     held: Mapping[str, tuple[int, int]],
     hops: list[dict[str, Any]],
 ) -> Tables:
-    """Return the tables by name, with one observation per row."""
+    """Return all tables by name. Each row of a table is one observation."""
     delay_rows = []
     for (source, to), values in sorted(delays.items()):
         summary = delay_summary(sorted(values))
@@ -156,7 +158,7 @@ def tidy(
 
 
 def rate_rows(by_second: Mapping[str, Mapping[int, int]]) -> list[dict[str, Any]]:
-    """The table of messages sent in each second."""
+    """Return the table ``rates``: how many messages each process sent in each second."""
     return [
         {"process": process, "second": second, "messages": count}
         for process, own in sorted(by_second.items())
@@ -165,7 +167,7 @@ def rate_rows(by_second: Mapping[str, Mapping[int, int]]) -> list[dict[str, Any]
 
 
 def held_rows(held: Mapping[str, tuple[int, int]]) -> list[dict[str, Any]]:
-    """The table of arrivals and how many of them were held."""
+    """Return the table ``held``: for each process, the number of arrivals, and how many of them were held."""
     return [
         {"process": process, "arrivals": arrivals, "held": kept} for process, (arrivals, kept) in sorted(held.items())
     ]

@@ -1,4 +1,4 @@
-"""The plain oracle: every verdict directly from the definition of happened-before.
+"""The plain oracle: it derives every verdict directly from the definition of happened-before.
 
 Happened-before is the least transitive relation in which an event comes after the earlier events of its process and a
 delivery after its send (Mattern, Fünfrocken §2). We number the messages and keep, for each process, the **set of
@@ -50,8 +50,8 @@ def judge(events: Iterable[Event] | Matched, orders: Sequence[str] = ORDERS) -> 
 
 
 def pasts(trace: Matched) -> tuple[dict[str, int], dict[str, int]]:
-    """Return for each message its bit, and the set that it carries: the message itself, and all messages sent in the
-    past of its send."""
+    """Return two tables by message: the bit of each message, and the set of messages that it carries. This set contains
+    the message itself and all messages that were sent in the past of its send."""
     bits: dict[str, int] = {}
     carried: dict[str, int] = {}
     past = [0] * len(trace.lines)
@@ -102,7 +102,8 @@ def _fifo(trace: Matched) -> list[Late]:
 
 
 def judge_merges(trace: Matched, verdict: Verdict) -> None:
-    """Set the verdicts on total and synchronous order, if requested, from the rows whose positions are certain."""
+    """Judge total and synchronous order, if requested, and set the results in ``verdict``. Rows with an assumed
+    position are not used."""
     if "total" in verdict.orders:
         sequences = [[e.message or "" for e in line if e.kind == DELIVER and not e.assumed] for line in trace.lines]
         verdict.cycle = cycle_in(sequences)
@@ -114,23 +115,24 @@ def judge_merges(trace: Matched, verdict: Verdict) -> None:
 
 
 class Delay(msgspec.Struct, frozen=True, order=True):
-    """A message that could have been delivered before something else happened at its destination."""
+    """A message that a process delivered later than necessary, or never. :func:`needless_delays` has the exact
+    definition."""
 
     process: str
     arrive_index: int
     message: str
     deliver_index: int | None
-    """The index of the delivery. ``None``: the message was deliverable when the trace ended, and was not delivered."""
+    """The index of the delivery; ``None`` if the message was never delivered, although it could have been."""
 
 
 def needless_delays(events: Iterable[Event] | Matched) -> list[Delay]:
     """Return the messages that a causal order held without need, for traces with ``arrive`` rows.
 
     The *predecessors* of a message m at q are the messages addressed to q whose send happened before send(m). m is
-    *deliverable* at q as soon as it has arrived there and q has delivered all its predecessors. It is needlessly
-    delayed iff an event other than a delivery occurs at q after that moment and before m's delivery, or if it is
-    deliverable when the trace ends and was never delivered. (Deliveries may come in between: one arrival can release
-    several messages at one instant.)
+    *deliverable* at q as soon as m has arrived at q and q has delivered all predecessors of m. m is needlessly delayed
+    in two cases: after m became deliverable and before its delivery, q has an event that is not a delivery; or m is
+    deliverable when the trace ends but was never delivered. (Other deliveries may come before the delivery of m,
+    because one arrival can release several messages at one instant.)
 
     It is enough to examine the last event at q that is not a delivery and comes before m's delivery: m is needlessly
     delayed iff m had arrived, and all its predecessors had been delivered, before that event. A message without an

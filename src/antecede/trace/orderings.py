@@ -1,14 +1,15 @@
 """Count the orderings that causal order would have enforced although significant order did not need them.
 
 An *ordering* is a pair of messages m, m′ and a process that delivered both. Causal order enforces the ordering, with m
-before m′, iff m was sent in the past of m′. Significant order needs it iff m significantly precedes m′ and the rule of
-ordered delivery requires m first (rule 1 of :mod:`antecede.trace.significant`; rule 2 does not count, because it
-requires *some* order of m and m′, not m first). Every significant ordering is also causal (Enokido, Higaki, Takizawa
-§3.2, proposition), so the rest was not needed.
+before m′, iff m was sent in the past of m′. Significant order needs the ordering iff m significantly precedes m′ and
+the rule of ordered delivery requires m first (rule 1 of :mod:`antecede.trace.significant`; rule 2 does not count,
+because it requires *some* order of m and m′, not m first). Every ordering that significant order needs is also enforced
+by causal order (Enokido, Higaki, Takizawa §3.2, proposition). So causal order enforced the others without need.
 
 Only pairs of the messages that :func:`antecede.trace.costs.concurrency` compares are counted: all messages, or a
-sample. Sets of messages are bit masks. The deliveries at an object are grouped by instance and by cell, so the set of
-messages for which a message must wait is the union of a few masks.
+sample. Sets of messages are bit masks. The deliveries at an object are grouped by instance and by cell (a group of
+instances with the same conflicts, :mod:`antecede.trace.cells`). So the set of messages for which a message must wait is
+the union of a few masks.
 """
 
 from collections.abc import Collection, Sequence
@@ -26,8 +27,8 @@ from antecede.trace.significance import Significance
 
 
 class Received(msgspec.Struct, frozen=True, gc=False):
-    """A delivery of a compared message: the number of the message, and, if known, the instance that received it, the
-    cell of this instance, and the role of the delivery."""
+    """A delivery of a compared message. It has the number of the message and, if known, the instance that received the
+    message, the cell of this instance, and the role of the delivery (request or response)."""
 
     number: int
     instance: str | None = None
@@ -36,7 +37,8 @@ class Received(msgspec.Struct, frozen=True, gc=False):
 
 
 def orderings(trace: Matched, conflicts: Conflicts) -> dict[str, Any] | None:
-    """The report's ``significance``; ``None`` if no delivery names its instance."""
+    """Return the value of the report's key ``significance``; ``None`` if no delivery names the instance that received
+    it."""
     instances = Instances(trace)
     if not instances.judged:
         return None
@@ -64,13 +66,14 @@ def orderings(trace: Matched, conflicts: Conflicts) -> dict[str, Any] | None:
 
 
 def figures(messages: int, causal: int, significant: int) -> dict[str, Any]:
-    """The report's ``significance`` from its counts."""
+    """Return the value of the report's key ``significance`` for the given counts."""
     return {"messages": messages, "causal": causal, "significant": significant, "spared": causal - significant}
 
 
 def _pasts(cells: Cells, compared: Collection[str]) -> tuple[dict[str, int], list[int], list[int]]:
-    """Return the numbers of the compared messages that are delivered. Also return two sets for each number: the
-    messages sent in the past of this message, and the messages that significantly precede it."""
+    """Number the compared messages that are delivered, and return these numbers by message. Also return two lists of
+    sets, by number: the messages sent in the past of the numbered message, and the messages that significantly precede
+    it."""
     causal: dict[str, int] = {}
     significant: dict[str, int] = {}
     known = [0] * len(cells.trace.lines)
@@ -100,7 +103,8 @@ def counted_at(
     rivals: Sequence[Collection[int]],
     request_rivals: Sequence[Collection[int]],
 ) -> tuple[int, int]:
-    """Return how many orderings at one object causal order enforces, and how many significant order needs."""
+    """Count the orderings at one object. Return the number that causal order enforces, and the number that significant
+    order needs."""
     here = 0
     requests: dict[int, int] = {}
     responses: dict[int, int] = {}

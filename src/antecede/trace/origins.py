@@ -1,7 +1,8 @@
 """Find where the rows of an explanation come from: the place in the log that was imported.
 
-``antecede import --map`` writes that place, file and line, as the extra column ``source``. No verdict needs it, so the
-engines do not keep it. It is looked up here afterwards, for a few rows, in the files that have the column.
+``antecede import --map`` writes that place (file and line) into the extra column ``source``. No verdict needs this
+column, so the engines do not keep it. This module looks it up afterwards, for a few rows, in the files that have the
+column.
 """
 
 import os
@@ -13,11 +14,12 @@ from antecede.trace.schema import HOP
 from antecede.trace.sources import events_in, trace_files
 
 Place = tuple[str, int]
-"""A process and an index in it."""
+"""A row of a trace, given by its process and its index."""
 
 
 def with_origins(report: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
-    """Return the report of ``explain`` with ``sources``: the place in the log of each row that an explanation names."""
+    """Return the report of ``explain`` with an additional key ``sources``: for each row that an explanation names, its
+    place in the imported log."""
     places = {(row.process, row.index) for said in report["explanations"] for row in rows_of(said)}
     found = _origins([path for path in paths if os.path.exists(path)], places) if places else {}
     sources = [

@@ -1,9 +1,9 @@
-"""Parquet with the same columns as JSON Lines, with their types or exact equivalents; null means absent.
+"""Traces as Parquet files. They have the same columns as in JSON Lines, with the same or exactly equivalent types.
 
-pyarrow is imported only when a Parquet file is read or written. Columns that the schema does not name are read
-unchanged. On writing they are *folded*: stored as JSON in one column ``extra``. This column has a mark, so that a
-reader can restore the original columns. A file that is not Parquet, or whose pages are damaged, cannot be read at all;
-a single row that cannot be turned into text (invalid UTF-8) is an unreadable line.
+A null means that the value is absent. pyarrow is imported only when a Parquet file is read or written. Columns that the
+schema does not name are read unchanged. On writing they are *folded*: stored as JSON in one column ``extra``. This
+column has a mark, so that a reader can restore the original columns. A file that is not Parquet, or whose pages are
+damaged, cannot be read at all; a single row that cannot be turned into text (invalid UTF-8) is an unreadable line.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -92,7 +92,8 @@ def _rows(pa: Any, opened: Any, schema: Any, where: str, keep_raw: bool) -> Iter
 
 
 def items_in(batch: Any, folded: Collection[str], first: int, keep_raw: bool) -> Iterator[Item]:
-    """The rows of one Arrow batch, numbered from ``first``. The columns ``folded`` contain other columns as JSON."""
+    """Yield the rows of one Arrow batch, numbered from ``first``. The columns ``folded`` contain other columns as
+    JSON."""
     batch = conformed(batch)
     events = None if keep_raw else _plain_events(pyarrow(), batch, folded)
     if events is not None:
@@ -107,11 +108,11 @@ def items_in(batch: Any, folded: Collection[str], first: int, keep_raw: bool) ->
 
 
 def conformed(batch: Any) -> Any:
-    """Return a batch with the names and types of a trace: names that differ only in case, and types that have an exact
-    equivalent, are changed.
+    """Return the batch with the column names and types of the trace schema. A column name that differs only in case is
+    replaced, and a type that is exactly equivalent is converted.
 
     A timestamp in ``time`` becomes nanoseconds, an integer in ``message`` its digits, an unsigned ``index`` a signed
-    one. If a value does not fit, only this value is reported as wrong.
+    one. If a value in such a column cannot be converted, only this value is reported as wrong.
     """
     pa = pyarrow()
     other = case_matched(batch.schema.names)
@@ -143,7 +144,8 @@ def _exact(pa: Any, name: str, column: Any) -> Any:
 
 
 def _nanoseconds(pa: Any, column: Any) -> Any:
-    """Return timestamps as numbers of nanoseconds: decimals if one of them needs more than 64 bits."""
+    """Convert a column of timestamps to nanoseconds: to integers, or to decimals if one of the values needs more than
+    64 bits."""
     kind = column.type
     try:
         return column.cast(pa.timestamp("ns", kind.tz)).cast(pa.int64())
@@ -222,8 +224,8 @@ def _lists(pa: Any, column: Any) -> list[tuple[str, ...] | None]:
 
 
 def _extras(pa: Any, column: Any) -> list[dict[str, Any] | None]:
-    """Return the extra columns of each row, which are folded into one column. Raise TypeError if one of them has the
-    name of a column of the schema."""
+    """Return, for each row, the extra columns that are folded into ``column``. Raise TypeError if an extra column has
+    the same name as a column of the schema."""
     found: list[dict[str, Any] | None] = []
     for text in _texts(pa, column):
         extra = _folded_decoder.decode(text) if text is not None else None
@@ -250,7 +252,7 @@ def _require(expected: bool) -> None:
 
 
 def folded_in(schema: Any) -> set[str]:
-    """The columns of a Parquet file that contain other columns as JSON."""
+    """Return the columns of a Parquet file that contain other columns as JSON."""
     return {field.name for field in schema if field.metadata == _folded}
 
 

@@ -1,10 +1,11 @@
-"""Late deliveries by sets of pending messages: for traces of many processes with few messages in transit.
+"""Find late deliveries with sets of pending messages, in traces with many processes and few messages in transit.
 
-A vector has an entry for each sender, but most entries are not needed any more: a message that has been delivered
-everywhere has no further delivery that could be late. A message is *pending* if it was sent and not yet delivered
-everywhere. Each process keeps a set of pending messages: those whose sends came into its past by deliveries. **A
-delivery of m at q is late iff m is in q's set.** Otherwise m and the messages that m carries are added to q's set. A
-message carries the set of its sender, and the sender's earlier sends.
+The usual method (:mod:`antecede.trace.streaming`) has a vector with an entry for each sender. Most of these entries are
+about messages that have been delivered everywhere, and such a message has no further delivery that could be late. A
+message is *pending* if it was sent and not yet delivered everywhere. Each process keeps a set of pending messages:
+those whose sends came into its past by deliveries. **A delivery of m at q is late iff m is in q's set.** Otherwise m
+and the messages that m carries are added to q's set. A message carries the set of its sender, and the sender's earlier
+sends.
 
 A set is the bits of one integer. A bit becomes free when its message has been delivered everywhere. When half of the
 bits are free, one sweep removes them from all sets; only then are they used again.
@@ -22,7 +23,7 @@ from antecede.trace.matched import Matched
 from antecede.trace.schema import SEND, Event
 
 _senders_min = 64
-"""With fewer processes than this, vectors are small enough."""
+"""A trace with fewer processes than this is judged with vectors, which are then small enough."""
 
 _sweep_min = 1_024
 """With fewer free bits than this there is no sweep, since a sweep examines all sets."""
@@ -31,7 +32,8 @@ _sets_per_bit_swept = 4
 """A sweep waits until the number of free bits is at least the number of processes divided by this number."""
 
 _Step = tuple[int, int, int, Event]
-"""A send or a delivery: its Lamport clock, its process, the number of its message, and the event."""
+"""One step of the walk, a send or a delivery: its Lamport clock, its process, the number of its message, and the
+event."""
 
 
 def late_deliveries(trace: Matched) -> list[Event] | None:
@@ -50,8 +52,9 @@ def late_deliveries(trace: Matched) -> list[Event] | None:
 
 
 def _numbered(trace: Matched) -> tuple[list[_Step], list[int], list[int]]:
-    """Return the deliveries and their sends in causal order, the last clock of each process, and how many deliveries
-    each message has. The number of a message is that of its send among all events."""
+    """Return three lists: the deliveries and their sends in causal order, the last Lamport clock of each process, and
+    for each message number the number of its deliveries. The number of a message is the number of its send, counted
+    over all events of all processes."""
     first = list(accumulate(map(len, trace.lines), initial=0))
     awaited = [0] * first[-1]
     clocks = [0] * len(trace.lines)
@@ -89,7 +92,8 @@ def _most_pending(walk: list[_Step], awaited: list[int]) -> int:
 
 
 class _Bits:
-    """The sets of all processes and messages, and the message of each bit."""
+    """The sets of pending messages that the processes have and the messages carry, and the bit of each message in these
+    sets."""
 
     def __init__(self, processes: int, messages: int) -> None:
         self.known = [0] * processes
@@ -97,7 +101,7 @@ class _Bits:
         self.own = [0] * processes
         """For each process, the set of its own sends."""
         self.bit = [0] * messages
-        """For each pending message, the set with only this message: its bit."""
+        """For each pending message, its bit: the set that contains only this message."""
         self.brings: dict[int, int] = {}
         """For each pending message, the set that its delivery adds: the message itself, and the messages that it
         carries."""

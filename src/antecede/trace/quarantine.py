@@ -1,22 +1,23 @@
 """Find the rows of a trace that cannot be right, with the reason.
 
-A row set aside stays in its process as a ``local`` event and loses its edges. Removing edges can only shrink
-happened-before, so every violation that is still found is real, but ``holds`` may be optimistic.
+A row that is set aside has no influence on a verdict, like a ``local`` event: its edges (from a send to its deliveries)
+are removed. Without some edges, happened-before has fewer pairs of events. So every violation that is still found is
+real, but other violations may be missed, so that ``holds`` may be wrong.
 
 The reasons are tested one after the other, each on the rows that are left, so a row has one reason. The first four
 (``unreadable_line``, ``missing_field``, ``wrong_type``, ``unknown_kind``) are found while reading, row by row. Then:
 
 ====================== ==============================================================================================
 ``duplicate_row``      the same row again: all but the first one. Texts for people and unknown columns do not count.
-``duplicate_index``    different rows with one process and index: all of them, since any may be the true one.
+``duplicate_index``    different rows with the same process and index: all of them, since any may be the true one.
 ``duplicate_send``     an id that is sent more than once: all its sends and all its deliveries. Its arrivals are then
                        without a send, and so orphans.
 ``duplicate_delivery`` an id delivered more than once in one process: all but the one of the smallest index.
-``orphan_delivery``    no send of that id is left, because it is missing or was set aside.
-``orphan_arrival``     the same for an ``arrive`` row.
+``orphan_delivery``    a delivery for which no send of the same id is left: it is missing or was set aside.
+``orphan_arrival``     an ``arrive`` row for which no send of the same id is left.
 ``not_addressed``      a delivery in a process that its send does not name. (An *arrival* there is allowed: messages
                        take detours by coordinators and routers.)
-``before_send``        a message to oneself, delivered at a smaller index than it was sent at.
+``before_send``        a delivery of a message from a process to itself, at a smaller index than its send.
 ``cycle``              a delivery on a cycle with its send, see :mod:`antecede.trace.cycles`.
 ====================== ==============================================================================================
 
@@ -66,7 +67,7 @@ SILENT_SHOWN = 5
 """The largest number of silent names (names that occur only as a destination) that a report lists."""
 
 UNREAD = REASONS[:4]
-"""The reasons of rows that cannot be read as events: each is found in the row itself."""
+"""The reasons why a row cannot be read as an event. To find them, only the row itself is examined."""
 
 
 class Sifted(msgspec.Struct):
@@ -83,9 +84,9 @@ class Sifted(msgspec.Struct):
     silent: int
     """The number of names that occur only as a destination."""
     missing: int
-    """The number of indices that no row has."""
+    """The number of missing indices of all processes, reported as ``index_gap``."""
     silent_first: list[str]
-    """The first silent names, in alphabetical order."""
+    """The first ``SILENT_SHOWN`` names, in alphabetical order, that occur only as a destination."""
 
 
 def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
@@ -108,8 +109,9 @@ def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
 
 
 def _places(events: list[Event], reasons: dict[int, str]) -> dict[tuple[bool, str], dict[int, int]]:
-    """Set aside rows with the same process and index as another row. Return the number of the first event at each
-    index, for each process, and separately for the hops of each server."""
+    """Set aside rows with the same process and index as another row. Return, for each process, its indices with the
+    number of the first event at each index. The key also says whether the rows are hops, because the hops of a server
+    are numbered separately."""
     places: dict[tuple[bool, str], dict[int, int]] = {}
     contested: dict[int, list[int]] = {}
     for number, event in enumerate(events):

@@ -28,7 +28,7 @@ from antecede.trace.streaming import Vectors
 
 _second = 10**9
 _never, _always = -(2**66), 2**66
-"""Values that are smaller and larger than every time, even after additions."""
+"""``_never`` is smaller and ``_always`` is larger than every time, even if a time is added to it."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -38,25 +38,26 @@ class Wanted(msgspec.Struct, frozen=True):
     within: int | None = None
     """Report only races whose slack is at most this many nanoseconds."""
     every: bool = False
-    """Report every message of a sender, not only the last one delivered."""
+    """Whether to report all messages of one sender that race with the same second message, not only the last one
+    delivered."""
 
     def check(self) -> None:
-        """Refuse a request that makes no sense, before anything is read."""
+        """Raise an error if ``first`` is negative. The caller does this check before it reads a trace."""
         if self.first < 0:
             raise UsageError(f"--first {self.first}: expected 0 or more")
 
 
 class Race(msgspec.Struct, frozen=True, order=True):
-    """One pair of messages, given by the process and the positions of their deliveries. Races are sorted by slack, then
-    by process and position; races without a slack come last."""
+    """A race between two messages, given by the process that delivered both (``at``) and the positions of the two
+    deliveries. Races are sorted by slack, then by process and position; races without a slack come last."""
 
     untimed: bool
     slack: int
     at: int
     second: int
-    """The position of the second delivery."""
+    """The position of the delivery of the second message."""
     first: int
-    """The position of the first delivery."""
+    """The position of the delivery of the first message."""
 
 
 class Found(msgspec.Struct):
@@ -69,12 +70,13 @@ class Found(msgspec.Struct):
     races: list[Race] = []
     """The races with the smallest slack, ascending."""
     resolution: int | None = None
-    """The largest power of ten, in nanoseconds, that divides all times used; at most a second."""
+    """The resolution of the recorded times: the largest power of ten, in nanoseconds and up to one second, that divides
+    all of them; ``None`` without times."""
 
 
 class _Clock:
-    """The times of a copy, by its receiver's own clock: when it arrived, was delivered, and could first be
-    delivered (``released``)."""
+    """The times of one message at one receiver, by the clock of the receiver: when the message arrived, when it was
+    delivered, and the earliest time when it could have been delivered (``released``)."""
 
     __slots__ = ("arrived", "delivered", "earliest", "latest", "released")
 
@@ -82,13 +84,13 @@ class _Clock:
         self.arrived, self.delivered, self.released = arrived, delivered, released
         known = [moment for moment in (arrived, delivered) if moment is not None]
         self.latest = max(known, default=_never)
-        """The later of the times of arrival and delivery. The slack of a race is counted from one of these two times of
-        its first message, so never from a later time than this."""
+        """The later of the times of arrival and delivery. If this message is the first of a race, the slack is measured
+        from one of these two times, so never from a later time than this."""
         self.earliest = min([*known, released or _always], default=_always)
 
     def slack_of(self, earlier: "_Clock") -> int | None:
-        """Return the slack of a race in which this message is the second and ``earlier`` is the first, in nanoseconds;
-        None if it is not known."""
+        """Return the slack, in nanoseconds, of a race in which ``earlier`` is the first message and this is the second
+        message. Return None if the necessary times are not recorded."""
         if self.released is not None and earlier.arrived is not None:
             return self.released - earlier.arrived
         if self.delivered is not None and earlier.delivered is not None:
@@ -97,15 +99,16 @@ class _Clock:
 
 
 class _Receiver:
-    """The deliveries of one process so far, numbered in their sequence."""
+    """The deliveries of one process so far, numbered from 0 in their order. A *lane* is the number of a sender in the
+    vectors."""
 
     def __init__(self, firsts: int) -> None:
         self.firsts = firsts
-        """For each sender's lane, the position of its earliest send whose message was delivered here, plus 1; the
-        largest possible value if there is none."""
+        """A vector with an entry for each sender: among the sender's messages that were delivered here, the position of
+        the earliest send, plus 1; the largest possible value if no message of the sender was delivered here."""
         self.of: dict[int, list[int]] = {}
-        """For each lane, the numbers of the deliveries of its messages. The lane of the last delivery is the last
-        key."""
+        """For each sender's lane, the numbers of the deliveries of its messages. The keys are sorted by the last
+        delivery of each sender, so the sender of the newest delivery comes last."""
         self.positions: list[int] = []
         self.lanes: list[int] = []
         """For each delivery, the lane of its sender."""
@@ -113,15 +116,16 @@ class _Receiver:
         self.arrivals: dict[str, int | None] = {}
         self._sent: list[int] = []
         self._ascending: dict[int, list[int] | None] = {}
-        """For each lane, the positions of the sends in the order of their deliveries; ``None`` if they are not
-        ascending."""
+        """For each sender's lane, the positions of the sends of the delivered messages, in the order of the deliveries;
+        ``None`` if these positions are not ascending."""
         self._latest: list[int] = []
-        """For each delivery, the latest time among all deliveries up to it."""
+        """For each delivery, the latest time of arrival or delivery of this message and all messages delivered before
+        it."""
         self._released: dict[int, int | None] = {}
 
     def clock(self, event: Event, lane: int, fifo: bool) -> _Clock:
-        """Return the times of a delivery; under FIFO order a message can be delivered when the last of its predecessors
-        has arrived."""
+        """Return the times of a message that ``event`` delivers. With ``fifo``, the message could not be delivered
+        before all earlier messages from its sender had arrived."""
         arrived = self.arrivals.pop(event.message or "", None)
         released = arrived
         before = self._released.get(lane)
@@ -150,15 +154,15 @@ class _Receiver:
         self._latest.append(max(self._latest[-1], clock.latest) if self._latest else clock.latest)
 
     def every(self, begin: int, reach: Sequence[int]) -> Iterator[int]:
-        """Yield the numbers of the deliveries at or after position ``begin``, newest first, if the position of the send
-        is below the entry of the sender in ``reach``."""
+        """Yield the numbers of deliveries, newest first. Only deliveries at position ``begin`` or later are considered,
+        and only those for which the position of the send is below the sender's entry in ``reach``."""
         for number in range(len(self.positions) - 1, bisect_left(self.positions, begin) - 1, -1):
             if self._sent[number] < reach[self.lanes[number]]:
                 yield number
 
     def last(self, begin: int, reach: Sequence[int], since: int) -> Iterator[int]:
-        """Yield, for each sender, the last of the deliveries that :meth:`every` yields. Stop when all other deliveries
-        have times before ``since``."""
+        """Yield, for each sender, only the last of its deliveries that :meth:`every` would yield. Stop when the times
+        of all remaining deliveries are before ``since``."""
         for lane in reversed(self.of):
             own = self.of[lane]
             if self.positions[own[-1]] < begin or self._latest[own[-1]] < since:
@@ -186,7 +190,7 @@ def find_races(trace: Matched, guarantee: str, wanted: Wanted) -> Found:
 
 
 class _Pass:
-    """One pass over a trace, with the vectors of :mod:`antecede.trace.streaming`."""
+    """The pass over a trace that finds its races, with the vectors of :mod:`antecede.trace.streaming`."""
 
     def __init__(self, trace: Matched, fifo: bool, wanted: Wanted, found: Found) -> None:
         self._trace, self._fifo, self._wanted, self._found = trace, fifo, wanted, found
@@ -196,7 +200,8 @@ class _Pass:
         self._kept = _Kept(found, wanted)
         timed = {event.time is not None for line in trace.lines for event in line if event.kind == DELIVER}
         self._counts = not wanted.every and wanted.within is None and len(timed) == 1
-        """Whether races may be counted without examining each: only if all have a slack, or none has."""
+        """Whether races may be counted without examining each race. This is possible only if ``wanted`` sets neither
+        ``every`` nor ``within``, and if either all deliveries have a time or none has."""
         self._timed = True in timed
 
     def run(self) -> Found:
@@ -210,13 +215,13 @@ class _Pass:
         return self._found
 
     def _deliver(self, process: int, position: int, event: Event, vector: int) -> None:
-        """Find the races whose second message is delivered by this event."""
+        """Find the races in which ``event`` delivers the second message."""
         here, kept, lanes = self._receivers[process], self._kept, self._lanes
         source, sent = self._trace.sends[event.message or ""]
         lane, own = self._lane_of[source], self._lane_of.get(process)
         clock = here.clock(event, lane, self._fifo)
         reach = lanes.entries(vector)
-        """For each lane, the number of its process's events in the past of the send."""
+        """For each lane, the number of events of the lane's process that are in the past of the send."""
         begin = 0 if own is None else reach[own]
         earliest = lanes.entry(here.firsts, lane)
         count = self._counts and not begin
@@ -237,15 +242,16 @@ class _Pass:
 
 
 class _Kept:
-    """The races with the smallest slack; all races are counted."""
+    """Keeps the ``wanted.first`` races with the smallest slack, and counts races in ``found``."""
 
     def __init__(self, found: Found, wanted: Wanted) -> None:
         self._found, self._wanted = found, wanted
         self._heap: list[tuple[int, int, int, int, int]] = []
-        """The fields of each race, negated, so that the largest race is on top."""
+        """A heap with the negated fields of each kept race. So the race with the largest slack is on top, and is
+        dropped first."""
 
     def add(self, at: int, second: int, first: int, slack: int | None, count: bool) -> None:
-        """Keep a race if its slack is among the smallest so far, and with ``count`` also count it. A race that
+        """Keep a race if its slack is among the smallest so far. If ``count`` is true, also count the race. A race that
         ``wanted.within`` excludes is neither kept nor counted."""
         within = self._wanted.within
         if within is not None and (slack is None or slack > within):
@@ -259,15 +265,16 @@ class _Kept:
             heappushpop(self._heap, race)
 
     def since(self, clock: _Clock) -> int:
-        """Return the earliest time that is possible for the first message of a race with this second message, if the
-        slack of the race is small enough to be kept."""
+        """Return a bound for races in which the second message has the times ``clock``: such a race can be kept only if
+        its first message arrived or was delivered at the returned time or later."""
         if len(self._heap) < self._wanted.first or not self._heap or self._heap[0][0]:
             return _never
         return clock.earliest + self._heap[0][1]
 
     def open_to(self, at: int, timed: bool) -> bool:
-        """Return whether a race at this process can still be kept. Without times, races are sorted by process, and
-        within a process by delivery."""
+        """Return whether the next race at process ``at`` can still be kept. Without times, races are sorted by process,
+        and within a process by delivery. Then, once enough races are kept, only a race at a process with a smaller
+        number can replace one of them."""
         if len(self._heap) < self._wanted.first or timed:
             return bool(self._wanted.first)
         return bool(self._heap) and at < -self._heap[0][2]
@@ -277,7 +284,8 @@ class _Kept:
 
 
 def resolution_of(times: Iterator[int]) -> int | None:
-    """Return the largest power of ten of nanoseconds, up to a second, that divides all times; None without times."""
+    """Return the resolution of times: the largest power of ten, in nanoseconds and up to one second, that divides all
+    of them. Return None without times."""
     unit = None
     for moment in times:
         unit = _second if unit is None else unit

@@ -10,9 +10,9 @@ last one delivered counts, unless all pairs are requested.
 
 **Slack** is how much later m could have arrived: the time, by q's own clock, from the arrival of m to the arrival of
 m′. If FIFO order is declared, m′ may have waited for an earlier message of its sender. Then the arrival of that message
-counts instead of the arrival of m′, because m′ could not be delivered, and overtake m, before it. Without arrivals the
-times of the deliveries are compared. A negative slack means that m arrived after m′ but was delivered first: the system
-kept more order than declared.
+counts instead of the arrival of m′, because m′ could not overtake m before that message had arrived. Without arrivals
+the times of the deliveries are compared. A negative slack means that m arrived after m′ but was delivered first: the
+system kept more order than declared.
 
 This module knows events and their happened-before. It must not know orders: the caller provides the declared guarantee.
 """
@@ -41,18 +41,20 @@ _second = 10**9
 
 
 class Declared(msgspec.Struct, frozen=True):
-    """The assumed guarantee, and its source: ``metadata``, ``assume`` or ``default``."""
+    """The guarantee on which the search for races relies, and its source ``by``: ``metadata`` of the trace, the option
+    ``assume``, or ``default``."""
 
     guarantee: str = "fifo"
     by: str = "default"
 
 
 Declare = Callable[[Sequence[Metadata]], Declared]
-"""Returns the guarantee that a trace's metadata declare; provided by code that knows the orders."""
+"""A function that returns the guarantee declared in the metadata of a trace. The caller provides it, because this
+module does not know orders."""
 
 
 def assumed(guarantee: str, by: str = "assume") -> Declare:
-    """Return a function that gives this guarantee, whatever the metadata declare."""
+    """Return a function that always returns this guarantee and ignores the metadata."""
     if guarantee not in GUARANTEES:
         raise UsageError(f"--assume {guarantee!r}: expected one of {', '.join(GUARANTEES)}")
     return lambda _: Declared(guarantee, by)
@@ -83,7 +85,7 @@ def races(
 def assembled(
     engine: str, declared: Declared, found: Found, told: list[dict[str, Any]], about: dict[str, Any]
 ) -> dict[str, Any]:
-    """The report without its timings."""
+    """Return the report on the races of a trace, without the durations of the run."""
     return {
         "version": __version__,
         "engine": engine,
@@ -122,7 +124,8 @@ def _told(trace: Matched, found: list[Race]) -> list[dict[str, Any]]:
 
 
 def race_of(first: Event, sent: Event, second: Event, slack: int | None, chain: Sequence[Link]) -> dict[str, Any]:
-    """The report of one race."""
+    """Return the report of one race. ``first`` and ``second`` are the deliveries, ``sent`` is the send of the first
+    message."""
     return {
         "first": first.message,
         "second": second.message,
@@ -137,7 +140,8 @@ def race_of(first: Event, sent: Event, second: Event, slack: int | None, chain: 
 
 
 def declared_orders(metadata: Sequence[Metadata]) -> list[str]:
-    """Return the orders in a trace's metadata, each once; empty if the metadata of one file name no order."""
+    """Return the names of the orders in the metadata of a trace's files, each once. Return an empty list if a file's
+    metadata do not name an order."""
     named: list[str] = []
     for one in metadata:
         if not isinstance(one.order, str) or not one.order.strip():

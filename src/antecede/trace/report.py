@@ -1,7 +1,7 @@
 """``verify``: from a trace to the whole report.
 
-Reading, sifting and judging are separate modules. This module combines and times them, and writes the rows set aside
-and the late deliveries to files. The report has the same keys in every engine.
+Other modules read a trace, set wrong rows aside and judge the rest. This module calls them, measures the time, and
+writes the rows set aside and the late deliveries to files. The report has the same keys in every engine.
 """
 
 import gc
@@ -59,8 +59,8 @@ def verify(
 
     ``quarantine`` and ``late`` are directories. If they are given, all rows that were set aside are written to
     ``quarantine.jsonl`` in the first, and all late deliveries to ``late.jsonl`` in the second. Events that ``keep``
-    rejects are left out. ``conflicts`` is the table for significant order; by default that of the trace's metadata is
-    used. If the metadata list epochs, FIFO and causal order are judged only where they were guaranteed
+    rejects are left out. ``conflicts`` is the table for significant order; by default, the table in the trace's
+    metadata is used. If the metadata list epochs, FIFO and causal order are judged only where they were guaranteed
     (:mod:`antecede.trace.epochs`). With ``everywhere``, epochs are ignored.
     """
     asked = known_orders(orders)
@@ -115,7 +115,8 @@ def verify(
 
 
 def _by_epoch(verdict: Verdict, trace: Matched, epochs: Epochs) -> Tally:
-    """Keep in the verdict only the late deliveries that break a guarantee; return the counts of all by epoch."""
+    """Keep in the verdict only the late deliveries that break a guarantee of FIFO or causal order. Return the numbers
+    of all late deliveries, by epoch."""
     tally = Tally(epochs, verdict.orders)
 
     def broken(order: str, found: list[Late]) -> list[Late]:

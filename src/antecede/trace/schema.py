@@ -19,7 +19,7 @@ and an integer beyond 64 bits is not valid. Where the format leaves a choice, we
 * A negative ``index`` is a ``wrong_type``: indices count from 0.
 * A row of unknown kind needs no ``message``.
 * Columns not named here are kept in ``extra`` and ignored. Two rows that differ only in these columns, or in the texts
-  for people (``notification``, ``label``), are the same.
+  for people (``notification``, ``label``), count as the same row.
 
 This module knows rows and metadata; it must not know files.
 """
@@ -50,8 +50,8 @@ INT64_MAX: Final = 2**63 - 1
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One row. Its fields, in this order, are the keys of a written line; absent ones are left out.
 
-    The content of a row comes from a file and refers to no other row, so the cycle collector need not examine millions
-    of rows.
+    A row never refers to another row. So ``gc=False`` is safe: Python's garbage collector does not search millions of
+    rows for cycles.
     """
 
     process: str
@@ -73,13 +73,13 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     dead: bool | None = None
     replays: str | None = None
     assumed: bool | None = None
-    """An import had to assume this row's position in its process (see :mod:`antecede.trace.assumed`)."""
+    """Whether an import had to assume this row's position in its process (see :mod:`antecede.trace.assumed`)."""
     notification: str | None = None
-    """The class of the message's content, for people; no verdict uses it."""
+    """The name of the class of the message's content. It is for human readers; no verdict uses it."""
     label: str | None = None
-    """A short text about the message, for people; no verdict uses it."""
+    """A short text about the message. It is for human readers; no verdict uses it."""
     held: bool | None = None
-    """On a ``deliver`` or ``hop`` row of a server: whether the order held the packet that brought the message."""
+    """On a ``deliver`` or ``hop`` row of a server: whether the order made the packet with the message wait."""
     extra: dict[str, Any] | None = None
     """Columns that the schema does not name."""
 
@@ -103,7 +103,7 @@ def _is_int64(value: Any) -> bool:
 
 
 def is_count(value: Any) -> TypeGuard[int]:
-    """Return whether a value is an int64 from 0, as an index and a number of bytes are."""
+    """Return whether a value is an integer from 0 to 2**63 - 1, as an index or a number of bytes must be."""
     return type(value) is int and 0 <= value <= INT64_MAX
 
 
@@ -120,7 +120,7 @@ def _is_clock(value: Any) -> bool:
 
 
 COLUMNS: Final = Event.__struct_fields__[:-1]
-"""The named columns, in the order in which they are written."""
+"""The columns that the schema names, in the order in which they are written."""
 
 NUMBERS: Final = ("index", "time", "lamport", "stamp_bytes", "hop")
 FLAGS: Final = ("dead", "assumed", "held")
@@ -140,11 +140,13 @@ NEEDED: Final = ("process", "index", "kind", "message", "to")
 """Columns in which a value of a wrong type sets the row aside."""
 
 NEEDED_BY_INSTANCES: Final = ("instance", "operation", "parent", "type")
-"""Further columns in which, for significant order, a value of a wrong type sets the row aside."""
+"""The columns that only significant order needs. When this order is judged, a value of a wrong type in one of them sets
+the row aside."""
 
 
 class Mended(Event, frozen=True, omit_defaults=True, gc=False):
-    """An event without its values of a wrong type. Only the reader uses it, to count these values."""
+    """An event from a row in which values of a wrong type were dropped. Only the reader uses this class, to count the
+    dropped values."""
 
     nulled: tuple[tuple[str, str], ...] = ()
     """The columns whose value was dropped, each with its error."""
@@ -158,11 +160,11 @@ class Nulled:
         self._used = used
         self.counts: Counter[str] = Counter()
         self.first: dict[str, tuple[int, str]] = {}
-        """By column, the number of the first row with such a value, and its error."""
+        """For each column, the number of the first row with a value of a wrong type, and the text of this error."""
 
     def take(self, number: int, said: "Event | Fault") -> "Event | Fault":
-        """Count the dropped values of a row; return the row without them, or a fault if one of them sets the row
-        aside."""
+        """Count the dropped values of a row and return its event. If a dropped value is in one of the columns ``used``,
+        count nothing and return a fault."""
         if type(said) is not Mended:
             return said
         for column, detail in said.nulled:
@@ -175,8 +177,8 @@ class Nulled:
 
 
 def case_matched(names: Collection[str]) -> dict[str, str]:
-    """Return the names that differ only in case from the name of a column, each with this column. Leave out names if
-    two of the given names would be the same column."""
+    """Return the given names that differ only in case from the name of a column, each with the name of this column.
+    Leave out a name if another given name would be the same column."""
     found: dict[str, list[str]] = {}
     for name in names:
         plain = name.lower()
@@ -186,7 +188,7 @@ def case_matched(names: Collection[str]) -> dict[str, str]:
 
 
 def event_of(row: Mapping[str, Any]) -> Event | Fault:
-    """Return the event in a row of a file, or the first error in it."""
+    """Return the event in a row of a file, or a fault with the first error in the row."""
     if any(name not in _columns for name in row) and (other := case_matched(row.keys())):
         row = {other.get(name, name): value for name, value in row.items()}
     kind = row.get("kind")
@@ -224,7 +226,7 @@ def event_of(row: Mapping[str, Any]) -> Event | Fault:
 
 
 def destinations(names: Collection[str]) -> tuple[str, ...]:
-    """The names in ``to`` as an event has them: sorted, without repeats."""
+    """Return names in the form that ``Event.to`` has: sorted and without repeats."""
     return tuple(map(intern, names if len(names) < 2 else sorted(set(names))))
 
 
@@ -252,7 +254,7 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     conflicts: Any = None
     recorded_by: Any = None
     assumed: Any = None
-    """The assumptions of an import, by reason, with the number of rows."""
+    """For an imported trace, the number of rows with an assumed position, by the reason for the assumption."""
     epochs: Any = None
     """The topologies that were in force one after the other (:mod:`antecede.trace.epochs`)."""
 
@@ -274,6 +276,6 @@ def metadata_of(text: bytes, where: str) -> Metadata:
 
 
 def metadata_bytes(metadata: Metadata) -> bytes:
-    """The metadata document, the same bytes for the same content."""
+    """Return the metadata as a JSON document. Equal metadata give equal bytes."""
     document = {name: value for name, value in msgspec.structs.asdict(metadata).items() if value is not None}
     return msgspec.json.encode(document, order="deterministic")

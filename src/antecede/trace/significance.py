@@ -36,35 +36,35 @@ from antecede.trace.instances import REQUEST, Instance
 from antecede.trace.schema import DELIVER, SEND, Event
 
 _squeezed_bits = 1_024
-"""The masks are compacted when the number of unused bits is larger than the number of bits in use by more than this."""
+"""The masks are compacted when the unused bits outnumber the bits in use by more than this number."""
 
 
 class _Running(msgspec.Struct):
-    """The knowledge of a running instance."""
+    """The messages that a running instance knows, as bit masks."""
 
     base: int
     known: int = 0
     received: int = 0
-    """The part of the knowledge that came with requests and responses to this instance."""
+    """The part of ``known`` that came with requests and responses to this instance."""
 
 
 class Brought(msgspec.Struct):
-    """The data for a delivery: the bit of its message, the messages that this message carries, and the knowledge from
-    earlier deliveries."""
+    """The data to judge a delivery, as bit masks: the bit of its message, the messages that this message carries, and
+    the messages that were known at the object from earlier deliveries."""
 
     bit: int
     carried: int
     received: int
-    """The knowledge from earlier requests and responses to the same instance."""
+    """The messages known from earlier requests and responses to the same instance."""
     requests: int
-    """The knowledge from conflicting requests that were delivered at the object before."""
+    """The messages known from conflicting requests that the same object delivered earlier."""
 
 
 class Significance:
-    """The knowledge of all instances, at one moment of a walk.
+    """The messages that each instance knows, at one moment of a walk over the events of a trace.
 
-    ``asked`` are the messages that need a bit; ``None`` means all that are delivered somewhere. With ``squeeze`` a bit
-    exists only until its message's last delivery.
+    ``asked`` are the messages that get a bit in the masks. ``None`` means all messages that are delivered somewhere. If
+    ``squeeze`` is set, the bit of a message exists only until the last delivery of this message.
     """
 
     def __init__(self, cells: Cells, asked: Collection[str] | None = None, squeeze: bool = True) -> None:
@@ -81,12 +81,12 @@ class Significance:
         self._carried: dict[str, int] = {}
 
     def carried(self, message: str) -> int:
-        """Return the messages that the sender of a message knew at its send, as a bit mask; 0 before the send and after
-        the last delivery."""
+        """Return the messages that the sender of a message knew when it sent the message, as a bit mask. The mask is 0
+        before the send and after the last delivery."""
         return self._carried.get(message, 0)
 
     def take(self, process: int, position: int, event: Event) -> Brought | None:
-        """Process one event of a walk; for a delivery that an instance receives, return its data."""
+        """Process one event of a walk. If the event is a delivery to an instance, return the data to judge it."""
         instance = self._instances.of(process, event)
         if instance is None:
             if event.kind == SEND:
@@ -111,7 +111,7 @@ class Significance:
         return met
 
     def _union(self, sets: dict[int, int], instance: Instance, conflicting: list[frozenset[int]]) -> int:
-        """The union of the sets of the cells that conflict with an instance's own cell."""
+        """Return the union of the sets of all cells that conflict with the cell of an instance."""
         cell = self._cells.of(instance)
         union = 0
         if cell != NO_CELL:
@@ -158,7 +158,7 @@ class Significance:
                 self.bits.pop(message, None)
 
     def _squeeze_out(self) -> None:
-        """Renumber the bits that are in use, in every mask."""
+        """Remove the unused bits from every mask, and renumber the bits that are in use."""
         new = {bit: 1 << number for number, bit in enumerate(self.bits.values())}
         alive = sum(new)
         self.bits = {message: new[bit] for message, bit in self.bits.items()}

@@ -6,16 +6,16 @@ Takizawa §3.3, SO) is judged as follows. A delivery of m at an object q is **la
 * **instance** (SO 1-1): m → m′, and one instance receives both; or
 * **conflict** (SO 1-2): m → m′, m′ is a request, and the instances that receive the two messages conflict (if m is a
   request too, it is enough that their operations conflict); or
-* **agreement** (SO 2, C1): neither of these holds; both are requests, whose instances conflict in q and in another
-  object; that object delivered m before m′; and not m′ → m.
+* **agreement** (SO 2, C1): neither of these holds; both messages are requests; their instances conflict at q and also
+  at another object; the other object delivered m before m′; and not m′ → m.
 
 Where the printed rule cannot be right, or is not precise, we interpret it as follows:
 
-* (1-2) is printed for "m1 or m2 is a request". A *response* m′ would then wait for a request m. But m cannot be
-  computed while the instance that waits for m′ is running: a deadlock. The rule is proven to have no deadlock, so we
-  decided that a response waits for no request. An instance does not conflict with its ancestors either, because they
-  wait for it. This exception does not apply if both messages are requests: a request gets its position in the order
-  before it starts its instance, and the ancestors of this instance are not known yet.
+* (1-2) is printed for "m1 or m2 is a request". A *response* m′ would then wait for a request m. But the request m
+  cannot be executed while the instance that waits for m′ is running. This is a deadlock. The paper proves that the rule
+  has no deadlock, so we decided that a response waits for no request. An instance does not conflict with its ancestors
+  either, because they wait for it. This exception does not apply if both messages are requests: a request gets its
+  position in the order before it starts its instance, and the ancestors of this instance are not known yet.
 * (2) orders unrelated requests the same way everywhere, but does not say which way is right. If two objects disagree,
   we call the delivery late at the object whose name comes later. Rule (2) applies "otherwise", that is, unless (1)
   orders the two. The operation of a request is determined at each object, since its name may differ between objects.
@@ -46,21 +46,21 @@ from antecede.trace.verdicts import Late
 _asked_at_once = 8_192
 
 Place = tuple[int, int]
-"""A process, and a position among its rows."""
+"""The place of a delivery: the number of a process, and a position among the rows of this process."""
 
 
 class Significant(msgspec.Struct):
     """The verdict on significant order."""
 
     late: list[Late]
-    """The late deliveries, ascending. If ``overtaken_by`` is set, so is ``rule``."""
+    """The late deliveries, sorted. Each one that has ``overtaken_by`` also has ``rule``."""
     unlisted: list[str]
     """Operations of the trace that the conflict table does not name, sorted by name."""
 
 
 def judge_significant(trace: Matched, conflicts: Conflicts, every_overtaker: bool = False) -> Significant:
-    """Judge a trace. ``overtaken_by`` is set for the first late delivery and for those that break the rule *agreement*;
-    with ``every_overtaker``, it is set for all."""
+    """Judge a trace by significant order. ``overtaken_by`` is set for the first late delivery and for the deliveries
+    that break the rule *agreement*. With ``every_overtaker``, it is set for all late deliveries."""
     instances = Instances(trace)
     if trace.deliveries and not instances.judged:
         raise nothing_to_judge()
@@ -83,12 +83,12 @@ def nothing_to_judge() -> UsageError:
 
 
 def unlisted(used: Iterable[str], conflicts: Conflicts) -> list[str]:
-    """Return the operations that no table names: they count as compatible with all."""
+    """Return the operations that the conflict table does not name. They count as compatible with all operations."""
     return sorted(set(used) - conflicts.operations())
 
 
 def _late_places(cells: Cells) -> set[Place]:
-    """Return the deliveries that break rule (1)."""
+    """Return the deliveries that break rule (1), that is, *instance* or *conflict*."""
     late: set[Place] = set()
     walk = Significance(cells)
     for process, position, event in cells.trace.in_causal_order():
@@ -101,8 +101,8 @@ def _late_places(cells: Cells) -> set[Place]:
 
 
 def broken_rule(cells: Cells, process: int, late: int, earlier: int) -> str | None:
-    """Return the part of (1) that a late delivery breaks; ``None`` if it breaks none. The process delivered m′ at
-    position ``earlier`` and m at position ``late``. The caller must know that m → m′."""
+    """Return the part of rule (1) that a late delivery breaks (``instance`` or ``conflict``), or ``None``. The process
+    delivered m′ at position ``earlier`` and m at position ``late``. The caller must know that m → m′."""
     line, instances = cells.trace.lines[process], cells.instances
     one, other = instances.of(process, line[late]), instances.of(process, line[earlier])
     late_as = instances.received_as(process, late, line[late])
@@ -116,7 +116,7 @@ def broken_rule(cells: Cells, process: int, late: int, earlier: int) -> str | No
 
 
 def _overtakers(cells: Cells, places: Sequence[Place]) -> dict[Place, tuple[str, str]]:
-    """Return for each delivery that breaks rule (1) the first message that it should have come before, and the rule."""
+    """For each delivery that breaks rule (1), return the first message that overtook it, and the part of the rule."""
     if len(places) > _asked_at_once:
         half = len(places) // 2
         return _overtakers(cells, places[:half]) | _overtakers(cells, places[half:])
@@ -155,7 +155,7 @@ class _Request(msgspec.Struct, frozen=True, gc=False):
 
 
 def _crossed(cells: Cells, late: set[Place]) -> dict[Place, str]:
-    """Return the deliveries that break rule (2), each with the first message that it should have come before.
+    """Return the deliveries that break rule (2), *agreement*, each with the first message that overtook it.
 
     Each object (*here*) is compared with each object whose name comes later (*there*). The walk goes backwards over the
     deliveries here. For each pair of cells (one here, one there), it keeps one of the requests m′ that it has seen: the
@@ -173,7 +173,7 @@ def _crossed(cells: Cells, late: set[Place]) -> dict[Place, str]:
     for process, line in enumerate(trace.lines):
         earliest: dict[int, dict[tuple[int, int], int]] = {}
         waiting: list[_Request] = []
-        """Requests that are late here."""
+        """The requests that were delivered late at this process."""
         for position in range(len(line) - 1, -1, -1):
             own = copies.get(line[position].message or "", ()) if line[position].kind == DELIVER else ()
             here = next((one for one in own if one.process == process), None)

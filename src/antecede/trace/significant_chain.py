@@ -1,21 +1,19 @@
-"""The reason why a delivery is late by significant order: the shortest chain that should have waited for it.
+"""The reason why a delivery of m is late by significant order: the shortest chain of messages that overtook m.
 
 A chain is x0 = m, x1, … xk, each significantly before the next by one of the four direct steps of §3.2 (Enokido,
-Higaki, Takizawa): before the sender of x(i+1) sent it, this sender sent or received x(i), either in the instance that
-sent x(i+1), or in a conflicting instance that had ended before that instance began. xk was delivered at m's object
-before m, against the rule. The search goes forward from m, one message per round:
+Higaki, Takizawa): before the sender of x(i+1) sent x(i+1), this sender sent or received x(i), either in the instance
+that sent x(i+1), or in a conflicting instance that had ended before that instance began. xk was delivered at m's object
+before m, against the rule. The search starts at m. Each round makes the chains one message longer:
 
 * if an instance sent or received a message of the last round, its later sends are examined;
 * the sends of conflicting instances that began after the end of such an instance are examined, too. For each cell only
   the earliest end so far matters, and for each instance only its earliest event that the search has reached. So a send
   is examined only a few times.
 
-The search uses one sequence of all events that agrees with happened-before: events that come after the late delivery in
-this sequence cannot be on a chain. Of the shortest chains, the one whose last message was delivered first is kept, so
-both engines give the same answer.
-
-Events are numbered in one sequence, process by process in the order of names, so that both engines search the same
-arrays.
+Events are numbered process by process, in the order of the processes' names, so both engines search the same arrays.
+The search also needs the *moment* of each event: its position in a sequence of all events that agrees with
+happened-before. Events with a later moment than the late delivery cannot be on a chain. If there are several shortest
+chains, the search keeps the one whose last message was delivered first, so both engines give the same answer.
 """
 
 from bisect import bisect_right
@@ -34,17 +32,18 @@ class Numbers(Protocol):
 
 
 class Acts(msgspec.Struct):
-    """The actions of instances, as arrays. Ranges use offsets: the sends of instance i start at ``sends_from[i]``."""
+    """The actions of instances, as arrays. The sends of instance i are the range of ``sends`` from ``sends_from[i]`` up
+    to ``sends_from[i + 1]``. The instances and rivals of a cell are stored in the same way."""
 
     instance: Numbers
-    """The instance of each event, or -1."""
+    """For each event, the number of its instance; -1 if the event belongs to no instance."""
     moment: Numbers
     """The position of each event in one sequence of all events. The sequence agrees with happened-before."""
     first: Numbers
     last: Numbers
     aborted: Numbers
     cell: Numbers
-    """For each instance the number of its cell (:mod:`antecede.trace.cells`), or -1."""
+    """For each instance, the number of its cell (:mod:`antecede.trace.cells`); -1 if it has no cell."""
     sends_from: Numbers
     sends: Numbers
     """The sends of each instance, ascending."""
@@ -55,12 +54,12 @@ class Acts(msgspec.Struct):
     rivals: Numbers
     """The cells that conflict with each cell."""
     copies: Callable[[int], Sequence[int]]
-    """The deliveries of a send, ascending."""
+    """A function that returns the deliveries of the message of a send, ascending."""
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A message of a chain. ``send`` is its send; ``after`` is the event by which its sender sent or received the
-    previous message of the chain."""
+    """A message of a chain. ``send`` is the event that sent the message. ``after`` is the earlier event by which the
+    same process sent or received the previous message of the chain."""
 
     send: int
     after: int
@@ -75,8 +74,9 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def shortest(acts: Acts, late: int, send: int, early: Callable[[int], bool], receiver: range) -> Found:
-    """Return the shortest chain that begins with ``send`` and ends with a delivery in ``receiver``. That delivery comes
-    before ``late``, and ``early`` returns true for it."""
+    """Return the shortest chain that begins with ``send`` and ends with an early delivery at the receiver. ``receiver``
+    is the range of the receiver's events. The early delivery comes before ``late``, and ``early`` returns true for
+    it."""
     came: dict[int, Step] = {send: Step(send, NOBODY, False)}
     reached: dict[int, int] = {}
     ended: dict[int, int] = {}
@@ -104,7 +104,7 @@ def shortest(acts: Acts, late: int, send: int, early: Callable[[int], bool], rec
 
 
 def _follow(acts: Acts, event: int, reached: dict[int, int], ended: dict[int, int]) -> list[Step]:
-    """Return the steps that follow directly from an event of a message, without those that an earlier call returned."""
+    """Return the next steps of a chain after an event, without the steps that an earlier call returned."""
     instance = acts.instance[event]
     steps = []
     until = reached.get(instance)
@@ -128,7 +128,7 @@ def _follow(acts: Acts, event: int, reached: dict[int, int], ended: dict[int, in
 
 
 def _back(acts: Acts, came: dict[int, Step], send: int) -> list[Step]:
-    """The steps from the first message of a chain to this send, first to last."""
+    """Return the steps of the chain that ends with this send, first to last."""
     sent_as = {copy: message for message in came for copy in acts.copies(message)}
     steps = []
     step = came[send]

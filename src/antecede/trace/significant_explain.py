@@ -1,11 +1,12 @@
 """``explain --order significant``: for each late delivery, the chain that overtook it or the object that disagrees.
 
-A link of a chain is a message. Besides its send it has **after**: the event by which its sender sent or received the
-previous message (``kind``, ``index``), and the instance of that event. Its key **by** is ``instance`` if the same
-instance sends this message, and ``conflict`` if a conflicting instance sends it. If the chain continues from a
-delivery, ``to`` and ``deliver_index`` describe that delivery; if it continues from the send, they are null. For the
-last link they describe the early delivery. For the rule *agreement* there is no chain: the only link is the other
-request, and ``elsewhere`` is the object that received the two requests in the other order.
+A link of a chain describes a message and its send. The key **after** describes the event by which the sender of this
+message had sent or received the previous message: its ``kind``, ``index`` and ``instance``. In ``after``, the key
+**by** is ``instance`` if the same instance sends this message, and ``conflict`` if a conflicting instance sends it. If
+the chain continues from a delivery of this message, ``to`` and ``deliver_index`` describe that delivery; if it
+continues from the send, they are null. For the last link they describe the early delivery. For the rule *agreement*
+there is no chain: the only link is the other request, and ``elsewhere`` describes the object that received the two
+requests in the other order.
 
 Both engines use this module: they provide the events of a chain, and a function that names them.
 """
@@ -36,7 +37,7 @@ class Named(msgspec.Struct, frozen=True):
     index: int
     kind: str
     message: str | tuple[int, int]
-    """The id of its message, or a placeholder until the id is looked up."""
+    """The id of the event's message, or a placeholder until the id is looked up."""
     instance: str | None
 
 
@@ -198,5 +199,5 @@ class Explainer:
 
 
 def _ranges(lists: list[list[Value]]) -> tuple[list[int], list[Value]]:
-    """Return the start of each list, and all lists as one."""
+    """Join lists into one; return the index in the joined list at which each list starts, and the joined list."""
     return list(accumulate(map(len, lists), initial=0)), list(chain.from_iterable(lists))

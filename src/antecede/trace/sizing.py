@@ -59,11 +59,12 @@ def size_of(paths: list[str]) -> Size:
 
 
 def _extrapolated(first: int, fresh: int, halves: float) -> int:
-    """Estimate the number of processes of a whole trace. ``first`` is their number in the first half of the sample,
-    ``fresh`` the number of new ones in its second half, and ``halves`` the number of parts of this length in the trace.
+    """Estimate the number of processes of a whole trace from a sample. The first half of the sample has ``first``
+    processes. The second half has ``fresh`` processes that are not in the first half. The whole trace is as long as
+    ``halves`` halves.
 
-    Each part is assumed to have as many new processes as the previous part, times a constant factor: 1 if new processes
-    replace old ones all the time, less if the same processes occur again and again.
+    From each part of this length to the next, the number of new processes is assumed to change by the same factor. The
+    factor is 1 if new processes replace old ones all the time, and less if the same processes occur again and again.
     """
     if not first or fresh >= first:
         return first + int(fresh * max(0.0, halves - 1))
@@ -73,7 +74,8 @@ def _extrapolated(first: int, fresh: int, halves: float) -> int:
 
 
 def _sample(path: str, size: int, wanted: bool) -> tuple[int, list[Any]]:
-    """Return the approximate number of rows of a file, and the processes of its first rows (if ``wanted``)."""
+    """Return the approximate number of rows of a file, and the processes of its first rows. For a text file, the
+    processes are returned only if they are ``wanted``."""
     with open(path, "rb") as stream:
         magic = stream.read(4)
         if magic == b"PAR1":

@@ -1,4 +1,4 @@
-"""From the user's paths (files, directories, patterns, ``-``) to events, each with its file and line.
+"""Read the events at the user's paths (files, directories, patterns, ``-``), and remember the file and line of each.
 
 A directory stands for the trace files in it and below it, in the order of their paths. Symbolic links are followed;
 metadata and names that begin with a dot or an underscore are skipped. A file counts once, however often it is named.
@@ -30,7 +30,7 @@ _metadata_bytes_max = 64 * 1024 * 1024
 
 
 class SetAside(msgspec.Struct, frozen=True):
-    """A row that was set aside, with its place and reason."""
+    """A row that was set aside, that is, a row that is not judged: its file, its line and the reason."""
 
     file: str
     line: int
@@ -52,7 +52,7 @@ class Loaded:
         self.reasons: Counter[str] = Counter()
         """The number of rows that are not events, by reason."""
         self.unread_first: dict[str, str] = {}
-        """For each reason, the first such row: its place and its error."""
+        """For each reason in ``reasons``, the place and the error of the first row with this reason."""
         self.nulled = Nulled(used)
         """Values of a wrong type that count as null."""
         self.nulled_first: dict[str, str] = {}
@@ -60,7 +60,7 @@ class Loaded:
         self.placed: list[Fault] = []
         """The rows that are not events, but whose process and index are known."""
         self.set_aside: list[SetAside] = []
-        """All rows that are not events, with their text; empty unless texts are kept."""
+        """All rows that are not events, with their text; empty unless ``keep_raw`` is set."""
         self._keep_raw = keep_raw
         self._file_of = array("l")
         self._line_of = array("q")
@@ -72,7 +72,7 @@ class Loaded:
         return len(self.events) + self.outside + sum(self.reasons.values())
 
     def describe(self, event: int, reason: str) -> SetAside:
-        """Return the row of the event with this number, as a row set aside."""
+        """Describe an event that is set aside for this reason. ``event`` is its position in ``events``."""
         raw = self._raw_of[event] if self._keep_raw else b""
         file = self.files[self._file_of[event]]
         return SetAside(file, self._line_of[event], reason, "", raw.decode("utf-8", "replace"))
@@ -116,7 +116,8 @@ def load(
 ) -> Loaded:
     """Read everything at the paths; events that ``keep`` rejects are skipped.
 
-    A value of a wrong type in a column among ``used`` sets its row aside.
+    In the columns ``used``, a value of a wrong type is an error of its row: the row is not an event. In other columns,
+    such a value counts as null.
     """
     loaded = Loaded(keep_raw, keep, used)
     for path in _files(paths, loaded.metadata):
@@ -142,7 +143,7 @@ def _items(name: str, stream: BinaryIO, keep_raw: bool) -> tuple[Metadata | None
 
 
 def events_in(path: str) -> Iterator[Event]:
-    """Yield the events of one file in the order of the file, without comparing them with each other."""
+    """Yield the events of one file, in the order of the file. Duplicates and contradictions are not detected."""
     try:
         with open(path, "rb") as stream:
             for _, _, said in _items(shown(path), stream, False)[1]:
@@ -169,10 +170,10 @@ def expanded(
     below: Callable[[str], list[str]],
     ignored: Callable[[str], bool] = lambda name: False,
 ) -> Iterator[tuple[str, str, str]]:
-    """For each path, yield (path, file, real path of the file) for every file that it names; for ``-``, all three are
-    ``-``.
+    """Yield a tuple (path, file, real path of the file) for every file that one of the paths names. For the path ``-``,
+    all three are ``-``.
 
-    ``below`` returns the files of a directory. A pattern does not match the names that are ``ignored``.
+    ``below`` returns the files of a directory. A pattern skips a file if ``ignored`` returns true for its name.
     """
     for given in paths:
         path = os.fspath(given)
@@ -202,7 +203,8 @@ def _expanded(path: str, below: Callable[[str], list[str]], ignored: Callable[[s
 
 
 def files_below(directory: str, wanted: Callable[[str], bool], otherwise: str) -> list[str]:
-    """Return the files with wanted names in a directory and below it; ``otherwise`` is the error if there is none."""
+    """Return the files with wanted names in a directory and below it. If there are none, raise an error with
+    the text ``otherwise``."""
     found = [os.path.join(folder, name) for folder, _, names in folders_of(directory) for name in names if wanted(name)]
     if not found:
         raise TraceError(f"{shown(directory)}: {otherwise}")
@@ -210,10 +212,10 @@ def files_below(directory: str, wanted: Callable[[str], bool], otherwise: str) -
 
 
 def folders_of(directory: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk a directory as ``os.walk`` does, in the order of names, through symbolic links, each folder once.
+    """Walk a directory like ``os.walk``, but sorted by name. Follow symbolic links, and visit each folder once.
 
     Names that begin with a dot or an underscore are skipped. A folder that cannot be read, or a link to nothing, is an
-    error: a verdict without it would cover less than was requested.
+    error, because otherwise the verdict would leave out a part of the trace without notice.
     """
 
     def refuse(error: OSError) -> None:
@@ -262,7 +264,7 @@ def shown(path: str | Path) -> str:
 
 
 def trace_files(paths: Sequence[str | os.PathLike[str]]) -> tuple[list[str], list[Metadata]]:
-    """The files that the paths name, ``-`` for standard input, and the metadata beside them."""
+    """Return the files that the paths name (``-`` is standard input), and the metadata that lie beside these files."""
     metadata: list[Metadata] = []
     files = []
     for path in _files(paths, metadata):

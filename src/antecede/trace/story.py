@@ -14,8 +14,8 @@ Place = Callable[[str, int], str]
 
 
 def clauses(explanation: Mapping[str, Any], title: Name, name: Name = str, at: Place | None = None) -> list[str]:
-    """Return the steps by which a message was overtaken, as one clause per step, first to last. ``at`` adds the place
-    of each event."""
+    """Return the steps by which a message was overtaken, as one clause per step, first to last. If ``at`` is given,
+    each event is followed by its place."""
 
     def where(process: str, index: int) -> str:
         return "" if at is None else f" ({at(process, index)})"
@@ -49,5 +49,6 @@ def sentence(explanation: Mapping[str, Any], title: Name, name: Name = str) -> s
 
 
 def is_told(explanation: Mapping[str, Any]) -> bool:
-    """Return whether an explanation is a chain in which each sender had received the previous message."""
+    """Return whether :func:`clauses` can describe an explanation: it must be a chain in which each sender had received
+    the previous message, as in causal order. An explanation of significant order is not such a chain."""
     return bool(explanation.get("chain")) and not any("after" in link for link in explanation["chain"])

@@ -1,10 +1,10 @@
 """The oracle's verdicts on large traces: one pass over all events, with a vector for each process.
 
-Let V_q be process q's vector. For each sender p, V_q[p] is the number of p's events in the past of the sends whose
-messages q has delivered (these sends included). The sender p may be q itself. A message carries the vector of its
-sender, in which the sender's own entry counts its events up to the send. A delivery sets V_q to the maximum of V_q and
-the carried vector. **A delivery of m, sent by p, at q is late iff V_q already covers send(m)** just before the
-delivery: this is the definition in :mod:`antecede.trace.oracle`.
+Let V_q be process q's vector. V_q has an entry for each sender p; p may be q itself. Consider all sends whose messages
+q has delivered. V_q[p] is the number of p's events that are among these sends or happened before one of them. A message
+carries the vector of its sender, in which the sender's own entry counts its events up to the send. A delivery sets V_q
+to the maximum of V_q and the carried vector. **A delivery of m, sent by p, at q is late iff V_q[p] already counts
+send(m)** just before the delivery. This is the definition in :mod:`antecede.trace.oracle`.
 
 A send changes no vector, so a message shares the vector of its sender. A late delivery adds nothing new, so no maximum
 is computed for it. The vector of a message is dropped after its last delivery, the vector of a process after its last
@@ -35,10 +35,12 @@ from antecede.trace.schema import DELIVER, SEND, Event
 from antecede.trace.verdicts import Late, Verdict
 
 _asked_at_once = 8_192
-"""The number of late messages whose overtakers are searched in one pass: each needs a bit in every carried set."""
+"""The largest number of late messages whose overtakers are searched in one pass. Each of these late messages needs a
+bit in every carried set."""
 
 _arrays_min = 64
-"""Below this number of processes a packed integer is as fast as an array."""
+"""The number of processes from which vectors are numpy arrays. With fewer processes, a vector that is packed into one
+integer is as fast."""
 
 
 Kind = TypeVar("Kind", Lanes, Arrays)
@@ -47,7 +49,7 @@ Kind = TypeVar("Kind", Lanes, Arrays)
 def judge_large(trace: Matched, orders: Sequence[str], every_overtaker: bool = False) -> Verdict:
     """Return the verdict of :func:`antecede.trace.oracle.judge`, with time and memory suitable for a large trace.
 
-    ``overtaken_by`` of causal order is set for the first late delivery, or with ``every_overtaker`` for all.
+    For causal order, ``overtaken_by`` is set for the first late delivery; with ``every_overtaker``, for all of them.
     """
     verdict = Verdict(trace.deliveries, trace.undelivered(), tuple(orders))
     sure = certain(trace)
@@ -76,7 +78,7 @@ def _all_late(trace: Matched) -> list[Event]:
 
 
 def late_deliveries(trace: Matched, kind: type[Kind]) -> list[Event]:
-    """Return the deliveries that violate causal order, in the order of the walk."""
+    """Return the deliveries that violate causal order, in an order that agrees with happened-before."""
     return [event for _, _, event, _, late in Vectors(trace, kind).walk() if late]
 
 
@@ -92,8 +94,8 @@ class Vectors(Generic[Kind]):
         self.lanes: Kind = kind(len(senders))
 
     def walk(self) -> Iterator[tuple[int, int, Event, Any, bool]]:
-        """Yield process, position and event in causal order; for a delivery also the vector of its message, and whether
-        it is late."""
+        """Yield (process, position, event, vector, late) for each event, in causal order. For a delivery, ``vector`` is
+        the vector of its message and ``late`` says whether the delivery is late; otherwise they are None and false."""
         trace, awaited, lane_of = self._trace, self._awaited, self.lane_of
         lanes: Kind = self.lanes
         ends = [len(line) - 1 for line in trace.lines]

@@ -34,7 +34,7 @@ COLUMNS: dict[str, dict[str, str]] = {
 
 
 def write_tables(directory: str | os.PathLike[str], tables: Tables) -> None:
-    """Write ``NAME.parquet`` for each table."""
+    """Write each table into the directory, as ``NAME.parquet``."""
     try:
         pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
@@ -55,8 +55,8 @@ def write_tables(directory: str | os.PathLike[str], tables: Tables) -> None:
 
 
 def _fitting(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with ``None`` for each number that needs more than 64 bits: such a sum shows that the sizes are
-    wrong."""
+    """Return a row in which ``None`` replaces each number that needs more than 64 bits. Only a sum of wrong sizes in
+    the trace can be this large."""
     return {
         name: None if type(value) is int and not INT64_MIN <= value <= INT64_MAX else value
         for name, value in row.items()

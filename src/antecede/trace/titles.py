@@ -16,18 +16,18 @@ from antecede.trace.schema import DELIVER, SEND
 from antecede.trace.sources import events_in, trace_files
 
 _rows_looked_at = 2_000
-"""The number of rows at the beginning of a file that are searched first. If none of them has a class or a label, the
-rest of the file is not read."""
+"""The number of rows at the beginning of a text file that are searched first. If none of these rows has a class or a
+label, the rest of the file is not read."""
 _of_server = re.compile(r"(.+)\.[0-9a-f]{6}\.([tc]?\d+)")
-"""The id of a server's letter: server, incarnation, number."""
+"""A pattern for the id of a letter: the name of its server, the incarnation of this server, and a number."""
 _id_chars_max = 16
 _label_chars_max = 24
 """The longest label in a diagram."""
 
 
 def short_id(id_: str, length: int = _id_chars_max) -> str:
-    """Return an id with its middle left out if it is too long. Ids mostly differ at their beginning and at their
-    end."""
+    """Shorten an id. The incarnation in the id of a letter is always left out. If the id is still longer than
+    ``length``, its middle is left out, because ids mostly differ at their beginning and at their end."""
     match = _of_server.fullmatch(id_)
     if match is not None:
         id_ = f"{match[1]}…{match[2]}"
@@ -38,7 +38,8 @@ def short_id(id_: str, length: int = _id_chars_max) -> str:
 
 
 class Titles:
-    """Names messages for people. The caller must replace characters that are not printable."""
+    """Gives messages names that people can read. A name may contain characters that are not printable; the caller must
+    replace these characters."""
 
     def __init__(self, named: Iterable[Mapping[str, Any]] = ()) -> None:
         """``named`` is the value of the key ``named`` in a report."""
@@ -54,13 +55,14 @@ class Titles:
         return " ".join([*words, f"({short_id(message)})"]) if words else short_id(message, 40)
 
     def quoted(self, message: str) -> str:
-        """Return the whole label; without a label, or if several messages share it, the same as :meth:`brief`."""
+        """Return the whole label in quotes. If the message has no label, or if several messages have its short name,
+        return the result of :meth:`brief`."""
         label = self._known.get(message, (None, None))[1]
         return f'"{label}"' if label and self._brief(message) not in self._shared else self.brief(message)
 
     def brief(self, message: str) -> str:
-        """Return a short name for a diagram: the label, or else the class and the id. If several messages share it, a
-        part of the id is added."""
+        """Return a short name for a diagram: the label, cut if it is long; or without a label, the class and the id. If
+        several messages have the same short name, a part of the id is added."""
         text = self._brief(message)
         return f"{text} …{short_id(message).rpartition('…')[2]}" if text in self._shared else text
 
@@ -72,7 +74,7 @@ class Titles:
 
 
 def named(messages: Collection[str], paths: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the class and the label of each of these messages, by id, if it has one of the two."""
+    """Return the classes and labels of these messages, sorted by id. Messages with neither are left out."""
     found = _texts([path for path in paths if os.path.exists(path)], set(messages)) if messages else {}
     return [
         {"message": message, "notification": notification, "label": label}
@@ -81,7 +83,7 @@ def named(messages: Collection[str], paths: Sequence[str]) -> list[dict[str, Any
 
 
 def messages_in(explanations: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Return the ids in the explanations of ``explain``, or in the races of ``races``."""
+    """Return the ids of all messages in the explanations of ``explain``, or in the races of ``races``."""
     found: set[str] = set()
     for one in explanations:
         found.update(one[key] for key in ("message", "first", "second") if key in one)
@@ -104,7 +106,7 @@ def _texts(paths: Sequence[str], left: set[str]) -> dict[str, _Texts]:
 
 
 def _rows(path: str, wanted: set[str]) -> Iterator[tuple[str, _Texts]]:
-    """Yield the texts of the wanted messages in one file."""
+    """Yield each wanted message of one file that has a class or a label, with these two texts."""
     if path.lower().endswith(".parquet"):
         yield from _rows_of_parquet(path, wanted)
         return
@@ -119,7 +121,7 @@ def _rows(path: str, wanted: set[str]) -> Iterator[tuple[str, _Texts]]:
 
 
 def _rows_of_parquet(path: str, wanted: set[str]) -> Iterator[tuple[str, _Texts]]:
-    """Yield the texts of the wanted messages in a Parquet file; only the columns with ids and texts are read."""
+    """Do the same as :func:`_rows` for a Parquet file; read only the columns with ids, classes and labels."""
     from importlib import import_module
 
     pa, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")

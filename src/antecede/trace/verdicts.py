@@ -14,8 +14,8 @@ ORDERS = ("fifo", "causal", "total", "synchronous")
 
 
 def known_orders(orders: Sequence[str]) -> tuple[str, ...]:
-    """Return the requested orders, each once. A misspelt order is refused, because it would be missing from the report,
-    and an order without a reported violation looks like one that holds."""
+    """Return the requested orders without duplicates. A misspelt name is an error. If it were ignored, the report would
+    show no violation of this order, and the reader might believe that the order holds."""
     known = (*ORDERS, "significant")
     for name in [orders] if isinstance(orders, str) else orders:
         if name not in known:
@@ -26,10 +26,10 @@ def known_orders(orders: Sequence[str]) -> tuple[str, ...]:
 
 
 class Late(msgspec.Struct, frozen=True, order=True):
-    """A delivery that came too late: after the delivery of a message that should have waited for it.
+    """A delivery that came too late: the receiver had already delivered another message that should have come later.
 
-    The *first* late delivery is the one with the smallest index; at equal indices the receiver's name decides. The
-    order of the fields ensures this.
+    Late deliveries are sorted by index, and at equal indices by the receiver's name; the order of the fields ensures
+    this. The *first* late delivery is the smallest one.
     """
 
     deliver_index: int
@@ -38,11 +38,13 @@ class Late(msgspec.Struct, frozen=True, order=True):
     source: str
     send_index: int
     overtaken_by: str = ""
-    """The first message delivered at ``to`` that should have come after ``message``. For causal order it was sent
-    causally later; for FIFO order it was sent later by the same sender; for significant order it was sent significantly
-    later, or another object delivered it after ``message``. Empty if it was not searched."""
+    """The overtaking message: the first message delivered at ``to`` that should have come after ``message``. For causal
+    order, the overtaking message was sent causally later; for FIFO order, it was sent later by the same sender; for
+    significant order, it was sent significantly later, or another object delivered it after ``message``. Empty if the
+    overtaking message was not searched."""
     rule: str = ""
-    """The rule that the delivery breaks, if the order has several rules."""
+    """For significant order, the rule that the delivery breaks. Empty for other orders, and if ``overtaken_by`` was not
+    searched."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -62,23 +64,23 @@ class Verdict(msgspec.Struct):
     undelivered: int
     orders: tuple[str, ...]
     fifo: list[Late] = []
-    """Late deliveries by FIFO order, ascending."""
+    """The deliveries that are late by FIFO order, sorted."""
     causal: list[Late] = []
-    """Late deliveries by causal order, ascending."""
+    """The deliveries that are late by causal order, sorted."""
     fifo_undecided: int = 0
-    """The number of deliveries that are late by FIFO order only if the positions of assumed rows are right."""
+    """The number of deliveries that may be late by FIFO order: this depends on rows with an assumed position."""
     causal_undecided: int = 0
-    """The number of deliveries that are late by causal order only if the positions of assumed rows are right."""
+    """The number of deliveries that may be late by causal order: this depends on rows with an assumed position."""
     pairwise: bool = True
     """Whether every two processes deliver their common messages in the same order."""
     cycle: list[str] | None = None
-    """A cycle of messages, each delivered before the next in some process."""
+    """A cycle of messages that breaks total order: some process delivers each message before the next one."""
     crown: list[str] | None = None
     """A cycle of messages that breaks synchronous order: each message has an event that comes before an event of the
     next message in the same process."""
 
     significant: list[Late] = []
-    """Late deliveries by significant order, ascending."""
+    """The deliveries that are late by significant order, sorted."""
     unlisted: list[str] = []
     """Operations that the conflict table does not name."""
 
@@ -97,7 +99,7 @@ class Verdict(msgspec.Struct):
         return not found[order]
 
     def as_json(self) -> dict[str, Any]:
-        """The ``orders`` object of ``antecede verify --json``."""
+        """Return the ``orders`` object of ``antecede verify --json``."""
         report: dict[str, Any] = {}
         for order in self.orders:
             entry: dict[str, Any] = {"holds": self.holds(order)}

@@ -41,7 +41,7 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
         name = self._path.name.lower()
         is_parquet = name.endswith(".parquet")
         if not is_parquet and not name.endswith(_line_endings):
-            raise UsageError(f"{self._path}: the name of a trace ends in .jsonl, .jsonl.gz or .parquet")
+            raise UsageError(f"{self._path}: the name of a trace must end in .jsonl, .jsonl.gz or .parquet")
         self._temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.part")
         try:
             self._raw = open(self._temporary, "wb")  # noqa: SIM115 (it outlives this function)
@@ -55,7 +55,7 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
             self._discard()
             raise
         self.beside = None if is_parquet else metadata
-        """The metadata that are written beside a JSON Lines file when the writer is closed."""
+        """The metadata that are written beside a JSON Lines file when the writer is closed; ``None`` for Parquet."""
         self.events = 0
         """The number of events written."""
 
@@ -68,7 +68,7 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
         self.events += 1
 
     def close(self) -> None:
-        """Finish the file and give it its name."""
+        """Finish the temporary file and rename it to the target. Write ``beside``, if there are metadata."""
         try:
             self._sink.close()
             self._raw.close()
@@ -110,7 +110,8 @@ def write_trace(
     metadata: Metadata | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> int:
-    """Write a whole trace; return the number of its events. ``say`` is called with the progress."""
+    """Write a whole trace; return the number of its events. ``say`` is called now and then with the number of rows
+    written."""
     with TraceWriter(path, metadata) as trace:
         for event in events:
             trace.write(event)

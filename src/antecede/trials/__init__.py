@@ -1,4 +1,4 @@
-"""Trials: real servers, sockets and disks under faults, judged from the data that they leave.
+"""Trials: faults in real servers, sockets and disks. The data that the servers leave show whether a trial passes.
 
 The load is :mod:`antecede.walks`.
 
@@ -10,6 +10,6 @@ The load is :mod:`antecede.walks`.
 * :mod:`~antecede.trials.disks`: a disk whose power can be cut, under a real process.
 
 A trial is one round from one seed: a new folder, some faults, a quiet time, a verdict. The seed determines the messages
-and the plan of the faults. The effect of a kill depends on the machine, so a seed may not show an error again: the
-folder of a round with errors is kept.
+and the plan of the faults. But the effect of a kill also depends on the timing of the machine, so the same seed may not
+show the same error again. Therefore the folder of a round with errors is kept.
 """

@@ -1,7 +1,8 @@
 """``python -m antecede.trials serve …``: run a server like ``antecede serve``, on a disk with faults.
 
-It has the options of ``antecede serve`` that a trial needs, and three extra ones: the journal of its disk, the faults
-of its disk, and other limits (so that segments are full, snapshots are taken and bounds are reached within seconds).
+The program has the options of ``antecede serve`` that a trial needs, and three more: ``--journal`` (the journal of the
+disk), ``--troubles`` (the faults of the disk) and ``--limit`` (another value for a limit, so that segments are full,
+snapshots are taken and bounds are reached within seconds).
 """
 
 import argparse

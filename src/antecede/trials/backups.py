@@ -1,10 +1,11 @@
 """Backups of a running system under load, with kills; each backup is restored, started and verified.
 
-Between backups servers are killed and started again. Some are killed during a backup: if the command then fails, it
-must leave no files. At the end of a round each backup is restored on other ports. The restored servers must deliver
-everything that was in transit at the cut, and clients fetch what waits for them. A restored system passes if
+Between backups, servers are killed and started again. Some servers are killed during a backup. If the backup command
+then fails, it must leave no files. At the end of a round, each backup is restored on other ports. The restored servers
+must deliver all messages that were in transit when the backup was taken, and clients fetch the messages that wait for
+them. A restored system passes if
 
-- its trace has no copy that is undelivered, repeated or late, and no walker or client saw a wrong number, and
+- no copy of a message in its trace is undelivered, repeated or late, and no walker or client saw a wrong number, and
 - its walkers have reacted to every walk that was accepted before the backup began.
 """
 
@@ -76,7 +77,8 @@ class Backups(Round):
         return figures
 
     async def _restored(self, number: int, expected: Counter[str]) -> Figures:
-        """Restore a backup, start its servers, let them finish what was in transit, and check their data."""
+        """Restore a backup, start its servers, wait until they have delivered all messages in transit, and check their
+        data."""
         topology, folder = walking(self.topology), self.processes.folder / f"restored{number}"
         elsewhere = self.processes.folder / f"restored{number}.toml"
         elsewhere.write_text(topology.text())

@@ -1,11 +1,11 @@
-"""Changes of the topology of a running system under load, with kills of servers and of topology apply.
+"""Changes of the topology of a running system under load, while servers and ``topology apply`` are killed.
 
 A *pass* (one of the ``--rounds`` of ``antecede trial changes``) goes through several topologies and back: one domain →
 a bus of domains → one more server → an agent moves to it → a domain is split → back to one domain, without the added
 server. Meanwhile clients start walks; servers are killed, and started again with the topology file that they had at
 first; the command is killed at random moments and started again. Some servers that a change does not need are down
-until the change is made, and learn it afterwards. The checks are those of all trials: nothing lost, nothing twice,
-nothing late, the states of agents are right.
+until the change is made, and learn about the change afterwards. The checks are the same as in all trials: no message is
+lost, delivered twice or late, and the states of agents are right.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from antecede.walks.walkers import Walker, name_of_walker
 
 
 class Journey:
-    """The topologies of a trial."""
+    """The topologies through which a trial goes, one after the other."""
 
     def __init__(self, servers: int) -> None:
         self.base = [f"s{number + 1}" for number in range(servers)]
@@ -50,8 +50,8 @@ class Journey:
         return self._topology({"A": self.base}, {})
 
     def stations(self, extra: str) -> list[TopologyFile]:
-        """Return the topologies of one pass; the last one has one domain again. ``extra``: the name of the server that
-        is added."""
+        """Return the topologies of one pass, in order. The last topology has only one domain, like the first topology
+        of the trial. ``extra`` is the name of the server that is added and removed again."""
         self._ports[extra] = free_ports(1)[0]
         groups = [self.base[at : at + 3] for at in range(0, len(self.base), 3)]
         routers = [group[0] for group in groups]
@@ -70,17 +70,17 @@ class Journey:
 
 
 class Changes(Round):
-    """A round with changes of the topology. Each of its faults is one pass through all topologies (see above)."""
+    """A round with changes of the topology. One fault of this round is one pass through all topologies."""
 
     pause_seconds = 0.01
 
     def __init__(self, folder: Path, seed: int, servers: int = 8, nice: int = 0, kills: float = 1.0) -> None:
-        """``kills``: about how many kills there are per change, of servers and of ``topology apply`` together."""
+        """``kills`` is the approximate number of kills per change: of servers and of ``topology apply``, together."""
         self.journey = Journey(servers)
         self._kills = kills
         self._extras: list[str] = []
         self._present: str = ""
-        """The server that was added, while it is part of the topology."""
+        """The name of the added server while this server is part of the topology; otherwise empty."""
         self._force = self.journey.flat
         super().__init__(folder, seed, self.journey.flat, nice)
         self.load = Load(self.topology, together=_together)
@@ -143,7 +143,8 @@ class Changes(Round):
             await self.all_up()
 
     def _take_down(self, station: TopologyFile) -> str:
-        """Kill a server that the next change does not need; return its name, or an empty string."""
+        """Perhaps kill a server that the next change does not need. Return its name, or an empty string if none was
+        killed."""
         spare = sorted(set(self.processes.running) - set(plan_change(self._force, station).needed))
         if not spare or self.random.random() > 2 * self._kills:
             return ""

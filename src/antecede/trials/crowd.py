@@ -24,34 +24,34 @@ from antecede.live.descriptors import raise_limit
 
 
 class Item(Notification):
-    """One of many messages."""
+    """A numbered message that a publisher sends."""
 
     number: int
     fill: bytes = b""
 
 
 class Count(Notification):
-    """A question about the figures of a sink."""
+    """A request to a sink for the count of its messages and the sum of their numbers."""
 
 
 class Counted(Notification):
-    """The figures of a sink."""
+    """The answer of a sink to :class:`Count`. ``digest`` is the sum of the numbers."""
 
     count: int
     digest: int
 
 
 class Ask(Notification):
-    """A question of a probe."""
+    """A question that :class:`Echo` answers. The trial asks it to measure how fast servers answer."""
 
 
 class Answer(Notification):
-    """The answer to a probe."""
+    """The answer to :class:`Ask`."""
 
 
 class Sink(Agent):
-    """An agent that needs a tenth of a millisecond per message, and remembers the count of messages and the sum of
-    their numbers."""
+    """An agent that works for 0.1 ms on each message. It keeps the count of its messages and the sum of their
+    numbers."""
 
     count: int = 0
     digest: int = 0
@@ -82,14 +82,14 @@ class Stuck(Agent):
 
 
 class Offer:
-    """The messages that a publisher has offered."""
+    """Counts the messages that a publisher offers, and how many of them are accepted or refused."""
 
     def __init__(self) -> None:
         self.offered = self.accepted = self.refused = self.skipped = self.digest = 0
         self._open: list[tuple[Ticket, list[int]]] = []
 
     def add(self, ticket: Ticket, number: int) -> None:
-        """Record that a message was handed to the bus."""
+        """Record a message that was sent, with its ticket (which will show whether the message is accepted)."""
         self.offered += 1
         if self._open and self._open[-1][0] is ticket:
             self._open[-1][1].append(number)
@@ -97,7 +97,8 @@ class Offer:
             self._open.append((ticket, [number]))
 
     def count(self) -> bool:
-        """Count the messages whose tickets are settled; return whether other tickets are still open."""
+        """Count the messages that were accepted or refused since the last call. Return whether other messages still
+        have no result."""
         still = []
         for ticket, numbers in self._open:
             if not ticket.settled:
@@ -113,7 +114,8 @@ class Offer:
 
 
 async def publish(address: str, name: str, to: str, rate: float, seconds: float) -> dict[str, float]:
-    """Offer messages at a rate for a while; then wait until each is accepted or refused."""
+    """Offer ``rate`` messages per second for this time. Then wait until each is accepted or refused, and return the
+    counts."""
     offer, sent, fill = Offer(), 0, bytes(_fill_bytes)
     async with connect(address, name=name, patience=120) as bus:
         begin = time.monotonic()
@@ -133,8 +135,8 @@ async def publish(address: str, name: str, to: str, rate: float, seconds: float)
 
 
 async def strangers(addresses: list[str], count: int, seconds: float) -> dict[str, float]:
-    """Let strangers connect again and again for a while; return how often they connected, were disconnected and were
-    refused."""
+    """Let ``count`` strangers connect again and again for this time. Return how often they connected, were disconnected
+    and were refused."""
     raise_limit()
     seen: Counter[str] = Counter()
     end = time.monotonic() + seconds
@@ -167,7 +169,8 @@ async def _stranger(place: int, address: str, end: float, seen: Counter[str]) ->
 
 
 def main(arguments: list[str]) -> int:
-    """Run one of the programs."""
+    """Run the program that the first argument names (``publish`` or ``strangers``); the second argument has its
+    settings as JSON."""
     what, settings = arguments
     # The load of a real system comes from other machines. Here it must not take the processor from the servers.
     os.nice(_nice)

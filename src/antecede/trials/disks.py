@@ -1,14 +1,14 @@
 """A disk whose power can be cut, under a real server process.
 
-The server's file layer records every operation in a *journal* beside the data directory before it continues; syncs are
-recorded and need not reach a real disk. When the process has ended, by any signal at any moment, the journal is
-replayed on a :class:`antecede.store.simulated.SimulatedDisk`, which can forget what a real disk may forget. Then the
-power of this simulated disk is cut: unsynced writes and file names are lost, torn or reordered. The result becomes the
-data directory of the next process. Files that another process writes below the data directory (the trace of finished
-segments) are not changed: they contain only data that was synced.
+The server's file layer records every operation in a *journal* beside the data directory before the server continues.
+Syncs are only recorded; they do not reach a real disk. When the process has ended, by any signal at any moment, the
+journal is replayed on a :class:`antecede.store.simulated.SimulatedDisk`, which can lose the data that a real disk may
+lose. If the trial also cuts the power of this simulated disk, unsynced writes and file names are lost, torn or
+reordered. The result becomes the data directory of the next process. Files that another process writes below the data
+directory (the trace of finished segments) are not changed, because they contain only data that was synced.
 
-A second file can hold faults that come and go while the server runs: ``full`` (no space for anything more) and
-``broken`` (syncs fail, and the pages that they should have kept are lost).
+Beside the journal, a second file can name faults that come and go while the server runs: ``full`` (there is no space
+for more data) and ``broken`` (syncs fail, and the data that they should have made durable may be lost).
 """
 
 import errno
@@ -105,7 +105,7 @@ class TroubledFiles(Files):
             self._note("unlink", path)
 
     def _need(self, file: int, size: int) -> None:
-        """Raise an error if a file would have to grow to this size and the disk is full."""
+        """Raise an error if the disk is full and the file is smaller than this size, so that it would have to grow."""
         if self._troubled("full") and size > self.size(file):
             raise OSError(errno.ENOSPC, "no space on the disk of this trial")
 
@@ -121,7 +121,8 @@ class TroubledFiles(Files):
 
 
 class TrialDisk:
-    """One server's disk through all its restarts, seen from outside the server."""
+    """The disk of one server. The trial uses this object, outside the server's process, to cause faults on the disk.
+    The object lives through all restarts of the server."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
@@ -140,8 +141,8 @@ class TrialDisk:
             self.troubles.unlink(missing_ok=True)
 
     def fell(self, random: Random, power: bool) -> None:
-        """Handle the end of the process, with or without a power cut. When this returns, the data directory has the
-        content that the disk kept."""
+        """Handle the end of the server's process, with or without a power cut: change the data directory to the content
+        that the disk has kept."""
         if self.journal.exists():
             play(self.journal.read_bytes(), self._disk)
             self.journal.unlink()
@@ -165,7 +166,7 @@ def _leave(path: Path, inode: Inode) -> None:
 
 
 def play(journal: bytes, disk: SimulatedDisk) -> None:
-    """Replay a process's operations on a simulated disk, up to the last complete one."""
+    """Replay the operations in a process's journal on a simulated disk, up to the last complete operation."""
     files: dict[int, int] = {}
     at = 0
     while at + _length_bytes <= len(journal):

@@ -1,18 +1,18 @@
 """A server that receives a million forged frames ("lies"). When it detects a lie, it closes the connection and logs the
 reason.
 
-The server is complete, :class:`antecede.live.ServerRuntime`, with its entry, sessions, peers and machine. Only the
+The server is a complete :class:`antecede.live.ServerRuntime`, with its entry, sessions, peers and machine. Only the
 sockets are missing, so that frames reach the server as fast as it reads them. Lying peers and clients have everything
 that honest ones have (token, epoch, incarnations, true stamps of a real machine), so that their lies pass the first
 checks.
 
 At the end of a server's life, the trial checks:
 
-1. no exception has escaped, and every connection that was closed has a reason in the log;
-2. an honest client is served, and an honest peer's letters arrive, in a domain without lies;
-3. its log replays to its current state, and can be converted to a trace: a lie that was accepted must not break the
-   next start;
-4. its memory is bounded.
+1. The server has raised no exception, and the log has the reason for every connection that the server closed.
+2. The server still serves an honest client. In a domain without lies, the letters of an honest peer arrive.
+3. A replay of the server's log gives the server's current state, and the log can be converted to a trace. So a lie that
+   the server accepted does not break its next start.
+4. The server's memory is bounded.
 
 While the server handles input, it answers no other connection. So the longest time for one conversation (all frames of
 one connection) is the longest stall. It is measured by the wall clock and, since other programs may use the machine, by
@@ -78,12 +78,12 @@ class Echo(Agent):
 
 
 class Lies(msgspec.Struct):
-    """The results of the lies, summed over all servers."""
+    """The results of a trial: sums and largest values over all its servers."""
 
     lies: int = 0
     closed: int = 0
-    """The number of connections that were closed with a reason; the lies on other connections were harmless or not
-    detectable."""
+    """The number of connections that the server closed. The lies on the other connections were harmless or could not be
+    detected."""
     servers: int = 0
     records: int = 0
     stall_ms: float = 0.0
@@ -93,22 +93,24 @@ class Lies(msgspec.Struct):
     calls: int = 0
     """The most function calls that one conversation caused."""
     calls_per_byte: float = 0.0
-    """The most function calls per byte of a conversation. ``grace_bytes`` are added to its length before the
-    division."""
+    """The largest number of function calls per byte of a conversation. Its length is increased by ``grace_bytes``
+    before the division."""
     growth_mib: int = 0
     """The largest growth of the process's memory, from the end of the first server to the end of a later one."""
     kinds: dict[str, int] = {}
-    """The number of conversations of strangers, peers, clients and operators."""
+    """The number of conversations for each kind of sender: strangers, peers, clients and operators."""
     found: list[str] = []
 
 
 grace_bytes = 4_096
-"""The bytes that are added to the length of a conversation before its work is divided by this length. Even the shortest
-conversation may cause a step, a log record, and the handling of letters that waited for it."""
+"""A number of bytes that is added to the length of each conversation before the number of function calls is divided by
+the length. The reason: even the shortest conversation may cause a step, a log record, and the handling of letters that
+waited."""
 
 
 class Victim:
-    """One server, the two machines that are its peers, and valid conversations with it."""
+    """A server that receives lies, with two peers (one lies, one is honest). It also makes the valid conversations from
+    which lies are made."""
 
     def __init__(self, order: str, seed: int, outcome: Lies) -> None:
         """The results of this server are added to ``outcome``."""
@@ -156,7 +158,7 @@ class Victim:
         return wire.ServerHello(1, 1, self.topology.epoch, machine.name, "s1", _token, links)
 
     def _frames(self, machine: AgentServer, count: int) -> list[Outgoing]:
-        """Return the frames of a peer for some publishes of its clients."""
+        """Let a client of a peer publish ``count`` messages; return the frames from the peer to the server."""
         outgoing: list[Outgoing] = []
         for _ in range(count):
             to = (("echo",), ("far",), ("echo", "far"))[int(self.random.random() * 3)]
@@ -286,7 +288,7 @@ class Victim:
             self._acknowledge()
 
     def _begin_anew(self) -> None:
-        """Reset domain A with a new peer, because its link was stopped."""
+        """Reset domain A and replace the lying peer, because the server has stopped a link."""
         machine = self.runtime.machine
         generation = machine.channel.consumers["A"].generation
         self.runtime.operations.run("forget", ["A", str(generation + 1)])
@@ -294,7 +296,8 @@ class Victim:
         self.peer.channel.begin_anew("A", generation + 1, ())
 
     def _acknowledge(self) -> None:
-        """Let the peer acknowledge the frames of the server, so that none of them waits for ever."""
+        """Let the lying peer acknowledge all frames that the server sent to it. Otherwise the server would keep them
+        for ever."""
         link = self.runtime.machine.channel.consumers["A"].links["s2"]
         if link.peer == 77:
             ack = Ack(77, link.incarnation, link.sent, b"")
@@ -376,8 +379,9 @@ async def trial(
     life: int = 2_000,
     told: Callable[[int], None] = lambda lies: None,
 ) -> Lies:
-    """Send this number of lies to servers of all orders, one server after the other; ``told`` is called with the number
-    of lies so far."""
+    """Send this number of lies to servers, one server after the other. Each server uses the next of the ``orders`` and
+    gets at most ``life`` lies. The trial ends early if a server has errors. After each server, ``told`` is called with
+    the number of lies so far."""
     outcome = Lies()
     loop = asyncio.get_running_loop()
     escaped: list[str] = []

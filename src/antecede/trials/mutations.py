@@ -21,7 +21,8 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.decode
 
 _flooded = 0.005
-"""The share of conversations that are flooded. It is small, because one of these is as long as thousands of others."""
+"""The share of conversations that are flooded. It is small, because a flooded conversation can be as long as thousands
+of others."""
 _floods = (300, 1_024, 1_025, 5_000, 65_536, 65_537, 200_000)
 _flood_bytes = 2 * 1024 * 1024
 _nest = b"\x91" * 2_000
@@ -34,14 +35,14 @@ _odd: tuple[Any, ...] = (
 
 
 class Liar:
-    """An object that turns valid conversations into lies. It makes one change somewhere, which in most cases breaks a
+    """Turns valid conversations into lies. It changes one place in each conversation. In most cases the change breaks a
     rule of the protocol."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
 
     def tell(self, conversation: Sequence[Sequence[Part]]) -> bytes:
-        """Return a conversation with one lie somewhere, as bytes for a connection."""
+        """Turn a valid conversation into a lie; return the bytes to send on a connection."""
         random = self._random
         frames = [list(parts) for parts in conversation]
         if random.random() < _flooded:
@@ -66,7 +67,7 @@ class Liar:
         return b"".join(written)
 
     def _flood(self, frames: list[list[Part]]) -> bytes:
-        """Return a conversation with many equal parts, or a very long list or text."""
+        """Flood a conversation with many equal parts, or with a very long list or text; return its bytes."""
         random = self._random
         written = [frame(parts) for parts in frames]
         at = int(random.random() * len(frames))
@@ -100,7 +101,8 @@ class Liar:
         return fields
 
     def _packet(self, body: bytes, depth: int) -> bytes:
-        """Return an order's packet with a lie. Its fields: name, version, kind, subject, stamp, source, to, payload."""
+        """Return a packet of an order with a change in it. The fields of a packet are name, version, kind, subject,
+        stamp, source, to and payload."""
         fields = list(_decode(body))
         if depth == 3 and fields[-1]:
             fields[-1] = self._train(fields[-1])

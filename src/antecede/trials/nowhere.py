@@ -1,5 +1,5 @@
-"""The surroundings of a server without a network: the other ends of its connections (they accept written data up to a
-bound and answer nothing), its log messages, and its memory."""
+"""Tools for a trial of a server without a network: a transport that only stores what the server writes, a handler for
+the server's log messages, and a function that measures memory."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ from antecede import limits
 
 
 class Nowhere(asyncio.Transport):
-    """The other end of a connection without a network."""
+    """A transport without a network. It stores what the server writes, up to a bound, and never answers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Nowhere(asyncio.Transport):
 
 
 def feed(end: asyncio.BufferedProtocol, data: bytes) -> None:
-    """Let one end of a connection read these bytes."""
+    """Give bytes to one end of a connection, as if they came from the network."""
     while data:
         memory = memoryview(end.get_buffer(-1))
         part = data[: len(memory)]
@@ -64,7 +64,8 @@ def feed(end: asyncio.BufferedProtocol, data: bytes) -> None:
 
 
 def resident_mib(pid: int | str = "self") -> int:
-    """Return the memory of a process now, by default of this one; 0 if the operating system does not report it."""
+    """Return the memory that a process uses now, in MiB; 0 if the operating system does not report it. The default is
+    the current process."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() >> 20
     except OSError:

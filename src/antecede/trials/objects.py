@@ -1,10 +1,11 @@
 """Kill -9 under calls of replicated objects: every call that was answered must take effect once at all replicas.
 
-There are three servers, a table with a replica on each, another table with two replicas, and many callers. Each call
-enters its own name into a table. There are five kinds of operations: two compatible ones (confirmed and not confirmed),
-one that returns a value, one that conflicts with itself, and one that calls the other table. Random servers are killed,
-one or two at a time, also while they recover. At the end, the replicas are restored from the logs alone. They must be
-equal; every answered call must be entered once, and no call twice. The trace must be in significant order.
+There are three servers, a table with a replica on each server, another table with two replicas, and many callers. Each
+call has a unique name and enters this name into a table. There are five kinds of operations: two compatible ones
+(confirmed and not confirmed), one that returns a value, one that conflicts with itself, and one that also calls the
+other table. Random servers are killed, one or two at a time, even while they recover. At the end, the replicas are
+restored from the logs alone. The replicas of a table must be equal. They must contain the name of every answered call,
+and each name only once. The trace must be in significant order.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ _homes: Final = {"table": ("s1", "s2", "s3"), "other": ("s2", "s3")}
 
 
 class Table(ReplicatedObject):
-    """Names, and how often each was entered."""
+    """A replicated table that counts how often each name was entered."""
 
     names: dict[str, int]
     puts: int = 0
@@ -68,7 +69,7 @@ class Table(ReplicatedObject):
 
 
 class Calls(Load):
-    """Clients that call the tables, and the names that must be there."""
+    """A load of clients that call the tables. It records which names each table must contain at the end."""
 
     def __init__(self, topology: TopologyFile, callers: int, seed: int) -> None:
         super().__init__(topology)
@@ -78,15 +79,15 @@ class Calls(Load):
         self._seed = seed
         self._calls: Counter[str] = Counter()
         self.expected: dict[str, set[str]] = {name: set() for name in _homes}
-        """For each table the names that must be there."""
+        """For each table, the names that it must contain at the end: those of the answered calls."""
         self.possible: set[str] = set()
-        """The names of calls without an answer, which may have taken place."""
+        """The names of calls without an answer. A table may contain these names or not."""
 
     async def begin(self) -> None:
         """Do nothing: each client connects when it begins to call."""
 
     async def travel(self, enough: asyncio.Event, pause: float) -> None:
-        """Call until ``enough`` is set; then wait until all calls have ended."""
+        """Let all clients call the tables until ``enough`` is set; then wait until their calls have ended."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._callers):
                 group.create_task(self._call(number, enough))
@@ -113,7 +114,7 @@ class Calls(Load):
                         self.expected[table].add(name)
 
     async def settle(self, seconds: float) -> list[str]:
-        """Wait until the servers are idle."""
+        """Wait until the servers are idle. Return the errors."""
         return await self.idle(seconds)
 
 

@@ -1,16 +1,15 @@
-"""An overload trial: two servers under several times the load that they can bear, with everything else that may disturb
-them.
+"""An overload trial: two servers, s1 and s2, get several times the load that they can handle, and other disturbances.
 
-- Publishers offer messages to the agent ``sink`` of s1, at a multiple of the rate that it can handle. This rate is
-  measured first. The mailbox of ``sink`` has a quota with ``full = "refuse"``.
+- Publishers send messages to the agent ``sink`` of s1, several times faster than ``sink`` can handle them. The trial
+  first measures how fast ``sink`` is. The mailbox of ``sink`` has a quota with ``full = "refuse"``.
 - A client of s2 subscribes to the topic ``news`` of s1, leaves and never returns; news are still published.
-- The agent ``stuck`` of s1 never returns from a handler; it is isolated.
-- Strangers connect to both servers from many loopback addresses.
+- The agent ``stuck`` of s1 never returns from a handler. It is isolated: it runs in a separate process.
+- Strangers, which send no valid hello, connect to both servers from many loopback addresses.
 
-Meanwhile probes on each server ask an agent of each server. At the end the trial checks three things: the **memory**
-was bounded, the **p99** of the probes was small, and **nothing accepted was lost**. Every message to ``sink`` that was
-accepted must have been handled, and every message to the absent client or to ``stuck`` must wait or be dead with a
-reason.
+Meanwhile probes measure answer times: a client of each server asks an agent of each server again and again. At the end
+the trial checks three things: the **memory** was bounded, the **p99** of the answer times was small, and **nothing
+accepted was lost**. Every accepted message to ``sink`` must have been handled. Every message to the absent client or to
+``stuck`` must still be in the mailbox, or be a dead letter with a reason.
 """
 
 import asyncio
@@ -54,7 +53,7 @@ stuck = {{ letters = 100 }}
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The size of a trial."""
+    """The length and the load of a trial, and the limits that its result must keep."""
 
     seconds: float
     factor: float
@@ -86,17 +85,17 @@ class Result(msgspec.Struct):
     p99_ms: float = 0.0
     worst_ms: float = 0.0
     peak_mib: dict[str, int] = {}
-    """The largest memory of each server."""
+    """The most memory, in MiB, that each server used."""
     late_mib: dict[str, tuple[int, int]] = {}
-    """The largest memory of each server in the second and in the last third of the time."""
+    """For each server, the most memory, in MiB, that it used in the second third and in the last third of the trial."""
     found: list[str] = []
 
 
 class Trial:
-    """One overload trial in a folder."""
+    """Runs one overload trial. The servers keep their data and their logs in ``folder``."""
 
     def __init__(self, folder: Path, settings: Settings, tell: Callable[[str], None]) -> None:
-        """``tell``: shows the progress."""
+        """``tell``: a function that shows a text about the progress of the trial."""
         self._settings = settings
         self._tell = tell
         topology = parse_topology(TOPOLOGY.format(*free_ports(2)))
@@ -201,7 +200,7 @@ class Trial:
             await asyncio.sleep(_probe_pause_seconds)
 
     async def _feed(self, bus: Bus, to: str, rate: float) -> None:
-        """Send to an agent at a rate, and count the messages."""
+        """Send ``rate`` messages per second to the agent ``to``, and count them in the result."""
         number = 0
         while True:
             number += 1
@@ -222,13 +221,17 @@ class Trial:
         while (elapsed := time.monotonic() - begin) < self._settings.seconds:
             for server, process in self._processes.running.items():
                 if process.poll() is not None:
-                    raise ClosedError(f"{server} ended with {process.returncode}: {self._processes.log(server)[-500:]}")
+                    raise ClosedError(
+                        f"{server} ended during the trial with exit code {process.returncode}; "
+                        f"the end of its log: {self._processes.log(server)[-500:]}"
+                    )
                 self._memory[server].append((elapsed, resident_mib(process.pid)))
             self._tell(f"{elapsed:.0f} of {self._settings.seconds:.0f} s, {len(self._times)} probes")
             await asyncio.sleep(0.5)
 
     async def _settled(self) -> None:
-        """Wait until all letters to the absent client and to the stuck agent wait or are dead; record how many."""
+        """Wait until each letter to the absent client or to the stuck agent is in the mailbox or is a dead letter.
+        Record how many are in the mailboxes, and how many are dead."""
         result = self.result
         async with asyncio.timeout(_drain_seconds):
             while True:
@@ -291,7 +294,7 @@ class Trial:
         out, _ = await asyncio.to_thread(child.communicate, timeout=self._settings.seconds + _drain_seconds)
         document = json.loads(out or '{"error": "it ended without a result"}')
         if "error" in document:
-            raise ClosedError(f"a program of the trial: {document['error']}")
+            raise ClosedError(f"a program that makes load for the trial failed: {document['error']}")
         return document
 
 

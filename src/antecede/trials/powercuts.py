@@ -1,9 +1,9 @@
-"""Power cuts under load: unsynced data is lost, torn or reordered, and nothing that was accepted may be missing.
+"""Power cuts under load. A power cut loses, tears or reorders unsynced data, but no accepted message may be missing.
 
-Whenever a process is killed or stopped gracefully, its machine may lose power as well; sometimes all machines lose
-power at the same time. Segments are small and snapshots frequent, so that cuts hit them too. Some disks fail or are
-full instead: if its disk fails, a server must end and log this reason; if its disk is full, a server must wait, and
-continue when there is space.
+Whenever a server process ends, its simulated machine usually loses power as well. Sometimes all servers are killed
+together. Log segments are small and snapshots are frequent, so that power cuts also happen while these are written.
+There are two other faults. If its disk fails, a server must end and log this reason. If its disk is full, a server must
+wait, and continue when there is space.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _limits = {
 
 
 class CutProcesses(Processes):
-    """Servers whose machines lose power."""
+    """Server processes on simulated machines. When a process ends, its machine usually loses power."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class CutProcesses(Processes):
 
 
 class PowerCuts(Round):
-    """A round of power cuts."""
+    """A round of a trial: servers are killed, machines lose power, and disks fail or are full."""
 
     entry = "antecede.trials"
     processes: CutProcesses

@@ -1,4 +1,5 @@
-"""The results of a campaign so far, kept in a file, so that it can be interrupted and continued."""
+"""The results of a campaign (a series of rounds). A file keeps them, so that the campaign can be interrupted and
+continued."""
 
 import json
 import os
@@ -9,7 +10,8 @@ from antecede.errors import UsageError
 
 
 class Report:
-    """The rounds of one campaign, oldest first. Without a path they are not saved. An existing file is read first."""
+    """The results of the rounds of one campaign, oldest first. They are saved in the file ``path``. If this file
+    already exists, its rounds are read at the start. If ``path`` is None, nothing is saved."""
 
     def __init__(self, path: str | None, kind: str) -> None:
         self.kind = kind
@@ -23,13 +25,13 @@ class Report:
             document = json.loads(path.read_text())
             kind, rounds = document["campaign"], document["rounds"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{path}: not a campaign's report: {error}") from None
+            raise UsageError(f"{path} is not the report of a campaign ({error}): name another file") from None
         if kind != self.kind:
-            raise UsageError(f"{path}: this is a report of {kind}: expected {self.kind}")
+            raise UsageError(f"{path} is a report of the campaign {kind}, expected {self.kind}: name another file")
         return list(rounds)
 
     def total(self, key: str) -> int:
-        """Return the sum of a figure over all rounds."""
+        """Return the sum of the figure ``key`` over all rounds."""
         return sum(int(one.get(key, 0)) for one in self.rounds)
 
     @property
@@ -42,7 +44,7 @@ class Report:
         return max([first, *(int(one["seed"]) + 1 for one in self.rounds)])
 
     def add(self, round_: dict[str, Any]) -> None:
-        """Add a round; if there is a path, the file contains the round when this returns."""
+        """Add the result of a round. If there is a path, also write the file before this method returns."""
         self.rounds.append(round_)
         if self._path is not None:
             text = json.dumps({"campaign": self.kind, "rounds": self.rounds}, indent=1)

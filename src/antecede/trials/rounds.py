@@ -1,4 +1,4 @@
-"""One round of a trial: servers under load, faults one after the other, a quiet time, a verdict.
+"""One round of a trial: servers get load, faults happen one after the other, a quiet time follows, then a verdict.
 
 Subclasses define the faults; :class:`Kills` is the simplest subclass. A round's folder is kept if there were errors, so
 that it can be examined.
@@ -29,7 +29,7 @@ A = { servers = ["s1", "s2"], order = "pruned" }
 B = { servers = ["s2", "s3", "s4"], order = "updates" }
 C = { servers = ["s4", "s5"], order = "matrix" }
 """
-"""Five servers, two of them routers, and three domains."""
+"""The default topology of a round: three domains and five servers; two of the servers are routers."""
 
 
 class Outcome(msgspec.Struct):
@@ -46,21 +46,24 @@ class Outcome(msgspec.Struct):
 
 
 class Round:
-    """Servers, clients and faults from one seed."""
+    """One round of a trial: starts servers and clients, causes faults, and checks the result. The seed determines which
+    faults happen."""
 
     down_max = 2
-    """The most servers that are down at one time. A single fault that hits several servers may exceed it."""
+    """The most servers that are down at one time. A fault that hits several servers may exceed this number."""
     settle_seconds = 60.0
-    """The longest time in which everything must finish after the last fault."""
+    """The longest time, after the last fault, for each of these: all walks are accepted; all walks return; all servers
+    become idle."""
     pause_seconds = 0.005
     """The time that each client waits before it starts more walks."""
     entry = "antecede"
-    """The command that runs a server."""
+    """The Python module that runs a server, as in ``python -m antecede``."""
     orders: tuple[str, ...] = ("fifo", "causal")
     """The orders that the trace must keep."""
 
     def __init__(self, folder: Path, seed: int, topology: TopologyFile | None = None, nice: int = 0) -> None:
-        """``topology``: it must have the agents that the load needs; None: five servers with walkers."""
+        """``topology``: the servers, and the agents that the load needs; None: the five servers of ``SMALL``, with one
+        walker on each."""
         self.seed = seed
         self.random = Random(seed)
         self.topology = walking(parse_topology(SMALL)) if topology is None else topology
@@ -81,23 +84,23 @@ class Round:
         return list(self.topology.servers)
 
     async def strike(self, victim: str) -> None:
-        """Cause a fault at a running server and count it; if the server is gone after it, call ``lost``."""
+        """Cause a fault at a running server, and count the fault. If the fault ends the server, call ``lost``."""
         raise NotImplementedError
 
     def lost(self, server: str) -> None:
-        """Record that a server is gone; it restarts after a while."""
+        """Record that a server has ended, and choose a time at which ``come_back`` restarts the server."""
         due = asyncio.get_running_loop().time() + self.random.random() * _down_seconds
         self._gone.append((due, server))
 
     def come_back(self, until: float) -> None:
-        """Restart the servers whose time to restart is not later than ``until``."""
+        """Restart the servers for which ``lost`` has chosen the time ``until`` or an earlier time."""
         for due, server in list(self._gone):
             if due <= until:
                 self._gone.remove((due, server))
                 self.processes.start(server)
 
     async def end(self, server: str, graceful: bool = False) -> None:
-        """Kill a server, or stop it gracefully, as a fault."""
+        """Kill a server, or stop it gracefully, and count this as a fault."""
         if graceful:
             code = await asyncio.to_thread(self.processes.stop, server)
             if code not in STOPPED:
@@ -109,7 +112,8 @@ class Round:
         self.lost(server)
 
     async def run(self, faults: int, counted: str) -> Outcome:
-        """Run the round with this number of faults, which are counted under the name ``counted``."""
+        """Run the round; return its counts and errors. The round causes faults until there were ``faults`` faults of
+        the kind ``counted``, for example ``kills``, or until an error is found."""
         load = self.load
         figures = Figures()
         try:
@@ -142,11 +146,13 @@ class Round:
         return Outcome(self.seed, dict(self.faults), figures)
 
     async def judged(self) -> Figures:
-        """Stop some servers gracefully, kill the others, and check their data."""
+        """Stop some servers gracefully and kill the others. Then check the data of the servers; return the counts and
+        errors."""
         return await asyncio.to_thread(self._judge)
 
     async def disturb(self, faults: int, counted: str) -> None:
-        """Strike one server after the other, until there were ``faults`` faults and all servers are started again."""
+        """Cause faults at random servers, until there were ``faults`` faults of the kind ``counted`` and all servers
+        are started again. Return early if an error is found."""
         while (self.faults[counted] < faults or self._gone) and not self.found:
             await self._strike(self.faults[counted] < faults)
 
@@ -179,9 +185,10 @@ class Round:
 
 
 class Kills(Round):
-    """Kill -9 under load: random servers, routers too, at random moments, several at a time, also while they recover.
+    """A round that kills random servers, including routers, with kill -9 at random moments. Several servers may be down
+    at the same time, and a server may be killed while it recovers.
 
-    A few of the victims are stopped gracefully instead: a snapshot is written, and clients are refused for a moment.
+    A few servers are stopped gracefully instead: such a server writes a snapshot, and refuses clients for a moment.
     """
 
     async def strike(self, victim: str) -> None:

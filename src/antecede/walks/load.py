@@ -1,9 +1,10 @@
-"""Clients that start walks through failing servers, and the checks when all walks have returned.
+"""Clients that start walks while servers fail, and these checks at the end:
 
-1. Every accepted walk returned, once.
-2. Every walker has reacted to exactly the messages that the walks' names imply, and received nothing twice or too late.
-3. The trace, projected from the servers' logs, has no rows set aside, no undelivered copies, and keeps FIFO and causal
-   order.
+1. Every accepted walk has returned exactly once.
+2. Every walker has handled exactly the messages that can be computed from the names of the walks, each of them once
+   and in order.
+3. The trace, which is made from the servers' logs, contains no invalid rows and no undelivered copies, and keeps FIFO
+   and causal order.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ class Figures(msgspec.Struct):
 
 
 class Traveller:
-    """One client: it starts walks, a bounded number at a time."""
+    """A client that starts walks, and waits while too many of its walks have not returned."""
 
     def __init__(self, name: str, bus: Bus, walkers: int, length: int, together: int, slow: bool) -> None:
         self.name = name
@@ -132,15 +133,15 @@ class Load:
             assert bus.address == f"{name}@{server}"
 
     async def travel(self, enough: asyncio.Event, pause: float) -> None:
-        """Start walks (letters that go from agent to agent), even while faults happen. Return when ``enough`` is set
-        and servers have accepted all of them."""
+        """Let all clients start walks (letters that go from agent to agent), even while faults happen. Return when
+        ``enough`` is set and all these walks are accepted."""
         async with asyncio.TaskGroup() as group:
             for traveller in self.travellers:
                 group.create_task(traveller.travel(enough, pause))
 
     async def settle(self, seconds: float) -> list[str]:
-        """Wait until all walks have returned and the servers are idle. All servers must be running. Return the
-        errors."""
+        """Wait until all walks have returned, check the count and digest of each walker, and wait until the servers are
+        idle. Return the errors. All servers must be running."""
         found: list[str] = []
         try:
             async with asyncio.timeout(seconds):
@@ -174,8 +175,8 @@ class Load:
             await bus.close()
 
     def reactions(self) -> tuple[Counter[str], Counter[str]]:
-        """Return the count and the digest that each walker must have, computed from the names of the walks accepted so
-        far."""
+        """Return two tables by walker: the number of messages that the walker must have handled, and the digest that it
+        must have. Both follow from the names of the walks that are accepted so far."""
         count: Counter[str] = Counter()
         digest: Counter[str] = Counter()
         for traveller in self.travellers:
@@ -190,7 +191,8 @@ class Load:
         return await self._buses[0].ask(walker, Tell(), expect=Told, timeout=seconds)
 
     async def _ask(self, seconds: float) -> list[str]:
-        """Compare every walker's count and digest with the values that follow from the walks' names."""
+        """Ask every walker for its count and digest, and compare them with the expected values (``reactions``). Return
+        the errors."""
         count, digest = self.reactions()
         found: list[str] = []
         for place in range(len(self._topology.servers)):
@@ -229,7 +231,8 @@ class Load:
 
 
 def judge_directories(directories: list[str], orders: tuple[str, ...] = ("fifo", "causal")) -> Figures:
-    """Verify the servers' directories; return the counts and the errors."""
+    """Verify the trace in the servers' data directories; return the counts and the errors. ``orders``: the orders that
+    the trace must keep."""
     try:
         with gathered(directories) as paths:
             report = verify(paths, orders)

@@ -1,4 +1,4 @@
-"""The servers of one topology as processes of this machine, started, killed and started again."""
+"""Run the servers of one topology as processes on this machine. Each can be stopped or killed, and started again."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ from antecede.walks.walkers import Walker, name_of_walker
 
 
 def walking(topology: TopologyFile) -> TopologyFile:
-    """Return the same topology on free ports, with only a walker on each server."""
+    """Return a copy of the topology, in which the servers have free local ports, and each has one agent: a walker."""
     # Not from the round's seed: another round may use the same ports now, and while one of its servers is down its port
     # looks free.
     ports = free_ports(len(topology.servers))
@@ -35,8 +35,9 @@ _system = SystemRandom()
 
 
 def free_ports(count: int, random: Random = _system) -> list[int]:
-    """Return ports to listen on, outside the range from which the system takes ports for outgoing connections.
-    Otherwise, while a server is down, a connection of another process might get its port, or even connect to itself."""
+    """Return free ports to listen on. They are outside the range from which the system takes ports for outgoing
+    connections. Otherwise the system could use a server's port for a connection of another process while the server is
+    down. Such a connection could even connect to itself."""
     found: list[int] = []
     while len(found) < count:
         port = random.randrange(15_000, 32_000)
@@ -57,11 +58,13 @@ def environment() -> dict[str, str]:
 
 
 STOPPED = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
-"""Exit codes after SIGTERM; the last two are for a server that had not started yet, so there was nothing to finish."""
+"""The exit codes that a server may have after SIGTERM. The last two occur if the server was still starting, and so had
+nothing to finish."""
 
 
 class Processes:
-    """One process per running server; data directories, logs and the topology file share a folder."""
+    """The server processes of one topology. ``folder`` contains the topology file, and the data directory and the log
+    of each server."""
 
     def __init__(
         self, folder: Path, topology: TopologyFile, entry: str = "antecede", nice: int = 0, trace: bool = True
@@ -73,7 +76,7 @@ class Processes:
         self.file = folder / "topology.toml"
         self.file.write_text(topology.text())
         self.files: dict[str, Path] = {}
-        """For servers that are started with another topology file than ``file``: this other file."""
+        """Topology files by server, for the servers that are not started with ``file``."""
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self._entry = entry
         self._nice = nice
@@ -143,7 +146,7 @@ class Processes:
                 if one.connect_ex((address.host, address.port)) == 0:
                     return
             time.sleep(0.02)
-        raise ClosedError(f"{server} does not listen: {self.log(server)[-2_000:]}")
+        raise ClosedError(f"{server} does not listen at {address}; the end of its log: {self.log(server)[-2_000:]}")
 
     async def up(self, *servers: str, options: Iterable[str] = ()) -> None:
         """Start servers that are down, and wait until all of them listen."""

@@ -1,11 +1,12 @@
-"""Agents that forward walks, and remember enough to detect any walk that was lost, repeated or overtaken.
+"""Agents (*walkers*) that forward walks, and remember enough to detect a walk that was lost, repeated or overtaken.
 
-A client starts a walk; it goes from walker to walker and returns. Its next stop follows from its name and its progress.
-So the name determines every reaction that it must cause, and a walker's count and digest at the end can be computed in
-advance. Some walks also send *marks*: multicasts to two walkers, which do not forward them.
+A client starts a walk. The walk goes from walker to walker, and returns to the client. The name of the walk and the
+number of its remaining steps determine the next walker. So the messages that each walker must handle can be computed
+from the names of the walks, and also the count and the digest of these messages. At some steps, the walker also sends a
+*mark*: a multicast to two walkers, which do not forward it.
 
-Each sender numbers all its messages, for all destinations. If a receiver gets a number that is not larger than the last
-one from that sender, the message is a duplicate or was overtaken.
+Each sender numbers all its messages, for all destinations together. If a receiver gets a number that is not larger than
+the last number from the same sender, the message is a duplicate or was overtaken.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from antecede.engine.context import Context
 
 
 class Walk(Notification):
-    """A walk in progress."""
+    """The message that takes a walk to the next walker."""
 
     walk: str
     left: int
@@ -28,7 +29,7 @@ class Walk(Notification):
 
 
 class Mark(Notification):
-    """A mark for two walkers."""
+    """A message that a walker sends to two walkers at some steps of a walk. It is not forwarded."""
 
     walk: str
     left: int
@@ -55,17 +56,19 @@ class Told(Notification):
 
 
 def name_of_walker(number: int) -> str:
-    """Return the name of the agent on the server with this number."""
+    """Return the name of the walker on the server with this number."""
     return f"walker{number}"
 
 
 def next_of(walk: str, left: int, walkers: int) -> str:
-    """Return the next stop of a walk, given the number of remaining steps."""
+    """Return the name of the next walker of a walk. ``left``: the number of steps that remain after this walker.
+    ``walkers``: the number of all walkers."""
     return name_of_walker(crc32(f"{walk}:{left}".encode()) % walkers)
 
 
 def marks_of(walk: str, left: int, walkers: int) -> tuple[str, ...]:
-    """Return the walkers to which a walk sends marks, given the number of remaining steps; usually none."""
+    """Return the names of the walkers that get a mark when a walk has ``left`` remaining steps; usually there are none.
+    ``walkers``: the number of all walkers."""
     drawn = crc32(f"{walk}:{left}:mark".encode())
     if drawn % 4 or walkers < 2:
         return ()
@@ -74,13 +77,13 @@ def marks_of(walk: str, left: int, walkers: int) -> tuple[str, ...]:
 
 
 def digest_of(kind: str, walk: str, left: int) -> int:
-    """Return the number that one reaction adds to a walker's digest."""
+    """Return the number that a walker adds to its digest when it handles a message. ``kind``: ``walk`` or ``mark``."""
     return crc32(f"{kind}:{walk}:{left}".encode())
 
 
 def reactions_of(walk: str, length: int, walkers: int) -> Iterator[tuple[str, int]]:
-    """Yield all reactions that a walk causes, as pairs: the walker, and the number that the reaction adds to its
-    digest."""
+    """Yield a pair for each message that a walk causes at a walker: the name of this walker, and the number that it
+    adds to its digest."""
     for left in range(length, -1, -1):
         yield next_of(walk, left, walkers), digest_of("walk", walk, left)
         for walker in marks_of(walk, left, walkers):
@@ -88,7 +91,7 @@ def reactions_of(walk: str, length: int, walkers: int) -> Iterator[tuple[str, in
 
 
 class Walker(Agent):
-    """An agent that forwards walks, and counts them."""
+    """An agent that forwards walks, and counts the walks and marks that it receives."""
 
     count: int = 0
     digest: int = 0

@@ -4,25 +4,28 @@
         await bus.send("shop", Order(item="tea", count=1))
         sold = await bus.ask("shop", Order(item="tea", count=1), expect=Sold, timeout=5)
 
-A client has a durable name and its own server, which keeps its mailbox under the address ``name@server``.
+A client has a durable name and one server, which keeps the client's mailbox under the address ``name@server``.
 
 **Sending.** ``send`` starts sending a notification and returns a ticket. Await the ticket to wait until the
-notification is *accepted*: it is then stored by the server that the bus is connected to (by default, on its disk), and
-is delivered exactly once or becomes a dead letter. Without awaiting, sends are pipelined; ``await bus.drain()`` then
-waits for all, and raises the error of a send whose ticket was not awaited. Successive sends of one type to the same
-destination, within one iteration of the event loop, share one batch. ``send_many`` sends many notifications in one
-call, with one ticket for all. Publishes are numbered without gaps and kept until they are accepted. After a broken
-connection the bus sends again only the publishes that the server does not have, so no publish is accepted twice. The
-server skips the publishes after a refused one. The bus gives the skipped publishes new numbers and sends them again.
-But if the refusal is temporary (an overload), the skipped publishes fail, too.
+notification is *accepted*. Then the server that the bus is connected to has stored the notification (by default, on its
+disk), and the notification is delivered exactly once or becomes a dead letter. A program need not await a ticket before
+the next send. ``await bus.drain()`` waits for all sends, and raises the first error that was not already raised by
+awaiting a ticket. Successive sends of one type to the same destination, within one iteration of the event loop, share
+one batch. ``send_many`` sends many notifications in one call, with one ticket for all.
+
+**Numbers.** Each notification that is sent is one *publish*. Publishes are numbered without gaps and kept until they
+are accepted. After a broken connection the bus sends again only the publishes that the server does not have, so no
+publish is accepted twice. If the server refuses a publish, it skips the later publishes that are already on their way.
+The bus gives the skipped publishes new numbers and sends them again. But if the refusal is temporary (an overload), the
+skipped publishes fail, too.
 
 **Listening.** Letters are handled one after the other. Each is acknowledged after its handler has returned. If the
 client ends before that, the handler is called again for this letter when the client connects again. A handler that
 raises is tried again. If all tries fail, or if no handler accepts the letter, it becomes a dead letter, which an
 operator can handle (``antecede dead``).
 
-The bus itself has no socket. It uses a *line*: to a server over the network (:mod:`antecede.live.client.line`), or to
-one in the same process (:mod:`antecede.live.local`).
+The bus itself has no socket. It uses a *line*, which leads to a server over the network
+(:mod:`antecede.live.client.line`) or to a server in the same process (:mod:`antecede.live.local`).
 """
 
 from antecede.live.client.bus import Bus

@@ -1,5 +1,5 @@
-"""An operator's backup over TCP: make the cut with :class:`antecede.server.operations.cutting.Cutting`, then copy the
-files."""
+"""Back up a running system over TCP for an operator: make a consistent cut of all servers
+(:class:`antecede.server.operations.cutting.Cutting`), then copy the files of the servers."""
 
 import asyncio
 import ssl
@@ -22,11 +22,12 @@ from antecede.server.operations.cutting import Cutting
 from antecede.topology import Address
 
 Tell = Callable[[int, int], None]
-"""A function that reports how many bytes are copied so far, and how many will be copied at most."""
+"""A function that reports the progress of a backup: the bytes that are copied so far, and an upper bound for their
+final number."""
 
 
 class Remote:
-    """The servers of a running system, for one backup."""
+    """Makes one backup of a running system: sends requests to its servers and stores their files."""
 
     def __init__(
         self, servers: Mapping[str, Address], token: str, tls: ssl.SSLContext | None, keyring: Keyring | None
@@ -37,10 +38,12 @@ class Remote:
         self._keyring = keyring
         self._cutting = Cutting(servers, token_hex(16))
         self.held_seconds = 0.0
-        """An upper bound for the time, in seconds, during which the servers accepted nothing from each other."""
+        """The time, in seconds, that the cut took. The servers accepted no messages from each other for at most this
+        time."""
 
     async def cut(self) -> dict[str, Cut]:
-        """Let all servers stop taking messages from each other, then make the cut at each; return the cuts."""
+        """Let all servers stop accepting messages from each other. When all have stopped, ask each server for its cut:
+        the position in its log, and the files to copy. Return the cuts."""
         cutting, begun = self._cutting, monotonic()
         while not cutting.over:
             due = cutting.requests()
@@ -52,7 +55,8 @@ class Remote:
         return {server: msgspec.convert(cutting.cuts[server], Cut) for server in self._servers}
 
     async def copy(self, cuts: Mapping[str, Cut], new: NewBackup, tell: Tell) -> dict[str, SavedServer]:
-        """Copy the files of all servers, one server after the other."""
+        """Copy the files of all servers into the new backup, one server after the other. ``tell`` is called after each
+        page."""
         copies = {server: ServerCopy(new.folder(server), cut) for server, cut in cuts.items()}
         total = sum(copy.total for copy in copies.values())
         for server, copy in copies.items():
@@ -63,7 +67,8 @@ class Remote:
         return {server: copy.result() for server, copy in copies.items()}
 
     async def end(self) -> None:
-        """End the backup at all servers. A server that does not answer ends it by itself after some time."""
+        """Tell all servers that the backup has ended. A server that does not answer ends the backup by itself after
+        some time."""
         await asyncio.gather(*(self._end(*one) for one in self._cutting.releases()))
 
     async def _end(self, server: str, command: str, arguments: list[str]) -> None:
@@ -86,7 +91,7 @@ class Remote:
                 if not left:
                     raise
                 await asyncio.sleep(_pause_seconds * (1 + random()))
-        raise ClosedError("the last try returns or raises")
+        raise ClosedError(f"server {server}: {_tries} tries to read {name} failed")
 
     async def _request(self, server: str, command: str, *arguments: str) -> Any:
         address = self._servers[server]

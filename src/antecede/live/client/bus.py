@@ -1,5 +1,5 @@
-"""The bus itself: an adapter around :class:`antecede.server.client.publishing.Publishing` and
-:class:`antecede.server.client.questions.Questions`; see :mod:`antecede.live.client`."""
+"""The class of the bus: an adapter around :class:`antecede.server.client.publishing.Publishing` and
+:class:`antecede.server.client.questions.Questions`. For an introduction to the bus see :mod:`antecede.live.client`."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -32,7 +32,7 @@ class Bus:
     def __init__(self, name: str, line: "Callable[[Bus], Line]") -> None:
         self.name = name
         self.address = ""
-        """``name@server``; empty until the server has welcomed the client."""
+        """The client's address, ``name@server``; empty until the server has welcomed the client."""
         self._line = line(self)
         self._loop: asyncio.AbstractEventLoop = cast(Any, None)
         self._publishing: Publishing[Ticket] = Publishing(Ticket, self._settled, self._line.publish, self._flush_soon)
@@ -40,19 +40,19 @@ class Bus:
         self._numbering = self._publishing.numbering
         self._failed: list[Ticket] = []
         self._changed = asyncio.Event()
-        """Set when publishes were accepted or refused."""
+        """Set when the server has accepted or refused publishes."""
         self._names: dict[type, str] = {}
-        """For each class of notifications without a label: its name on the wire."""
+        """The names on the wire of the notification classes that have no method ``label``."""
         self._questions: Questions[Ticket] = Questions(self._numbering, self._ended)
         self._timer: asyncio.TimerHandle | None = None
-        """The timer for the question whose time limit ends first. One timer is enough for all questions, because most
-        are answered long before their limits."""
+        """The timer that ends questions without an answer in time. One timer is enough for all questions, because most
+        of them are answered long before their time limits."""
         self._timer_at = 0.0
         self._listening = False
         self._handlers = Handlers(name, self._questions.answered, self._line.done, self._publishing.begins)
         self._closed_here = False
         self._no_more = asyncio.Event()
-        """Set when the bus is closed."""
+        """Set when the bus is closed permanently."""
         self._tracing: Callable[[], str] | None = None
 
     async def __aenter__(self) -> Self:
@@ -77,8 +77,8 @@ class Bus:
         self.gone(ClosedError("the bus is closed"))
 
     async def until_closed(self) -> None:
-        """Wait while handlers get letters. Return when this program closes the bus. Raise an error if the server has
-        closed the bus permanently, for example because another client took the name."""
+        """Wait until the bus is closed; meanwhile handlers get letters. Return when this program closes the bus. Raise
+        an error if the server has closed the bus permanently, for example because another client took the name."""
         await self._no_more.wait()
         if self._publishing.closed is not None and not self._closed_here:
             raise again(self._publishing.closed)
@@ -92,18 +92,19 @@ class Bus:
 
     @property
     def last_sent(self) -> int:
-        """The number of the newest publish of this client's name. Directly after :meth:`send` it is the number of the
-        notification that was sent. The number of a publish changes only if an earlier publish is refused."""
+        """The number of the newest publish under this client's name. Directly after :meth:`send` this is the number of
+        the notification that was sent. The number of a publish changes only if an earlier publish is refused."""
         return self._numbering.last
 
     @property
     def last_accepted(self) -> int:
-        """The number of the last publish of this client's name that the server has accepted. Right after the start of a
-        program this is a publish of an earlier process with this name."""
+        """The number of the last publish under this client's name that the server has accepted; 0: none. Right after
+        the start of a program, this publish comes from an earlier process with the same name."""
         return self._numbering.accepted_upto
 
     def send(self, to: str | Iterable[str], notification: Notification) -> Ticket:
-        """Send a notification to one agent, or as one multicast to several agents; return its ticket."""
+        """Send a notification to one agent, or as one multicast to several agents. Return the ticket of the
+        notification."""
         kind = self._names.get(type(notification))
         if kind is None:
             kind = self._name(notification)
@@ -111,17 +112,18 @@ class Bus:
         return self._put(to, kind, _encode(notification), "" if self._tracing is None else self._context(""))
 
     def send_many(self, to: str | Iterable[str], notifications: Iterable[Notification]) -> Tickets:
-        """Send several notifications, in this sequence, to one agent, or each of them to the same several agents. There
-        is one ticket for all; awaiting it raises the first refusal. If one notification cannot be sent, or if there are
-        too many, an error is raised and nothing is sent. After ``await bus.ready()``, one call of the largest allowed
-        size is always possible."""
+        """Send several notifications, in this sequence. Each of them is sent to all agents in ``to``. Return one ticket
+        for all; awaiting it raises the first refusal. If one notification cannot be sent, or if there are too many, an
+        error is raised and nothing is sent. After ``await bus.ready()``, one call of the largest allowed size is always
+        possible."""
         some = list(notifications)
         self._publishing.check_room(len(some))
         groups = [one for kind, group in groupby(some, type) for one in self._encoded(kind, list(group))]
         return Tickets(self._publishing.put_many(to, groups))
 
     def _encoded(self, kind: type, some: list[Notification]) -> list[tuple[str, str, list[bytes]]]:
-        """Return notifications of one class as (name, context, bodies)."""
+        """Encode notifications of one class. Consecutive notifications with the same label form a group. Return for
+        each group the name of the class, the context and the encoded notifications."""
         name = self._names.get(kind) or self._name(some[0])
         if kind in self._names:
             return [(name, self._context(""), [_encode(one) for one in some])]
@@ -130,11 +132,13 @@ class Bus:
         return [(name, self._context(tail), [body for _, body in group]) for tail, group in alike]
 
     def post(self, to: str | Iterable[str], kind: str, fields: dict[str, Any]) -> Ticket:
-        """Send a notification without its class: ``kind`` is its name, ``fields`` are its fields."""
+        """Send a notification of a class that this program does not have. ``kind``: the name of the class. ``fields``:
+        the content of the notification."""
         return self._put(to, kind, _encode(fields), self._context(""))
 
     async def ready(self) -> None:
-        """Wait until more publishes can be pipelined."""
+        """Wait until more notifications can be sent, because enough earlier notifications are accepted. If the server
+        was overloaded, wait for a pause first."""
         publishing = self._publishing
         if publishing.pause:
             pause, publishing.pause = publishing.pause, 0.0
@@ -143,8 +147,8 @@ class Bus:
             await self._change()
 
     async def drain(self) -> None:
-        """Wait until all sends are accepted or have failed. Raise the first error that was not already raised by
-        awaiting a ticket."""
+        """Wait until each send is accepted or has failed. Raise the first error that was not already raised by awaiting
+        a ticket."""
         while self.outstanding:
             if self._publishing.closed is not None:
                 raise again(self._publishing.closed)
@@ -165,11 +169,12 @@ class Bus:
     async def ask(
         self, to: str, notification: Notification, *, expect: type[Notification] | None = None, timeout: float = 30.0
     ) -> Notification | Received:
-        """Send a question and wait for its answer. Raise :class:`TimeoutError` if none comes in time, and
-        :class:`antecede.errors.UnansweredError` at once if the agent cannot react to it.
+        """Send a question and wait for its answer. Raise :class:`TimeoutError` if no answer comes within ``timeout``
+        seconds. Raise :class:`antecede.errors.UnansweredError`, without waiting longer, if the agent cannot handle the
+        question.
 
-        An answer that comes later is dropped. ``expect`` is the answer's class; without it the result is a
-        :class:`Received` with the fields.
+        An answer that comes too late is dropped. ``expect``: the class of the answer; without it the result is a
+        :class:`Received` with the fields of the answer.
         """
         kind, tail = self._names.get(type(notification)), ""
         if kind is None:
@@ -180,12 +185,13 @@ class Bus:
         return cast("Notification | Received", read(letter, expect))
 
     async def inquire(self, to: str, kind: str, fields: dict[str, Any], *, timeout: float = 30.0) -> Received:
-        """Ask a question like :meth:`ask`, but without its class: ``kind`` is its name, ``fields`` are its fields."""
+        """Ask a question like :meth:`ask`, if this program does not have the question's class. ``kind``: the name of
+        the class. ``fields``: the content of the question."""
         return cast(Received, read(await self._question(to, kind, _encode(fields), timeout), None))
 
     def object(self, name: str, kind: type[Object] | None = None, *, timeout: float = 30.0) -> RemoteObject:
-        """Return a replicated object; its operations are methods to await. If its class is given, calls are checked
-        before they are sent."""
+        """Return a proxy of the replicated object ``name``. The operations of the object are methods of the proxy, to
+        be awaited. If the object's class is given as ``kind``, calls are checked before they are sent."""
         return RemoteObject(self._call, name, kind, timeout)
 
     async def _call(self, to: str, operation: str, body: bytes, seconds: float) -> Returned:
@@ -208,7 +214,8 @@ class Bus:
             raise
 
     def _ended(self, ticket: Ticket, outcome: Letter | Exception) -> None:
-        """End a question: its answer is here, or there will be none."""
+        """Pass the outcome of a question to the caller that waits for it: the answer, or an error if there is no
+        answer."""
         answer = ticket.answer
         if answer is None or answer.done():
             return
@@ -241,7 +248,8 @@ class Bus:
         return name
 
     def _context(self, tail: str) -> str:
-        """Return the context of a publish: the current span, and the label of its notification."""
+        """Return the context of a publish: the current span if tracing is on, and ``tail``, the label of the
+        notification."""
         if self._tracing is None:
             return tail
         trace = self._tracing()
@@ -252,7 +260,7 @@ class Bus:
         self._loop.call_soon(self._publishing.flush)
 
     async def _change(self) -> None:
-        """Wait until further publishes are accepted or refused."""
+        """Wait until the server accepts or refuses further publishes, or the bus is closed."""
         self._changed.clear()
         await self._changed.wait()
 
@@ -267,7 +275,8 @@ class Bus:
     # Called by the line.
 
     def welcomed(self, address: str, last: int) -> None:
-        """Continue after the server's welcome. ``last``: the server has our publishes up to this number."""
+        """Continue after the server's welcome. ``last``: the server already has this client's publishes up to this
+        number."""
         self.address = address
         error = self._publishing.welcomed(last)
         if error is not None:
@@ -284,7 +293,9 @@ class Bus:
         self._changed.set()
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
-        """Handle a refusal: the server has accepted neither the publish with this number nor any publish after it."""
+        """Handle a refusal: the server has accepted neither the publish with this number nor any publish after it.
+        ``retry``: whether the refusal is temporary; then the later publishes fail, too, otherwise they are sent
+        again."""
         wrong = self._publishing.refused(number, error, retry)
         if wrong is not None:
             self.gone(wrong)
@@ -307,13 +318,15 @@ class Bus:
     # Listening.
 
     def on(self, kind: type[Notification], handler: Call) -> None:
-        """Call ``handler(notification)``, or ``handler(notification, letter)``, for every letter of this kind."""
+        """Call ``handler(notification)`` for every letter with a notification of the class ``kind``. A handler with a
+        second parameter is called as ``handler(notification, letter)``."""
         self._handlers.on(kind, handler)
         self._listen()
 
     def otherwise(self, handler: Call) -> None:
-        """Call ``handler(received)``, or ``handler(received, letter)``, for every letter without another handler;
-        without it such letters become dead letters."""
+        """Call ``handler(received)`` for every letter that no other handler accepts; ``received`` is a
+        :class:`Received`. A handler with a second parameter is called as ``handler(received, letter)``. If this method
+        is not used, such letters become dead letters."""
         self._handlers.otherwise(handler)
         self._listen()
 
@@ -326,7 +339,7 @@ class Bus:
         await self.send(topic, Subscribe())
 
     async def unsubscribe(self, topic: str) -> None:
-        """Receive nothing more from a topic."""
+        """End the subscription to a topic."""
         await self.send(topic, Unsubscribe())
         self._handlers.off_topic(topic)
 

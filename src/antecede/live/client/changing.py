@@ -1,8 +1,8 @@
-"""An operator's change of a running system: an adapter that carries out :mod:`antecede.server.change.changing` over
-TCP.
+"""Change the topology of a running system over TCP for an operator: an adapter around
+:mod:`antecede.server.change.changing`.
 
-It sends the commands of a batch to their servers at the same time, tries again while a server is busy, and reports what
-it waits for. It is safe to kill its process at any point.
+It sends all commands of one step to their servers at the same time. If a server is busy, it sends the command again
+later. It reports what it waits for. It is safe to kill the operator's process at any point.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from antecede.server.change.surveying import Wait
 from antecede.topology import Address, TopologyFile, parse_topology
 
 Progress = Callable[[str], None]
-"""Reports what is being done, or waited for."""
+"""A function that gets a text about the progress of the change: the current step, or the reason to wait."""
 
 
 class RunningServers:
-    """The servers of a running system, for one change."""
+    """Carries out one change of a running system: sends the commands of the change to the servers."""
 
     def __init__(
         self,
@@ -36,8 +36,9 @@ class RunningServers:
         progress: Progress = lambda text: None,
         slow: Progress = lambda text: None,
     ) -> None:
-        """``files``: topologies that contain the addresses of the servers; the addresses in the topology in force are
-        added later. ``slow``: reports that a server has not answered for a while."""
+        """``files``: topologies with the addresses of the servers. The addresses in the topology in force are added
+        when a server has sent this topology. ``slow``: called with a text when a server has not answered for a
+        while."""
         self._addresses: dict[str, list[Address]] = {}
         for file in files:
             self._add(file)
@@ -53,7 +54,7 @@ class RunningServers:
                 known.append(address)
 
     async def drive(self, steps: Steps) -> Outcome:
-        """Carry out a change to its end."""
+        """Carry out the steps of a change until the change has ended; return the outcome."""
         try:
             asked = next(steps)
             while True:
@@ -74,7 +75,8 @@ class RunningServers:
             return outcome
 
     async def _answer(self, command: Command) -> dict[str, object] | AntecedeError | None:
-        """Return the answer to a command, or its error; None: the server does not answer."""
+        """Send a command to its server, several times if necessary. Return the answer of the server, or an error; None:
+        the server does not answer."""
         begun, trouble = monotonic(), ""
         while True:
             late = f"server {command.server} has not answered for {_slow_seconds:g} s"
@@ -142,13 +144,14 @@ _doing = {
     "change-history": "reads the history of changes",
 }
 _unhurried = ("change-look", "change-classes", "change-history", "change-abandon")
-"""Commands that are not tried again if a server does not answer."""
+"""Commands that are sent only once to a server that does not answer."""
 _pause_seconds = 0.2
 _slow_seconds = 4.0
-"""The time after which a server that does not answer is reported."""
+"""The time after which ``slow`` reports a server that has not answered."""
 _again_seconds_max = 5.0
-"""The longest time for which a command is tried again while a server restarts; then the change is abandoned."""
+"""The time for which a command is sent again to a server that does not answer, perhaps because it restarts. After that,
+the change is abandoned."""
 _busy_seconds_max = 30.0
-"""The longest time for which a command is tried again while a server is busy. A backup keeps a server busy for a
-shorter time than this."""
+"""The time for which a command is sent again to a server that is busy. A backup keeps a server busy for a shorter
+time."""
 assert limits.change_idle_seconds_max > _again_seconds_max, "the others must still wait when a server is back"

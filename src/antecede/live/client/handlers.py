@@ -1,9 +1,9 @@
-"""A client's handlers: the choice of the handler for each letter, and the calls; an adapter around
+"""The handlers of a client: choose the handler for each letter, and call it. This is an adapter around
 :class:`antecede.server.client.inbox.Inbox`.
 
-A handler may be a coroutine; later letters wait until it ends. ``SystemExit`` and ``KeyboardInterrupt`` in a handler
-end the program, because a client's program, unlike a server, belongs to the application. The letter is delivered again
-when a client with the same name connects.
+A handler may be a coroutine; later letters wait until it ends. If a handler raises ``SystemExit`` or
+``KeyboardInterrupt``, the program ends, because a client's program, unlike a server, belongs to the application. Then
+the same letter is delivered again when a client with the same name connects.
 """
 
 import asyncio
@@ -24,11 +24,12 @@ from antecede.whereabouts import described
 _logger = logging.getLogger("antecede.live.client")
 
 Call = Callable[..., Awaitable[None] | None]
-"""A handler: called with the notification, and with the letter if it has a second parameter."""
+"""A handler. It is called with the notification; a handler with a second parameter also gets the letter."""
 
 
 class Received(msgspec.Struct, frozen=True):
-    """A notification without its class: its name and its fields."""
+    """A notification for a program that does not have the notification's class: the name of the class, the sender, and
+    the fields."""
 
     type: str
     sender: str
@@ -36,7 +37,7 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class Handlers:
-    """The handlers of one client."""
+    """The handlers of one client, and the task that calls them for the client's letters."""
 
     def __init__(
         self,
@@ -52,20 +53,20 @@ class Handlers:
         self._rest: tuple[Call | None, type[Notification] | None] = (None, None)
         self._task: asyncio.Task[None] | None = None
         self.spans: Spans | None = None
-        """Watches handlers, if tracing is on."""
+        """Records a span for each handler call; None: tracing is off."""
         self.begin = self._inbox.begin
 
     def on(self, kind: type[Notification], handler: Call) -> None:
-        """Set the handler of a kind of notification."""
+        """Set the handler for the notifications of one class."""
         self._kinds[name_of(kind)] = (_with_letter(handler), kind)
 
     def on_topic(self, topic: str, handler: Call) -> None:
-        """Set the handler for the letters from a topic. If its first parameter is annotated with a notification's
-        class, it gets only notifications of this class."""
+        """Set the handler for the letters from a topic. If the first parameter of the handler is annotated with a
+        notification's class, the handler gets only notifications of this class."""
         self._topics[topic] = (_with_letter(handler), _annotated(handler))
 
     def otherwise(self, handler: Call) -> None:
-        """Set the handler for letters without another handler."""
+        """Set the handler for all letters that no other handler accepts."""
         self._rest = (_with_letter(handler), None)
 
     def off_topic(self, topic: str) -> None:
@@ -73,12 +74,12 @@ class Handlers:
         self._topics.pop(topic, None)
 
     def close(self) -> None:
-        """Cancel the task that calls handlers: no more letters are handled."""
+        """Cancel the task that calls handlers. Then no more letters are handled."""
         if self._task is not None:
             self._task.cancel()
 
     def delivered(self, letters: list[Letter]) -> None:
-        """Take letters that have arrived, and let a task call their handlers."""
+        """Store letters that have arrived, and start the task that calls their handlers if it does not run."""
         inbox = self._inbox
         inbox.delivered(letters)
         if inbox.waiting and (self._task is None or self._task.done()):
@@ -94,7 +95,7 @@ class Handlers:
                 await asyncio.sleep((inbox.deadline() or 0.0) - loop.time())
 
     async def _call(self, letter: Letter) -> None:
-        """Call the handler of a letter, and report the outcome."""
+        """Call the handler of a letter, and report to the inbox that the letter is handled, has failed or is dead."""
         inbox = self._inbox
         handler, kind = self._topics.get(letter.source) or self._kinds.get(letter.type) or self._rest
         if handler is not None and kind is not None and letter.type != name_of(kind):
@@ -129,7 +130,8 @@ class Handlers:
 
 
 def read(letter: Letter, kind: type[Notification] | None) -> Any:
-    """Return the notification in a letter, as its class or as its fields."""
+    """Decode the notification in a letter as an object of the class ``kind``, or as a :class:`Received` if ``kind`` is
+    None."""
     try:
         if kind is not None:
             return msgspec.msgpack.decode(letter.body, type=kind)
@@ -139,7 +141,8 @@ def read(letter: Letter, kind: type[Notification] | None) -> Any:
 
 
 def _with_letter(handler: Call) -> Call:
-    """Return the handler as a function of notification and letter."""
+    """Return a function with the parameters ``notification`` and ``letter`` that calls the handler. The handler itself
+    may have only the first parameter."""
     parameters = inspect.signature(handler).parameters.values()
     positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     if len(positional) >= 2 or any(one.kind is one.VAR_POSITIONAL for one in parameters):

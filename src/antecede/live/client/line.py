@@ -1,8 +1,8 @@
 """The line from a bus to a server over TCP: an adapter around :class:`antecede.server.client.ClientLine`.
 
-It dials when the :class:`ClientLine` requests it, and passes everything that it reads to the :class:`ClientLine`.
-Everything that is written within one iteration of the event loop is sent in one call: as one frame, or as several
-frames if it is too long for one.
+It dials when the :class:`ClientLine` requests it, and passes everything that it reads to the :class:`ClientLine`. All
+data that is written within one iteration of the event loop is sent in one call. It is sent as one frame, or as several
+frames if the data is too long for one.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 class TcpLine:
-    """A bus's connection to its server; see :class:`antecede.live.client.Line`. It owns the :class:`ClientLine`, which
-    does no I/O."""
+    """A bus's connection to its server over TCP; implements :class:`antecede.live.client.ticket.Line`. It does the I/O
+    for its :class:`ClientLine`."""
 
     def __init__(
         self,
@@ -48,7 +48,8 @@ class TcpLine:
         resumes: Callable[[str], None] | None = None,
         read_again: Callable[[], None] | None = None,
     ) -> None:
-        """``read_again``: reads the client's credentials again. It is called before each dial except the first."""
+        """``waits``, ``resumes``: see :func:`connect`. ``read_again``: reads the client's credentials again; it is
+        called before each dial except the first."""
         self._bus = bus
         self._read_again = read_again
         self._address = address
@@ -58,7 +59,7 @@ class TcpLine:
         self._resumes = resumes
         self._dialed = False
         self._waiting = False
-        """Whether ``waits`` was called since the last connection."""
+        """Whether the server could not be reached since the last connection, so that ``waits`` was already called."""
         self.name = bus.name
         self._line = ClientLine(self, token, self._flush_soon, _clock, random, keyring=keyring)
         self._keeper: asyncio.Task[None] | None = None
@@ -99,9 +100,9 @@ class TcpLine:
     # The connection.
 
     async def _keep(self) -> None:
-        """Keep the connection, and dial again when it breaks, until it has ended permanently. After an unexpected error
-        nothing would dial again, so close the line and report the error to the bus; otherwise the bus would wait for
-        ever."""
+        """Connect, and connect again when the connection breaks, until the line is closed permanently. After an
+        unexpected error nothing would connect again, and the bus would wait for ever. Therefore close the line and
+        report the error to the bus."""
         try:
             await self._keep_connected()
         except Exception as error:
@@ -110,7 +111,7 @@ class TcpLine:
             self.gone(ClosedError(f"the line to the server failed: {type(error).__name__}: {text_of(error)}"))
 
     async def _keep_connected(self) -> None:
-        """Dial when it is time, and watch the connection."""
+        """Dial at the times that the :class:`ClientLine` sets, and watch each connection until it ends."""
         line, loop = self._line, self._loop
         while line.dial_at is not None:
             await asyncio.sleep(max(0.0, line.dial_at - loop.time()))
@@ -134,7 +135,7 @@ class TcpLine:
                 self._waiting = True
 
     async def _watch(self) -> None:
-        """Wait until the connection has ended; send pings meanwhile."""
+        """Wait until the connection has ended. Meanwhile, let the :class:`ClientLine` send pings."""
         while not self._closed.is_set():
             try:
                 async with asyncio.timeout(limits.heartbeat_seconds):
@@ -153,7 +154,8 @@ class TcpLine:
     # Reports of the line; the bus gets the others directly.
 
     def welcomed(self, address: str, last: int) -> None:
-        """Report the server's welcome to the bus."""
+        """Report to the bus that the server has welcomed the client. Call ``resumes`` if the server could not be
+        reached before."""
         self._bus.welcomed(address, last)
         if self._waiting and self._resumes is not None:
             self._resumes(str(self._address))
@@ -162,7 +164,7 @@ class TcpLine:
             self._first.set_result(None)
 
     def gone(self, error: AntecedeError) -> None:
-        """Report that the line will not connect again."""
+        """Report that the line will not connect again: to the caller that waits in ``open``, or later to the bus."""
         final = again(error, str(self._address))
         if self._first is not None and not self._first.done():
             self._first.set_exception(final)
@@ -172,12 +174,12 @@ class TcpLine:
 
 def _clock() -> float:
     """Return the time, in seconds, of a clock that continues while the machine sleeps. This is the time since the boot,
-    which is never set back. On a system without this clock, return the time of the wall clock."""
+    which is never set back. On a system without such a clock, return the wall clock time."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.time()
 
 
 def why_unreached(error: Exception) -> str:
-    """Return why the server could not be reached, and the most likely cause."""
+    """Return a text that says why the server could not be reached and, if the connection was refused, what to check."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused; is `antecede up` or `antecede serve` running?"
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -198,12 +200,13 @@ def connect(
 ) -> Bus:
     """Return a bus to the server at ``tcp://HOST:PORT``, to be entered with ``async with``.
 
-    ``name`` is durable: a client that reconnects with it finds its mailbox. Without a name the client is temporary: it
-    gets a unique name, and its mailbox is removed when it closes. ``patience``: how many seconds to try to connect for
-    the first time. ``waits`` is called when the server cannot be reached, at the start or later, with its address and
-    the reason; ``resumes`` is called with the address when the server answers again. ``credentials``: the folder with
-    the client's credentials, for servers with an access file (``antecede credentials``). If the folder is replaced, the
-    bus uses it when it connects again.
+    ``name`` is durable: a client that connects again with the same name finds its mailbox. Without a name the client is
+    temporary: it gets a unique name, and its mailbox is removed when the client closes. ``patience``: how many seconds
+    to try to connect for the first time. ``waits`` is called when the server cannot be reached, at the start or later;
+    its argument is a text with the server's address and the reason. ``resumes`` is called with the server's address
+    when the server can be reached again. ``credentials``: the folder with the client's credentials, or a
+    ``Credentials`` object, for servers with an access file (see ``antecede credentials``). If the folder is replaced,
+    the bus uses the new folder for its next connection; a ``Credentials`` object is not read again.
     """
     where = _address_in(address)
     if where is None:
@@ -224,7 +227,7 @@ def connect(
 
 
 def _address_in(address: str) -> Address | None:
-    """Return the address that a user or a server gave; None: it is malformed."""
+    """Parse an address that a user or a server gave. Return None if it is malformed."""
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port[:8]) < 65_536:
         return None

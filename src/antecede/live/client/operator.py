@@ -23,9 +23,9 @@ async def request(
     long: bool = False,
     seconds_max: float | None = None,
 ) -> Any:
-    """Send a request to a server; return the document that it answers with. ``keyring``: the operator's identity, for
-    servers with an access file. ``long``: whether the request has many bytes, or its answer may take much time.
-    ``seconds_max``: the time limit for the answer; None: the usual limit."""
+    """Send an operator's request to a server, and return the document in the server's answer. ``keyring``: the
+    operator's identity, for servers with an access file. ``long``: whether the request has many bytes, or its answer
+    may take much time. ``seconds_max``: the time limit for the answer; None: the usual limit."""
     usual = limits.change_command_seconds_max if long else limits.hello_seconds_max
     patience = usual if seconds_max is None else seconds_max
     answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

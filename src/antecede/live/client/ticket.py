@@ -1,4 +1,5 @@
-"""A bus's publishes as awaitable tickets, and the line that sends them."""
+"""The tickets that a program awaits until its publishes are accepted, and the interface of the line that sends the
+publishes."""
 
 import asyncio
 from collections.abc import Generator, Iterable
@@ -10,7 +11,8 @@ from antecede.server.client.publishing import Ticket as BareTicket
 
 
 class Ticket(BareTicket):
-    """A batch of publishes in transit; await it to wait until they are accepted."""
+    """A batch of publishes that a program has sent. Await the ticket to wait until the server has accepted all of
+    them."""
 
     __slots__ = ("_waiting", "answer", "error", "seen", "settled")
 
@@ -21,9 +23,9 @@ class Ticket(BareTicket):
         self.settled = False
         self.error: AntecedeError | None = None
         self.seen = False
-        """Whether the error was reported to the caller."""
+        """Whether the caller got the error."""
         self.answer: asyncio.Future[Letter] | None = None
-        """The answer that the owner of a question waits for."""
+        """The future that gets the answer, if this ticket is a question."""
         self._waiting: list[asyncio.Future[None]] | None = None
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -38,7 +40,7 @@ class Ticket(BareTicket):
             raise again(self.error)
 
     def settle(self, error: AntecedeError | None = None) -> None:
-        """Settle the batch: accepted, or failed with this error."""
+        """End the wait for this batch: the server has accepted it, or it has failed with this error."""
         self.settled = True
         self.error = error
         for future in self._waiting or ():
@@ -47,7 +49,7 @@ class Ticket(BareTicket):
 
 
 class Tickets:
-    """The batches of one ``send_many``; await it to wait until all of them are accepted."""
+    """The tickets of one ``send_many``. Await this object to wait until the server has accepted all notifications."""
 
     __slots__ = ("_tickets",)
 
@@ -72,14 +74,14 @@ class Tickets:
 
 
 class Line(Protocol):
-    """The connection of a bus to its server."""
+    """The connection of a bus to its server, over the network or within one process."""
 
     async def open(self) -> None:
-        """Reach the server; the bus has been welcomed when this returns."""
+        """Connect to the server. Return when the server has welcomed the bus."""
         ...
 
     def publish(self, ticket: Ticket, last: bool) -> None:
-        """Send the publishes of a ticket; ``last``: nothing else will be published in this iteration of the event
+        """Send the publishes of a ticket. ``last``: whether this is the last ticket in this iteration of the event
         loop."""
         ...
 

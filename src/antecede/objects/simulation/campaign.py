@@ -1,10 +1,10 @@
-"""Campaigns on groups of objects: many random runs on faulty networks, each of which is judged.
+"""Campaigns on groups of objects: many random runs on faulty networks. Each run is judged.
 
-Each seed gives one :class:`~antecede.objects.simulation.workload.Workload`, whose settings are all drawn at random. The
-run is judged four times. First, from the trace alone, by the checker of significant order, which does not know this
-protocol. Second, by conditions that do not concern order: everything is delivered, once; nothing is blocked; every root
-ends as planned, and takes effect everywhere or nowhere. Third, by whether the objects end as if the roots had run one
-after the other. Fourth, by whether conflicting roots of one home begin in the order in which they were started.
+Each seed gives one :class:`~antecede.objects.simulation.workload.Workload` with random settings. Four questions are
+asked about its run. First, did the deliveries keep significant order? The checker of this order sees only the trace,
+and does not know this protocol. Second, was every message delivered exactly once, is nothing blocked, and did every
+root end as planned, with effects everywhere or nowhere? Third, are the final states the same as if the roots had run
+one after the other? Fourth, did conflicting roots of one home begin in the order in which they were started?
 """
 
 from collections import Counter
@@ -25,9 +25,10 @@ class Judged(msgspec.Struct):
     seed: int
     ended: Ended | None
     findings: dict[str, list[str]]
-    """The problems of the run, by kind: ``stuck`` (not delivered, blocked, not atomic, forms of a state that differ),
-    ``serial`` (not as if the roots had run one after the other), ``admission`` (a root began before an older one of its
-    home that conflicts with it), the rules of significant order, ``error``."""
+    """The problems of the run, by kind: ``error`` (the run raised an exception), ``stuck`` (a message was not
+    delivered, something is blocked or not atomic, or a state contradicts itself), ``serial`` (the result is not as if
+    the roots had run one after the other), ``admission`` (a root began before an older, conflicting root of the same
+    home), or a rule of significant order that a delivery broke."""
 
     def __str__(self) -> str:
         first = "; ".join(f"{kind}: {texts[0]}" for kind, texts in self.findings.items())
@@ -75,7 +76,7 @@ def overtaking(ended: Ended) -> list[str]:
 
 
 def broken(ended: Ended) -> list[tuple[str, str]]:
-    """Return (rule, text) for each delivery that broke a rule of significant order, from the trace alone."""
+    """Return a pair (rule, text) for each delivery that broke a rule of significant order. Use only the trace."""
     trace = match(ended.events)
     if not any(event.kind == DELIVER and event.instance for event in ended.events):
         return []
@@ -84,7 +85,8 @@ def broken(ended: Ended) -> list[tuple[str, str]]:
 
 
 def campaign(seeds: range, site: type[Site] = Site) -> tuple[Counter[str], list[Judged]]:
-    """Play many seeds; return counts, and the first five runs with findings."""
+    """Play many seeds. Return counts (of runs, deliveries, each kind of finding and so on), and the first five runs
+    with findings."""
     counts: Counter[str] = Counter()
     failed: list[Judged] = []
     for seed in seeds:

@@ -1,10 +1,10 @@
 """Check that a run ends as if its roots had run alone, one after the other.
 
 Significant order determines the sequence in which messages are delivered. Locks and intentions hide the effects of a
-root until it commits, and then apply them in the right place; no rule about messages checks this. So here the trace is
-used: it shows which of two conflicting instances of different roots began first at an object. There must be *one*
-sequence of the roots that agrees with all these pairs. Computed in that sequence, on plain dictionaries and without any
-protocol, the roots must lead to the final states of the objects.
+root until it commits, and then apply the effects as if the root had run alone. The rules about messages do not check
+this, so this module does. The trace shows which of two conflicting instances of different roots began first at an
+object. There must be *one* sequence of all roots that agrees with these pairs. The roots are then computed in that
+sequence, on plain dictionaries and without any protocol. This must lead to the same final states of the objects.
 """
 
 from graphlib import CycleError, TopologicalSorter
@@ -15,7 +15,8 @@ from antecede.trace import LOCAL
 
 
 def unserial(ended: Ended) -> list[str]:
-    """Return the differences from a run in which one root runs after the other."""
+    """Return a text for each object that ends in another state than if the roots had run one after the other. If their
+    conflicts allow no such sequence, return one text that says so."""
     try:
         order = list(TopologicalSorter(_earlier(ended)).static_order())
     except CycleError as error:
@@ -55,8 +56,8 @@ def _is(type_: str | None, wanted: str, kind: str) -> bool:
 
 
 def _compute(at: tuple[str, ...], plan: Plan, relation: Relation, cells: dict[str, dict[str, int]]) -> None:
-    """Compute the calls of an operation, then the operation itself at the objects ``at``. A call that several objects
-    make in the same way is one call."""
+    """Compute the calls of an operation, then the operation itself at each of the objects ``at``. All these objects
+    make the same calls, so each call is computed only once. Calls that fail have no effect and are left out."""
     for to, called in plan.calls:
         if not called.fails:
             _compute(to, called, relation, cells)

@@ -1,14 +1,14 @@
-"""A study of the delays that are saved if only conflicting messages are ordered, as ``objects`` does.
+"""A study of the delays that are saved by the order ``objects``, which orders only conflicting messages.
 
 Every process sends requests at its own intervals, as in Jang et al. §6.2. A request calls either ``set``, which
 conflicts with itself, or ``add``, which conflicts with nothing. The share of requests that call ``set`` is the
 *density*. The instance that sends a request has the same operation as the request. A request is computed as soon as it
 is delivered. So at density 1 every message must be delivered after all messages on which it depends, as in causal
-order; at 0 no message must wait for another.
+order. At density 0, messages need not wait for each other.
 
-All orders get the same sends, to the same destinations, and each copy has the same delay. Control packets have separate
-delays from the same distribution. The report gives, for each of the two operations, the share of copies that were held,
-the mean time that a copy was held (over all copies), and the time from send to delivery.
+Every order is tested with the same messages, the same destinations, and the same delay of each copy. Control packets
+have separate delays from the same distribution. The report gives, for each of the two operations, the share of copies
+that were held, the mean time for which a copy was held (over all copies), and the mean time from send to delivery.
 """
 
 from math import log
@@ -32,7 +32,8 @@ _labels = {name: Label(REQUEST, name, "", name) for name in ("set", "add")}
 
 
 class Meter:
-    """A meter of the times for which copies were held and in transit, for each operation separately."""
+    """A meter of two times, for each operation separately: how long copies of messages were held at their destination,
+    and how long they took from send to delivery."""
 
     weighs: ClassVar[bool] = False
 
@@ -80,7 +81,8 @@ class Meter:
 
 
 class StudyWorld(BareWorld):
-    """A world in which a copy's delay depends only on the seed, its message and its destination."""
+    """A simulated world for the study. The delay of a copy depends only on the seed, the message and the destination,
+    so it is the same with every order."""
 
     def __init__(self, order: str, processes: int, density: float, seed: int, meter: Meter, figures: Figures) -> None:
         delay = parse_draw(f"exponential:{_mean_delay}", stream(seed, "control"))
@@ -118,7 +120,7 @@ class Study(msgspec.Struct, frozen=True):
     orders: tuple[str, ...] = ORDERS
 
     def run(self, order: str, density: float) -> dict[str, Any]:
-        """Run one order with one share of conflicting requests; return the figures."""
+        """Run the workload with this order and this share of conflicting requests (``density``). Return the figures."""
         meter, figures = Meter(self.warmup), Figures(self.warmup)
         world = StudyWorld(order, self.processes, density, self.seed, meter, figures)
         gap = parse_draw("exponential:0.1", stream(self.seed, "gap"))

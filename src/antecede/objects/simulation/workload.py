@@ -4,8 +4,9 @@ The objects have a class made for this purpose. Each conflicting pair of operati
 operation adds to the cell, the other multiplies it. So the two do not commute, but each commutes with itself. An
 operation that conflicts with itself has another cell, on which two executions of it do not commute. So two objects that
 computed conflicting operations in different orders end in different states, whatever compatible operations came
-between. The argument of an operation is a plan of its calls. Every number is kept in several forms: in an entry of a
-dictionary, in a list in such an entry, and in a list that is an attribute. In the end all forms must agree.
+between. The argument of an operation is a plan of its calls. Every number is kept twice, because dictionaries and lists
+are stored in different ways: once as an entry of a dictionary, and once in a list. The list is either an entry of
+another dictionary or an attribute. In the end both copies of a number must be equal.
 """
 
 from collections import Counter
@@ -27,12 +28,12 @@ from antecede.trace import Event
 _modulus = 1_000_003
 _travels_max = 60_000
 _travels_each_max = 3_000
-"""The number of frames per root after which a run counts as endless; with loss, the number is larger. A run with few
-roots may have ``_travels_max`` frames in any case."""
+"""The number of frames per root after which a run counts as endless. The limit is higher if frames are lost, and the
+limit for a whole run is at least ``_travels_max``."""
 
 
 class Plan(msgspec.Struct, frozen=True, array_like=True):
-    """An operation, its calls, and whether it fails in the end."""
+    """The plan of one operation: the calls that it makes, and whether it fails in the end."""
 
     operation: str
     tag: int
@@ -44,10 +45,11 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
         return (self.tag, calls, self.fails)
 
     def lasting(self, at: str, path: str = "") -> Iterator[tuple[str, str, str]]:
-        """Yield (object, path, operation) for each effect of this operation, if it commits. ``at``: the object that
-        computes it.
+        """Yield a triple (object, path, operation) for each computation that takes effect if this operation commits:
+        the operation itself, and its nested calls that do not fail. ``at``: the object that computes the operation.
 
-        A call that several objects make in the same way has one path, and takes effect once.
+        If several objects make the same nested call, the call takes effect only once. Then equal triples are yielded,
+        because these calls have the same path.
         """
         yield at, path, self.operation
         for number, (to, plan) in enumerate(self.calls, 1):
@@ -109,13 +111,13 @@ def _changed(cell: int, name: str, other: str, tag: int) -> int:
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """The settings that a seed decides."""
+    """The settings of one run. ``seed`` decides everything that is random in the run."""
 
     seed: int = 0
     objects: int = 4
     operations: int = 4
     density: float = 0.3
-    """The share of pairs of operations that conflict; an operation with itself is a pair."""
+    """The share of conflicting pairs among all pairs of operations. Each operation is also paired with itself."""
     depth: int = 3
     """The deepest nesting of calls."""
     roots: int = 8
@@ -169,7 +171,7 @@ class Ended(msgspec.Struct):
     events: list[Event]
     answers: dict[str, Answered]
     lasting: dict[str, tuple[str, Plan]]
-    """The roots that committed, each with its object and its plan."""
+    """For each root that committed, by name: the object where it was started, and its plan."""
     cells: dict[str, dict[str, int]]
     """The final state of each object."""
     problems: list[str]
@@ -184,7 +186,7 @@ class Ended(msgspec.Struct):
 
 
 class Driver:
-    """A driver that starts the roots of a workload, and runs it to its end."""
+    """A driver that starts the roots of a workload, and runs the simulation to its end."""
 
     def __init__(self, workload: Workload, site: type[Site] = Site) -> None:
         self.workload = workload
@@ -315,8 +317,8 @@ class Driver:
         return problems + [problem for site in world.sites() for problem in self._forms(site)]
 
     def _forms(self, site: Site) -> list[str]:
-        """Return a text for each error in the final state of an object: the forms of a number differ, or the size or
-        digest of the state is wrong."""
+        """Return a text for each error in the final state of an object: the two copies of a number differ, or the size
+        or digest of the state is wrong."""
         name, state = self.names[site.me], site.state
         problems = []
         if {cell: box[1] for cell, box in state["boxes"].items()} != state["cells"]:

@@ -1,9 +1,9 @@
-"""A simulated group of objects: lost, repeated and reordered frames, machines that crash and come back.
+"""A simulated group of objects, with lost, repeated and reordered frames, and with machines that crash and restart.
 
 Each object is a :class:`antecede.objects.Site`, which takes the place of an order. Like the orders in
-:mod:`antecede.simulator.channels`, it uses the channel of the servers and a simulated disk. Its events become rows of a
-trace with the columns ``instance``, ``operation``, ``parent`` and ``type``: a request is delivered when its instance
-begins.
+:mod:`antecede.simulator.channels`, a site uses the channel of the servers and a simulated disk. Its events become rows
+of a trace with the columns ``instance``, ``operation``, ``parent`` and ``type``. A request counts as delivered when its
+instance begins.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ class ObjectWorld(ChannelWorld):
         self.answers: dict[str, Answered] = {}
         """The result of each root that has ended, by the root's name."""
         self.started: dict[str, tuple[int, tuple[Any, ...]]] = {}
-        """The object of each root (as its number), and the root's arguments."""
+        """For each root, by name: the number of the object where it was started, and its arguments."""
         topology = Topology([Domain(FLAT, spec.names)])
         super().__init__(topology, {FLAT: spec}, delay, faults, channel=FlatChannel, **settings)
 
@@ -52,7 +52,8 @@ class ObjectWorld(ChannelWorld):
     def start(
         self, process: int, operation: str, arguments: tuple[Any, ...] = (), timeout: float | None = None
     ) -> None:
-        """Start a root for a user. If the machine is down, the root starts when it is up again."""
+        """Start a root for a user at the object ``process``. If its machine is down, start the root when the machine is
+        up again."""
         self._maybe_cut()
         undone: list[str] = []
 

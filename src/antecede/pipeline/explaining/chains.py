@@ -1,8 +1,9 @@
 """Chains of overtaking messages, and circles of messages: the search of :mod:`antecede.trace.chain`, on arrays.
 
-That module defines T_h[r]. Both modules compute T_h[r] from T_(h−1)[r], examine each send once, and examine nothing
-after the late delivery. This module examines all sends of a round in one step. The task returns the places (process and
-index) of only those events that are part of an explanation.
+That module defines T_h[r]: the first position at process r that a chain of at most h messages can reach. Both modules
+compute T_h[r] from T_(h−1)[r], examine each send once, and examine nothing after the late delivery. This module
+examines all sends of one round h in one step. The task returns the places (process and index) of only those events that
+are part of an explanation.
 """
 
 from typing import Any
@@ -24,9 +25,9 @@ Place = tuple[int, int]
 
 
 class Sought(msgspec.Struct, frozen=True):
-    """The deliveries to explain: the first late deliveries (``first`` is their number) or, if ``message`` is set, all
-    late deliveries of one message. ``sent`` is the place of its send; ``delivered`` has the places of its
-    deliveries."""
+    """The choice of late deliveries to explain. If ``message`` is false, these are the first late deliveries, and
+    ``first`` is their number. If ``message`` is true, these are all late deliveries of one message. Then ``sent`` is
+    the place of the send of this message, and ``delivered`` has the places of its deliveries."""
 
     order: str
     first: int
@@ -36,7 +37,8 @@ class Sought(msgspec.Struct, frozen=True):
 
 
 def explained(lines: Lines, sought: Sought) -> bytes:
-    """Return the explanations, in which each event is given by its place."""
+    """Return the explanations that ``sought`` asks for: late deliveries with their chains for FIFO and causal order, a
+    circle of messages for the other orders. Each event is given by its place."""
     if sought.order in ("fifo", "causal"):
         return _overtakings(lines, certain(lines), sought)
     lines = certain(lines, sequences=True)
@@ -85,7 +87,7 @@ def _as_arrays(places: Any) -> tuple[NDArray[np.int32], Longs]:
 
 
 def _ranking(lines: Lines, flat: Longs) -> Longs:
-    """Return the positions that sort these deliveries by index, then by process."""
+    """Return the indices that sort these deliveries by the index of the event, then by its process."""
     return np.lexsort((lines.process_at(flat), lines.index_at(flat)))
 
 
@@ -95,7 +97,7 @@ def _places(lines: Lines, flat: Longs) -> list[list[int]]:
 
 
 class Chains:
-    """The chains of overtaking messages in one trace. Events are given by their flat positions."""
+    """A search for chains of overtaking messages in one trace. Events are given by their flat positions."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -107,14 +109,15 @@ class Chains:
             moment = number_segments(lines.offsets, *walk.segments, count, moment, self._moments)
 
     def shortest(self, late: int) -> list[tuple[int, int]]:
-        """Return the shortest chain of messages that overtook a late delivery: the positions of the send and the
-        delivery of each message, from the first message to the last."""
+        """Return the shortest chain of messages that overtook a late delivery. The result has the flat positions of the
+        send and the delivery of each message, from the first message to the last."""
         return self._between(int(self._lines.send_of(np.array([late]))[0]), late)
 
     def _between(self, sent: int, until: int) -> list[tuple[int, int]]:
-        """Return the shortest chain of messages from ``sent`` to ``until``. The process of ``sent`` sends the first
-        message, at ``sent`` or later; the process of ``until`` delivers the last one, before ``until``. The result has
-        the positions of the send and the delivery of each message, from the first message to the last."""
+        """Return the shortest chain of messages from the event ``sent`` to the event ``until``. The first message is
+        sent by the process of ``sent``, at ``sent`` or later. The last message is delivered by the process of
+        ``until``, before ``until``. The result has the flat positions of the send and the delivery of each message,
+        from the first message to the last."""
         lines = self._lines
         source, target = lines.process_at(np.array([sent, until])).tolist()
         reach: dict[int, int] = {}
@@ -138,9 +141,10 @@ class Chains:
     def _round(
         self, fresh: list[tuple[int, int]], late: int, target: int, reach: dict[int, int]
     ) -> dict[int, tuple[int, int]]:
-        """Examine the messages that were sent in the stretches ``fresh`` of the lines. For each process, find the first
-        delivery of such a message. Return this delivery with its send if it is early enough: in the process ``target``,
-        before ``late``; in another process, before the delivery in ``reach``, if there is one."""
+        """Examine the messages sent in the stretches ``fresh`` of the lines; a stretch is a pair of flat positions
+        (start, end). For each process, find the first delivery of such a message. Return it, with its send, only if it
+        is early enough. In the process ``target`` it must come before ``late``. In another process it must come before
+        the delivery in ``reach``, if ``reach`` has one for this process."""
         lines = self._lines
         horizon = self._moments[late]
         pieces = []

@@ -43,7 +43,7 @@ def explain_files(
     conf: Mapping[str, str] | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
-    """Explain violations of an order in the traces that the paths name, on a new Spark session. Return the report."""
+    """Explain violations of an order in the traces at these paths, on a new Spark session. Return the report."""
     asked.check()
     check = partial(needed, asked.conflicts) if asked.order == "significant" else None
     with spark_for(paths, master, conf, say, check) as (running, given):
@@ -64,7 +64,7 @@ def explain_in(running: Session, given: Given, asked: Asked, say: Say = lambda _
 
 
 def explained_on(trace: Trace, asked: Asked) -> dict[str, Any]:
-    """Return the report without its timings."""
+    """Return the report that explains violations of an order in a trace, without timings."""
     sought = Sought(asked.order, asked.first)
     rows: dict[str, Any] = {}
     if asked.message is not None:

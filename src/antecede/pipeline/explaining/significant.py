@@ -32,8 +32,9 @@ Longs = NDArray[np.int64]
 
 
 def explained_significant(trace: Trace, conflicts: Conflicts, sought: Sought, deliveries: int) -> dict[str, Any]:
-    """Return the number of ``late`` deliveries, the ``explanations`` of those that ``sought`` describes, and
-    ``circular``: the number of deliveries in ``sought`` that lie on a cycle."""
+    """Return a dictionary with these keys: ``late`` is the number of late deliveries; ``explanations`` has the
+    explanations of the late deliveries that ``sought`` chooses; ``circular`` is the number of deliveries in ``sought``
+    that lie on a cycle."""
     pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
     packed = pieces.gather(partial(explained, bench=bench_for(trace, conflicts), sought=sought), [0])[0]
     said: dict[str, Any] = msgspec.msgpack.decode(packed)
@@ -52,7 +53,8 @@ def _columns(places: list[Any]) -> tuple[list[int], list[int]]:
 
 
 def explained(packed: Iterable[bytes], bench: Bench, sought: Sought) -> bytes:
-    """Judge a trace in one task. Return the counts and the explanations."""
+    """Judge significant order in a trace, in one task. Return the counts, and the explanations of the deliveries that
+    ``sought`` chooses."""
     deeds = Deeds(packed, bench)
     lines = deeds.lines
     verdict = judged_deeds(deeds, every_late=False, segments=bench.docket.segments)
@@ -135,7 +137,7 @@ class _Explainer:
         raise AssertionError("no two objects disagree")
 
     def _compared(self, *deliveries: int) -> bool:
-        """Return whether two deliveries at an object are conflicting requests."""
+        """Return whether these two deliveries at one object are requests that conflict."""
         deeds = self._deeds
         if any(deeds.instance[at] < 0 or deeds.received_as[at] != REQUEST for at in deliveries):
             return False

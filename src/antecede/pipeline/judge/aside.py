@@ -40,7 +40,7 @@ LATE_SCHEMA = pa.schema(
         ("overtaken_by", pa.string()),
     ]
 )
-"""The columns of late deliveries."""
+"""The columns of a table of late deliveries."""
 
 
 def write_quarantine(trace: Trace, outcome: Outcome, directory: str) -> None:
@@ -66,7 +66,7 @@ def write_quarantine(trace: Trace, outcome: Outcome, directory: str) -> None:
 def describe(
     blobs: Iterable[bytes], split: Split, known: dict[int, str], faults: bool, used: Sequence[str] = ()
 ) -> Iterator[bytes]:
-    """Yield the rows of one split that were set aside, as lines of JSON."""
+    """Yield one line of JSON for each row that was set aside in this split."""
     asked = dict(known)
     for blob in blobs:
         rows = unpack(blob)
@@ -128,6 +128,6 @@ def _write(directory: str, name: str, put: Any) -> None:
 
 
 def late_to_parquet(directory: str) -> None:
-    """Write ``late.parquet`` with the rows of the ``late.jsonl`` that the plain engine wrote."""
+    """Read the file ``late.jsonl`` that the plain engine wrote, and write its rows to ``late.parquet``."""
     with open(Path(directory) / "late.jsonl", "rb") as lines:
         write_late((msgspec.json.decode(line) for line in lines), directory)

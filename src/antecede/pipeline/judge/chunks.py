@@ -1,9 +1,9 @@
 """FIFO and causal order by chunks of time: many tasks, most of which read only a small part of the trace.
 
-Consistent cuts divide the trace into units (:mod:`antecede.pipeline.judge.cuts`). A task reads some units, starting
-with zero vectors. The first of these units are its *core*, the others its *halo*. The task judges messages that were
-sent in its core, and reads the halo to find their deliveries. :mod:`antecede.pipeline.kernels.causal` explains why the
-result is exact.
+Consistent cuts divide the trace into units (:mod:`antecede.pipeline.judge.cuts`). A task reads some consecutive units;
+all its vectors are zero at the beginning. The first of these units are its *core*, the others are its *halo*. The task
+judges messages that were sent in its core, and reads the halo to find the deliveries of these messages.
+:mod:`antecede.pipeline.kernels.causal` explains why the result is exact.
 
 **Tiers.** On tier j the trace is divided into steps of 4^j units. A chunk has ``chunk_units`` steps, and its halo has
 at most ``halo_units`` further steps. A message belongs to the lowest tier on which its delivery lies in the chunk of
@@ -13,8 +13,9 @@ from the first send to the last delivery of its own messages, and keeps lanes (e
 of these messages. So a message that spans the whole trace is judged by one task that walks the whole trace with one
 lane. The lines of this task are on disk, as they are when a trace is judged in one walk.
 
-**Cycles.** A consistent cut contains either all of a cycle or nothing of it, so each cycle lies within one unit. Every
-task that reads the unit removes the cycle, and the task of tier 0 whose core contains it reports it.
+**Cycles.** A consistent cut contains either all events of a cycle or none of them, so each cycle lies within one unit.
+Every task that reads this unit removes the cycle. Only one task reports the cycle: the task of tier 0 that has this
+unit in its core.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -55,28 +56,29 @@ Longs = NDArray[np.int64]
 
 
 class Grain(msgspec.Struct, frozen=True):
-    """The sizes of chunks and halos."""
+    """The settings that decide how a trace is divided into chunks and halos."""
 
     chunk_events: int = limits.chunk_events_wanted
     chunk_units: int = 8
-    """Number of units of a chunk of tier 0."""
+    """The number of units in a chunk of tier 0."""
     halo_units: int = 1
-    """Largest number of units of the halo of a chunk of tier 0."""
+    """The largest number of units in the halo of a chunk of tier 0."""
     segments: int = 1 << 18
     lanes_max: int | None = None
 
     def cuts(self, events: int) -> int:
-        """Return the number of cuts for a trace of ``events`` events."""
+        """Return the number of cuts that divide a trace of ``events`` events into units."""
         return max(0, -(-events * self.chunk_units // self.chunk_events) - 1)
 
     def tier_of(self, sent: Any, delivered: Any) -> tuple[Any, Any]:
-        """Return the tier of each message, and its chunk on this tier, from the units of its send and delivery."""
+        """Return the tier of each message, and the number of its chunk on this tier. ``sent`` and ``delivered`` are the
+        units in which each message is sent and delivered."""
         return tiers(sent, delivered, self.chunk_units, self.halo_units)
 
 
 class Task(msgspec.Struct, frozen=True):
-    """The units that one task reads: its core from ``start`` to before ``core``, and its halo from ``core`` to before
-    ``end``."""
+    """The units that one task reads. The units from ``start`` to ``core`` - 1 are its core. The units from ``core`` to
+    ``end`` - 1 are its halo."""
 
     tier: int
     chunk: int
@@ -86,12 +88,13 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """All tasks, and the settings that they share."""
+    """The plan for judging a trace by chunks of time: all tasks, and the settings that they share."""
 
     cuts: Cuts
     grain: Grain
     sparse: bytes
-    """The processes whose indices have too many gaps to be used as positions in a line; as int32."""
+    """The numbers of the processes whose indices have too many gaps to be used as positions in a line. The bytes are an
+    array of int32."""
     tasks: list[Task]
     orders: tuple[str, ...]
     every_late: bool = False
@@ -101,8 +104,9 @@ class Plan(msgspec.Struct, frozen=True):
 def matched_apart(
     packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, onto: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Match one of ``onto`` buckets. Yield its counts, and its deliveries with the clocks that are used to propose
-    cuts. The number of the bucket is the number of the output part."""
+    """Match the rows of one bucket. Yield its counts, and its deliveries with the clocks that are used to propose cuts.
+    Each result is a pair: the number of an output part, which is also the number of the bucket, and the data. ``onto``
+    is the number of all buckets."""
     bucket = bucket_of(packed, numbering)
     valid = np.flatnonzero(((bucket.kind == SEND) | (bucket.kind == DELIVER)) & (bucket.reason == VALID))
     deliveries = bucket.deliveries().narrowed() if narrow_index else bucket.deliveries()
@@ -122,7 +126,7 @@ def planned(
     **options: Any,
 ) -> Plan:
     """Return a plan: the cuts, and the tasks that result from them. ``lengths`` has the largest index + 1 of each
-    process, also of sparse processes."""
+    process; processes with gaps in their indices (``sparse``) are included."""
     cuts = cuts or cuts_of(parts, buckets, lengths, grain.cuts(events))
     own: dict[tuple[int, int], list[int]] = {}
     for packed in parts.gather(partial(_tally, cuts=cuts, grain=grain), buckets):
@@ -140,8 +144,8 @@ def planned(
 
 
 def _tally(packed: Iterable[bytes], cuts: Cuts, grain: Grain) -> bytes:
-    """Return, for each chunk of each tier, the first and the last unit in which its messages are sent, and the last
-    unit in which they are delivered."""
+    """Return three units for each chunk of each tier: the first and the last unit in which messages of this chunk are
+    sent, and the last unit in which they are delivered. Only the messages of one bucket are examined."""
     piece = piece_in(packed)
     if piece is None:
         return pack({"tasks": [[]] * 5})
@@ -157,8 +161,8 @@ def _tally(packed: Iterable[bytes], cuts: Cuts, grain: Grain) -> bytes:
 
 
 def dealt(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
-    """Yield, for each task, the deliveries that it reads from one bucket. Their indices are relative to the start of
-    the task's part of each line."""
+    """Yield, for each task, its number and the deliveries of one bucket that this task reads. The indices of these
+    deliveries are relative to the start of the task's part of each line."""
     piece = piece_in(packed)
     if piece is None:
         return
@@ -185,7 +189,7 @@ def dealt(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
 
 
 class _Chunk:
-    """The part of each line that one task reads."""
+    """The events that one task reads: a part of the line of each process."""
 
     def __init__(self, given: Iterable[Dealt], task: Task, plan: Plan) -> None:
         begins = plan.cuts.edge(task.start)
@@ -208,8 +212,8 @@ class _Chunk:
             self.mine[self.lines.flat(rows.process, rows.index)] = 1
 
     def _positions(self, index: Longs) -> Longs:
-        """Return, for each process p, the position in its line of the first event with ``index[p]`` or a larger
-        index."""
+        """Return, for each process p, a position in its line: that of the first event with index ``index[p]`` or
+        larger."""
         lines = self.lines
         if not len(lines.indices):
             return index
@@ -217,12 +221,14 @@ class _Chunk:
         return np.array([np.searchsorted(lines.indices[a:b], i) for a, b, i in spans], np.int64)
 
     def in_core(self, flat: Longs) -> Longs:
-        """Return those of the given events that lie in the core."""
+        """Return those of the given events that lie in the core of this chunk. Events are given by their flat
+        positions."""
         process = self.lines.process_at(flat)
         return flat[flat - self.lines.offsets[process] < self.core[process]]
 
     def causal_late(self) -> Longs:
-        """Return the deliveries of this chunk's own messages that are late by causal order, ascending."""
+        """Return the deliveries that are late by causal order, in ascending order of their flat positions. Only
+        messages that this task must judge are examined."""
         lines = self.lines
         senders = np.unique(lines.source[np.flatnonzero((self.mine > 0) & (lines.source >= 0))])
         found = [np.zeros(0, np.int64)]
@@ -234,8 +240,8 @@ class _Chunk:
 
 
 def counter_type(core: Longs) -> Any:
-    """Return uint16 if it can count the events of the longest core, otherwise int32. ``core``: where the core of a
-    chunk (the part without its halo) ends in the line of each process."""
+    """Return uint16 if this type can count the events of the longest core, otherwise int32. ``core`` has, for the line
+    of each process, the position at which the core of the chunk ends and its halo begins."""
     return np.uint16 if not len(core) or core.max() <= np.iinfo(np.uint16).max else np.int32
 
 
@@ -295,6 +301,6 @@ def merged(packed: Iterable[bytes]) -> bytes:
 
 
 def summed(packed: Iterable[bytes]) -> bytes:
-    """Return the counts of all buckets in one part, added up."""
+    """Return the sum of the counts of all buckets in one part."""
     said = [one for one in map(read_apart, packed) if isinstance(one, Counted)]
     return pack_struct(counted(said)) if said else b""

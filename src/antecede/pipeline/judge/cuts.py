@@ -1,10 +1,12 @@
-"""Consistent cuts through a matched trace, as bounds of the chunks of time. No task reads the whole trace to find them.
+"""Consistent cuts through a matched trace, at which the trace is divided into chunks of time. No task reads the whole
+trace to find them.
 
-First, cuts are *proposed* from a clock in the rows: the Lamport clock, otherwise the wall clock, otherwise the rank
-(the same share of each process's events). The clock need not be right for this. Then the cuts are *lowered* to the
-greatest consistent cuts below them, in rounds. In each round, every bucket of messages looks for deliveries that are in
-a cut while their sends are not. It reports the bounds that exclude these deliveries, and the lowest reported bound is
-used. With a correct Lamport clock one round is enough, and it changes nothing. Cuts that still move after
+First, cuts are *proposed* from a clock in the rows. This is the Lamport clock or, if most rows have none, the wall
+clock. If most rows have no wall clock either, each cut takes the same share of the events of every process. The clock
+need not be right. Then the cuts are *lowered*, in rounds, to the greatest consistent cuts below them. In each round,
+every bucket of messages looks for deliveries that are in a cut while their sends are not. The bucket reports smaller
+bounds for this cut, so that these deliveries are no longer in it. For each process, the smallest reported bound is
+used. With a correct Lamport clock there is only one round, and it changes nothing. Cuts that still move after
 ``limits.cut_rounds_max`` rounds are dropped. Then a chunk is longer, but the verdict stays right.
 """
 
@@ -25,17 +27,20 @@ from antecede.pipeline.spark.flow import Parts
 Longs = NDArray[np.int64]
 
 _marks_at_most = 1024
-"""The largest number of clock values that a bucket reports; they are evenly spread over its values."""
+"""The largest number of clock values that a bucket reports. They are a sample, evenly spread over all clock values of
+the bucket."""
 
 
 class Cuts(msgspec.Struct, frozen=True):
-    """Ascending consistent cuts. They divide the trace into units; the number of units is the number of cuts + 1."""
+    """Consistent cuts through a trace, in ascending order. A cut contains the first events of each process, up to a
+    bound. The cuts divide the trace into units; there is one unit more than there are cuts."""
 
     processes: int
     bounds: bytes
-    """For each process and each cut, the first index of the process that is not in the cut; as int64."""
+    """For each process and each cut, the first index of the process that is not in the cut. The bytes are an array of
+    int64."""
     lengths: bytes
-    """For each process, its largest index + 1, as int64."""
+    """For each process, its largest index + 1. The bytes are an array of int64."""
 
     @classmethod
     def of(cls, bounds: Longs, lengths: Longs) -> "Cuts":
@@ -54,7 +59,7 @@ class Cuts(msgspec.Struct, frozen=True):
         return len(self.bounds) // 8 // max(1, self.processes) + 1
 
     def edge(self, unit: int) -> Longs:
-        """Return, for each process, the index at which a unit begins. If ``unit`` is the number of all units, return
+        """Return, for each process, the index at which this unit begins. If ``unit`` equals the number of units, return
         the index at which the line of each process ends."""
         if unit == 0:
             return np.zeros(self.processes, np.int64)
@@ -63,12 +68,12 @@ class Cuts(msgspec.Struct, frozen=True):
         return self.table()[:, unit - 1]
 
     def units_of(self, process: Any, index: Any) -> NDArray[np.int32]:
-        """Return the number of the unit of each event."""
+        """Return, for each event, the number of the unit in which it lies."""
         return units(self.table(), process, index.astype(np.int64))
 
 
 def cuts_of(parts: Parts, buckets: Sequence[int], lengths: Longs, wanted: int) -> Cuts:
-    """Return consistent cuts through the matched rows of some buckets, at most ``wanted``."""
+    """Return at most ``wanted`` consistent cuts through the matched rows of these buckets."""
     wanted = max(0, min(wanted, limits.cut_entries_max // max(1, len(lengths))))
     if not wanted:
         return Cuts.of(np.zeros((len(lengths), 0), np.int64), lengths)
@@ -87,7 +92,8 @@ def cuts_of(parts: Parts, buckets: Sequence[int], lengths: Longs, wanted: int) -
 
 
 def _lowered(packed: Iterable[bytes], bounds: bytes) -> bytes:
-    """Return the bounds that must be lower because of the deliveries of one bucket, with their new values."""
+    """Return the bounds that must be lowered because of the deliveries of one bucket: their positions in ``bounds``,
+    and their new values."""
     given = unpack(bounds)["bounds"]
     piece = piece_in(packed)
     if piece is None:
@@ -145,5 +151,6 @@ def _below(packed: Iterable[bytes], clock: str, thresholds: bytes) -> bytes:
 
 
 def piece_in(packed: Iterable[bytes]) -> Timed | None:
-    """Return all matched rows in one part as one piece; ``None`` if there are none."""
+    """Return the deliveries and clocks of all buckets in one part, joined into one struct; ``None`` if the part is
+    empty."""
     return joined(said for said in map(read_apart, packed) if isinstance(said, Timed))

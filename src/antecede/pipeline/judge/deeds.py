@@ -1,8 +1,8 @@
 """Assembled lines (the event sequences of the processes) with their operation instances: the input for judging,
 explaining and measuring significant order.
 
-:mod:`antecede.trace.instances` defines which event belongs to which instance; here it is computed on arrays. *Cells*
-are those of :mod:`antecede.trace.cells`.
+:mod:`antecede.trace.instances` defines which event belongs to which instance; here this is computed on arrays. A *cell*
+is a group of instances with the same conflicts (:mod:`antecede.trace.cells`).
 """
 
 from collections import Counter
@@ -30,13 +30,14 @@ Bytes = NDArray[np.uint8]
 
 
 _generations = 64
-"""The number of generations of ancestors that are found for all instances together. Older ancestors are found for one
-instance at a time. The number is twice the nesting depth of calls in our own servers."""
+"""The number of generations of ancestors (parents, their parents, …) that are found for all instances in one step per
+generation. Older ancestors are found separately for each instance. The value is twice the largest nesting depth of
+calls in our own servers."""
 
 
 class Bench(msgspec.Struct, frozen=True):
-    """The settings of the task that judges significant order: the lines, the conflicts, and whether it lists every late
-    delivery."""
+    """The settings of the task that judges significant order: how to assemble the lines and whether to list every late
+    delivery (``docket``), the names of the processes, and the conflicts."""
 
     docket: Docket
     names: list[str]
@@ -53,20 +54,20 @@ class Bench(msgspec.Struct, frozen=True):
 
 
 def bench_for(trace: Trace, conflicts: Conflicts, every_late: bool = False, lanes_max: int | None = None) -> Bench:
-    """Return the settings of the task that judges significant order."""
+    """Return the settings of the task that judges significant order in this trace."""
     tables = {name: {one: sorted(others) for one, others in own.items()} for name, own in conflicts.tables.items()}
     docket = trace.docket((), every_late=every_late)
     return Bench(docket, trace.names, tables, sorted(conflicts.everything), lanes_max)
 
 
 class Deeds:
-    """Assembled lines with their instances, as arrays.
+    """The assembled lines of a trace with their operation instances, as arrays.
 
-    ``instance`` has the instance of each event, -1 if there is none. A message that no instance sends gets an
-    additional instance, numbered after all others. Each instance has its process (``place``), its ``first`` and
-    ``last`` events, its ``cell`` or -1, and its ``name``. ``parent`` has, for each name of an instance, the name of the
-    parent instance. Each cell has its ``operation``, its rivals (the cells that conflict with it), and the rivals of
-    its requests.
+    ``instance`` has the instance of each event, or -1 if there is none. If a send belongs to no instance, it gets an
+    additional instance, numbered after all others. For the other instances, ``place`` has the process, ``first`` and
+    ``last`` have the first and the last event, ``cell`` has the cell or -1, and ``name`` has the name. ``parent`` has,
+    for each name of an instance, the name of the parent instance. Each cell has its ``operation`` and two lists: its
+    rivals (the cells that conflict with it), and the cells whose requests conflict with its requests.
     """
 
     def __init__(self, packed: Iterable[bytes], bench: Bench) -> None:
@@ -122,8 +123,10 @@ class Deeds:
         self.instance[alone] = count + np.arange(len(alone))
 
     def _requests(self, said: Bytes) -> None:
-        """Decide whether each delivery is a request, a response or neither: by its type, else by the type of its send,
-        else by whether it is the first message of its instance."""
+        """Decide whether each delivery is a request, a response or neither. The type of the delivery decides or, if it
+        has none, the type of its send. If both have no type, the delivery is a request if it is the first message of
+        its instance, otherwise a response. A delivery counts as neither if it has no instance, if its instance aborted,
+        if its type is commit or abort, or if it repeats a request."""
         lines = self.lines
         self.received_as = lines.scratch.array(len(lines.source), np.uint8)
         delivered = np.flatnonzero(lines.source >= 0)
@@ -180,8 +183,8 @@ class Deeds:
         self.request_rivals = np.array(request_rivals, np.int32)
 
     def _kin(self, conflicts: Conflicts, names: list[str]) -> dict[int, set[int]]:
-        """Return for each instance its ancestors and descendants at the same object whose operations conflict with its
-        own."""
+        """Return, for each instance, its ancestors and descendants at the same object, but only those with an operation
+        that conflicts with the operation of the instance. Instances without such relatives are left out."""
         kin: dict[int, set[int]] = {}
         for one, other in self._at_one_object():
             process, mine, its = int(self.place[one]), self.operation_of[one], self.operation_of[other]
@@ -194,7 +197,7 @@ class Deeds:
         return kin
 
     def _at_one_object(self) -> Iterator[tuple[int, int]]:
-        """Yield the pairs of an instance and one of its ancestors at the same object."""
+        """Yield each pair of an instance and one of its ancestors, if both are at the same object."""
         width = max(1, len(self.parent))
         keys = self.place.astype(np.int64) * width + self.name
         order = np.argsort(keys)
@@ -224,8 +227,9 @@ class Deeds:
 
 
 def _renumbered(piece: Piece, texts: dict[str, dict[str, int]]) -> Piece:
-    """Replace the numbers of texts in one bucket by numbers that are the same for all buckets. A parent is an instance
-    too, so it gets the number of this instance. Return the piece of the bucket."""
+    """Replace the numbers of texts in the piece of one bucket, and return this piece. The texts are names of instances,
+    operations and parents. Each bucket numbers its texts independently; the new numbers are the same in all buckets. A
+    parent is an instance too, so the name of a parent gets the number that this name has as an instance."""
     rows = piece.instances
     assert rows is not None
     rows.instance = _shared(rows.instance, rows.instances, texts["instance"])
@@ -240,7 +244,8 @@ def _shared(own: Ints, given: list[str], table: dict[str, int]) -> Ints:
 
 
 def _firsts(group: Longs, value: Longs, groups: int) -> Longs:
-    """Return for each group the first value that is not -1, or -1 if there is none."""
+    """Return, for each group, the first of its values that is not -1. If a group has no such value, its result is
+    -1."""
     found = np.full(groups, -1, np.int64)
     some = np.flatnonzero(value >= 0)[::-1]
     # Values are written in reverse order, so that the first one remains.

@@ -32,10 +32,11 @@ from antecede.trace.verdicts import known_orders
 Say = Callable[[str], None]
 
 Given = Sequence[str] | Input
-"""Paths; or an :class:`Input`, if the files at these paths have already been divided into splits."""
+"""The input of a run: paths, or an :class:`Input` if the files at the paths have already been divided into splits."""
 
 WAYS = ("auto", "walk", "chunks")
-"""The ways to judge FIFO and causal order: in one walk over all events, or by chunks of time; ``auto`` chooses."""
+"""The ways to judge FIFO and causal order: in one walk over all events (``walk``), or by chunks of time (``chunks``).
+With ``auto``, the program chooses one of them."""
 
 _chunk_cores_min = 16
 _cluster_tasks = 512
@@ -57,11 +58,12 @@ def verify_files(
     everywhere: bool = False,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
-    """Judge the traces that the paths name, as one trace, on Spark. Return the report. ``causal`` is one of ``WAYS``.
+    """Judge the traces at these paths together, as one trace, on a new Spark session. Return the report. ``causal`` is
+    one of ``WAYS``.
 
-    ``conflicts`` is the table of conflicts for significant order; the default is the one in the trace's metadata. If
-    the metadata list epochs, each epoch is judged by its own guarantee; with ``everywhere``, the whole trace is judged
-    by all ``orders``.
+    ``conflicts`` is the table of conflicts for significant order; without it, the table in the trace's metadata is
+    used. If the metadata list epochs, each epoch is judged by the orders that its topology guaranteed. With
+    ``everywhere``, epochs are ignored, and the whole trace is judged by all ``orders``.
     """
     named = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     orders = known_orders(orders)
@@ -84,8 +86,8 @@ def spark_for(
     say: Say,
     check: Callable[[list[Metadata]], Any] | None = None,
 ) -> Iterator[tuple[Session, Given]]:
-    """Start a session for these paths, and yield it with the input that they name. Except for standard input, errors in
-    the paths or their metadata are raised before the session starts."""
+    """Start a Spark session. Yield the session, and the input at these paths. Errors in the paths or in their metadata
+    are raised before the session starts, unless standard input is one of the paths."""
     named = [os.fspath(path) for path in paths]
     given: Given = named
     if "-" not in named:
@@ -94,7 +96,7 @@ def spark_for(
             check(given.metadata)
     elif master is not None and not master.startswith("local"):
         raise UsageError(
-            "standard input cannot be read by the workers of a remote master; give a path that all of them have"
+            "standard input cannot be read by the workers of a remote master: give a path that every worker has"
         )
     say("starting Spark")
     with session(master, conf, lean=True) as running, shown_tasks(running.context, say):
@@ -102,8 +104,9 @@ def spark_for(
 
 
 def _tasks(master: str | None) -> int:
-    """Return the wanted number of splits of text files: two per core of this machine, or enough to keep a large cluster
-    busy. There are fewer splits if they would be too small."""
+    """Return the wanted number of splits of text files. On this machine, this is two per core that Spark may use. On a
+    cluster, it is a number that keeps even a large cluster busy. Splits have a smallest size, so a small trace has
+    fewer splits."""
     if master is not None and not master.startswith("local"):
         return _cluster_tasks
     cores = re.fullmatch(r"local\[(\d+)\]", master or "")
@@ -111,7 +114,8 @@ def _tasks(master: str | None) -> int:
 
 
 def open_trace(running: Session, given: Given, say: Say = lambda _: None, **layout: Any) -> Trace:
-    """Read, encode and survey a trace; ``layout`` sets options of its layout, such as ``figures``."""
+    """Open a trace: read it, encode it, and find its processes. ``layout`` sets options of the encoding, such as
+    ``figures``."""
     return _read(running, _planned(running, given), running.scratch, say, **layout)
 
 
@@ -194,7 +198,8 @@ def verify_in(
 
 
 def chosen_way(causal: str, given: Input, cores: int) -> str:
-    """Return ``walk`` or ``chunks``: the way that the caller chose for FIFO and causal order, or the faster one.
+    """Return the way to judge FIFO and causal order: ``walk`` or ``chunks``. If ``causal`` is one of these two, return
+    it. If ``causal`` is ``auto``, return the way that is probably faster.
 
     The walk is one task. Chunks of time are many tasks, which do more work in total. So chunks are used if there are
     enough cores and events for them, or if the trace has more than ``limits.walk_events_max`` events.
@@ -210,15 +215,16 @@ def chosen_way(causal: str, given: Input, cores: int) -> str:
 
 
 def flow_of(running: Session, scratch: Path | None = None) -> Flow:
-    """Return the flow of a session. Its stages exchange data through files if all tasks run on this machine, otherwise
-    through DataFrames."""
+    """Return the object that runs the stages of the pipeline in this session. The stages exchange data through files if
+    all tasks run on this machine, otherwise through DataFrames."""
     if running.local:
         return SparkFiles(running.context, str(scratch or running.scratch))
     return SparkFrames(running.spark)
 
 
 def _spooled(path: str, scratch: Path) -> str:
-    """Return a path that can be read from any position: standard input and pipes are written to a file first."""
+    """Return the path of a file that can be read from any position. Standard input and pipes are first written to such
+    a file; any other path is returned unchanged."""
     if path != "-" and (not os.path.exists(path) or os.path.isfile(path) or os.path.isdir(path)):
         return path
     target = scratch / f"input-{len(list(scratch.glob('input-*')))}"

@@ -1,9 +1,9 @@
 """All verdicts on the assembled lines of a trace: late deliveries, circles of messages, and recorded clocks that
 contradict the events.
 
-One task does this with a whole matched trace. Events are given by their flat positions in the lines; names and message
-ids are looked up afterwards, only for events in the report. The definitions are those of :mod:`antecede.trace`, and the
-results must be equal in every detail.
+One task does this for a whole matched trace. Events are given by their flat positions in the lines. Names and message
+ids are looked up afterwards, and only for events in the report. The definitions are those of :mod:`antecede.trace`, and
+the verdicts must equal the verdicts of that package in every detail.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,14 +25,14 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 _block_bytes = 256 * 1024 * 1024
-"""The memory for the vectors of all processes. If it is too small for all lanes (entries of vectors), the lanes are
+"""The memory, in bytes, for the vectors of all processes. If the vectors would need more, their entries (lanes) are
 processed in blocks, one block after the other."""
 
 _late_at_once = 1 << 20
 
 
 def is_circular(lines: Lines) -> bool:
-    """Return whether some events would have to come before themselves."""
+    """Return whether the lines contain a cycle, so that some event would have to happen before itself."""
     return _walked(lines).stuck
 
 
@@ -57,14 +57,17 @@ def cut_cycles(lines: Lines) -> Longs:
 
 
 def certain(lines: Lines, sequences: bool = False) -> Lines:
-    """Return the lines without the edges that depend on assumed positions, as :func:`antecede.trace.assumed.certain`
-    does.
+    """Return the lines without the edges that depend on assumed positions (see :func:`antecede.trace.assumed.certain`).
+    If no position is assumed, return ``lines`` itself.
 
-    If no position is assumed, the result is ``lines`` itself. All events keep their positions, with one exception: a
-    send with an assumed position is removed from its line, and becomes a separate line after all others if it is still
-    needed. With ``sequences``, every delivery with a certain position stays. Without it, a delivery is removed if the
-    position of its send is assumed and its message has no other delivery with a certain position: it cannot make
-    another delivery late.
+    All events keep their flat positions, but some of them lose their edges:
+
+    * A delivery with an assumed position loses its edge.
+    * A send with an assumed position loses its edges. If some of its deliveries keep their edges, a copy of the send
+      becomes a separate line after all other lines, and these deliveries point to the copy.
+    * Without ``sequences``, another delivery may lose its edge: if the position of its send is assumed, and its message
+      has no other delivery with a certain position. Such a delivery cannot be late, and cannot make another delivery
+      late.
     """
     if not len(lines.assumed):
         return lines
@@ -101,7 +104,8 @@ def certain(lines: Lines, sequences: bool = False) -> Lines:
 
 
 class Circular(Exception):
-    """Raised if cycles of messages put some deliveries before their own sends. These cycles must be removed first."""
+    """Raised by :func:`causal_late` if the lines contain cycles of messages, so that some deliveries would have to
+    happen before their own sends. Remove these cycles first (:func:`cut_cycles`)."""
 
 
 def causal_late(
@@ -116,8 +120,8 @@ def causal_late(
 
 
 def causal_overtakers(lines: Lines, late: Longs, lanes_max: int | None = None, segments: int = 1 << 18) -> Longs:
-    """Return, for each of these late deliveries, the delivery that overtook it: the first one in the same process whose
-    message was sent causally after the late message."""
+    """Return, for each of these late deliveries, the delivery that overtook it. In the process of the late delivery,
+    this is the first delivery of a message that was sent causally after the late message."""
     if len(late) == 1:
         return np.array([_causal_overtaker(lines, int(late[0]), segments)], np.int64)
     answers = np.full(len(late), -1, np.int64)
@@ -148,7 +152,8 @@ def causal_overtakers(lines: Lines, late: Longs, lanes_max: int | None = None, s
 
 
 def _causal_overtaker(lines: Lines, late: int, segments: int) -> int:
-    """Return the delivery that overtook one late delivery. This walk needs no vectors, and ends at the answer."""
+    """Return the delivery that overtook one late delivery. For a single late delivery, the walk needs no vectors, and
+    stops as soon as it finds the answer."""
     asker = int(lines.process_at(np.array([late]))[0])
     reached = np.full(lines.processes, np.iinfo(np.int64).max, np.int64)
     reached[lines.source[late]] = lines.argument[late]
@@ -157,7 +162,7 @@ def _causal_overtaker(lines: Lines, late: int, segments: int) -> int:
         found = overtaker_of(lines.arrays, walk.segments, count, asker, reached)
         if found >= 0:
             return int(found)
-    raise AssertionError("nothing has overtaken a late delivery")
+    raise AssertionError("a delivery is late, but no delivery was found that overtook it")
 
 
 def causal_walk(
@@ -170,8 +175,8 @@ def causal_walk(
     questions: Questions | None = None,
     slots: int = FIRST_SLOTS,
 ) -> Iterator[Longs]:
-    """Walk the lines with the causal kernel. Yield the late deliveries, some at a time. With a core, only the messages
-    sent in it are judged; without one, all messages."""
+    """Walk the lines with the causal kernel. Yield the late deliveries, some at a time. If ``core`` is given, only the
+    messages that ``core`` selects are judged, otherwise all messages."""
     lines = walk.lines
     make = lines.scratch.array
     vectors = Vectors(lane_of, make((lines.processes, lanes), counter), np.full(lines.processes, -1, np.int32))
@@ -193,7 +198,7 @@ def causal_walk(
 
 
 def _senders(lines: Lines) -> NDArray[Any]:
-    """Return the processes whose messages are delivered."""
+    """Return the processes that sent at least one message that was delivered."""
     sending = np.zeros(lines.processes, bool)
     for start in range(0, len(lines.source), REGION_EVENTS):
         mark_senders(lines.source[start : start + REGION_EVENTS], sending)
@@ -202,8 +207,9 @@ def _senders(lines: Lines) -> NDArray[Any]:
 
 
 def blocks(lines: Lines, senders: NDArray[Any], lanes_max: int | None) -> Iterator[tuple[Ints, int]]:
-    """Yield the senders in blocks that fit into memory. A block is given by the lane (vector entry) of each process, -1
-    if the process has none, and by the number of lanes."""
+    """Yield the senders in blocks that fit into memory. Each block is a pair. The first element is an array with the
+    lane (vector entry) of each process, or -1 if the process is not in the block. The second element is the number of
+    lanes."""
     size = lanes_max or max(64, _block_bytes // (4 * max(1, lines.processes)))
     for start in range(0, len(senders), size):
         block = senders[start : start + size]
@@ -229,8 +235,8 @@ def fifo_late(lines: Lines) -> Iterator[Longs]:
 
 
 def fifo_overtaking(lines: Lines, late: Longs) -> Longs:
-    """Return, for each of these late deliveries, the delivery that overtook it: the first one in the same process whose
-    message is a later one of the same sender. The late deliveries are given in ascending order."""
+    """Return, for each of these late deliveries, the delivery that overtook it. In the process of the late delivery,
+    this is the first delivery of a later message from the same sender. ``late`` must be in ascending order."""
     answers = np.full(len(late), -1, np.int64)
     receiver = lines.process_at(late)
     for process in np.unique(receiver):
@@ -241,8 +247,9 @@ def fifo_overtaking(lines: Lines, late: Longs) -> Longs:
 
 
 class Circle:
-    """The attempt to merge the message sequences of all processes into one sequence and, if it fails, the circle of
-    messages that prevents it (as in :mod:`antecede.trace.knots`)."""
+    """A search for a circle of messages. It tries to merge the message sequences of all processes into one sequence.
+    ``merges`` is true if this succeeds. Otherwise :meth:`witness` returns a circle of messages that prevents it (as in
+    :mod:`antecede.trace.knots`)."""
 
     def __init__(self, lines: Lines, with_sends: bool) -> None:
         self._lines = lines
@@ -255,7 +262,8 @@ class Circle:
         self.merges: bool = merge(*self._arrays, occurs, at_head, self._cursors)
 
     def witness(self) -> list[int]:
-        """Return the flat positions of the sends of the messages in a circle; each message is before the next."""
+        """Return a circle of messages, as the flat positions of their sends. Each message comes before the next one in
+        some process, and the last message comes before the first."""
         lines = self._lines
         self._first, self._delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
         lengths = np.diff(lines.offsets)
@@ -295,14 +303,14 @@ class Circle:
 
 
 def pairwise(lines: Lines) -> bool:
-    """Return whether no two processes deliver two messages in opposite orders."""
+    """Return whether every two processes agree on the order of the messages that both of them deliver."""
     first, delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
     owner = owners(lines.offsets)
     return bool(agree_pairwise(lines.offsets, lines.source, lines.argument, owner, first, delivered))
 
 
 def check_lamport(lines: Lines, pieces: Sequence[ClockRows]) -> Lamported:
-    """Return the ``lamport`` object of a report."""
+    """Check the recorded Lamport clocks. Return the ``lamport`` object of the report."""
     flat = _together(piece.lamport_flat for piece in pieces)
     value = _together(piece.lamport.value for piece in pieces if piece.lamport is not None)
     order = np.argsort(flat)
@@ -313,8 +321,8 @@ def check_lamport(lines: Lines, pieces: Sequence[ClockRows]) -> Lamported:
 def check_clocks(
     lines: Lines, pieces: Sequence[ClockRows], names: int, names_max: int | None = None, segments: int = 1 << 18
 ) -> Clocked:
-    """Return the ``clocks`` object of a report; ``names`` is the number of all names: processes, and other names that
-    occur in clocks."""
+    """Check the recorded vector clocks. Return the ``clocks`` object of the report. ``names`` is the number of all
+    names: the names of processes, and other names that occur in clocks."""
     flat = _together(piece.clocks_flat for piece in pieces)
     if not len(flat):
         return Clocked()
@@ -361,7 +369,8 @@ def _check_block(
 
 
 def without(piece: ClockRows, flat: Longs) -> ClockRows:
-    """Return a piece's clocks without those of the rows at these positions, which were set aside."""
+    """Return the clocks of a piece without the clocks of the rows at the flat positions ``flat``. These rows were set
+    aside."""
     left = ClockRows()
     if piece.lamport is not None and piece.lamport_flat is not None:
         keep = ~np.isin(piece.lamport_flat, flat)

@@ -12,9 +12,9 @@ from antecede.pipeline.match.lines import Walk, lend_slots
 
 
 def precedences_among(deeds: Deeds, picked: Any) -> tuple[list[int], list[int]]:
-    """Compare the messages sent at ``picked``. Return two lists of bit masks, with one mask per message. A mask of the
-    first list contains the messages that were sent in the past of its message; a mask of the second list, those that
-    significantly precede it."""
+    """Compare the messages sent at the flat positions ``picked``. Return two lists with one bit mask per message; bit k
+    is for the message sent at ``picked[k]``. In the first list, a mask has the messages that were sent in the past of
+    the message. In the second list, a mask has the messages that significantly precede the message."""
     lines = deeds.lines
     lend_slots(lines)
     words = max(1, -(-len(picked) // 64))
@@ -47,7 +47,7 @@ def precedences_among(deeds: Deeds, picked: Any) -> tuple[list[int], list[int]]:
 
 
 def _with_room(running: Running) -> Running:
-    """Return the running instances with twice as many rows if no row is free, else unchanged."""
+    """Return ``running`` unchanged if one of its rows is free. Otherwise return it with twice as many rows."""
     if running.left[0]:
         return running
     left = np.array([len(running.free)], np.int64)

@@ -1,7 +1,8 @@
-"""The report of ``verify`` from the results of the stages: numbers become names, places become message ids.
+"""Make the report of ``verify`` from the results of the stages: replace process numbers by names, and places (process
+and index) by message ids.
 
-This module makes the reports for files and for DataFrames. So these reports can differ only in the numbers that the
-stages computed.
+Reports for files and reports for DataFrames are both made here. So they can differ only in the numbers that the stages
+computed.
 """
 
 from collections import Counter
@@ -17,7 +18,8 @@ from antecede.trace.schema import COLUMNS
 from antecede.trace.verdicts import ORDERS
 
 Ids = Callable[[Any, Any], list[str]]
-"""Returns the ids of the messages sent at some places, which are given as processes and indices."""
+"""A function that gets the places of sends, as an array of processes and an array of indices, and returns the ids of
+their messages."""
 
 
 def assemble_report(
@@ -42,9 +44,9 @@ def assemble_report(
     """Return the report without version, engine and timings.
 
     ``unread`` counts the rows that are not events. ``nulled`` counts, per column, the values of a wrong type. ``aside``
-    counts the rows set aside because of their places. ``outside`` counts the events outside the judged part, and
-    ``rows`` all other events. ``lost`` counts the deliveries on a cycle whose sends name their destinations. The copies
-    of these deliveries count as undelivered.
+    counts, per reason, the rows that were set aside because another row has the same place. ``rows`` counts the events
+    inside the judged part, and ``outside`` counts the others. ``lost`` counts the deliveries that lie on a cycle and
+    belong to a send with known destinations; each of them adds one to ``undelivered``.
     """
     cycle = len(judged.circular.process)
     reasons = Counter(counted.reasons) + Counter(aside)
@@ -109,7 +111,7 @@ def _orders(asked: tuple[str, ...], judged: Judged, deliveries: int, names: Sequ
 
 
 def _circle(places: Places | None, ids: Ids) -> list[str] | None:
-    """Return the messages in a circle, beginning with the least id."""
+    """Return the ids of the messages on a cycle, in the order of the cycle, beginning with the smallest id."""
     if places is None:
         return None
     found = ids(places.process, places.index)

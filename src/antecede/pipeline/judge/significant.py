@@ -1,4 +1,5 @@
-"""Significant order on Spark: one task judges the assembled lines; names and ids are looked up only for the report.
+"""Judge significant order on Spark. One task judges the assembled lines, which contain only numbers. Names and message
+ids are looked up later, and only for the report.
 
 The verdict is equal to that of :mod:`antecede.trace.significant` in every detail. The task needs memory for the lines
 and for the vectors of :mod:`antecede.pipeline.kernels.significant`. In addition, it needs six bytes per event (four of
@@ -51,17 +52,19 @@ Bytes = NDArray[np.uint8]
 _late_at_once = 1 << 16
 _rows_at_once = 1 << 18
 _settled_at_once = 1 << 12
-"""Number of pairs of requests that one walk compares for precedence; each message of the pairs needs one bit."""
+"""The largest number of pairs of requests that one walk compares. The walk needs sets with one bit for each message in
+these pairs."""
 
 _vector_bytes = 512 * 1024 * 1024
-"""The memory for all vectors. If it is not enough, some instances are judged in another walk."""
+"""The largest size of all vectors together, in bytes. If this is not enough, some instances are judged in another
+walk."""
 
 SUMMARY, ROWS = range(2)
-"""Parts of the output of the judging task."""
+"""The output parts of the judging task: the summary, and the late deliveries."""
 
 
 class _Vectors:
-    """The state of the kernel during one walk, and how it grows."""
+    """The arrays that the kernel needs during one walk. Arrays without a free entry can be enlarged."""
 
     def __init__(
         self, deeds: Deeds, wanted: Bytes, lanes_max: int | None, lanes: int = 16, rows: int = FIRST_SLOTS
@@ -82,14 +85,15 @@ class _Vectors:
 
     @property
     def grows(self) -> bool:
-        """Whether the number of lanes may grow."""
+        """Whether twice as many lanes are allowed. The limit is ``lanes_max`` or, if this is not set, the memory for
+        vectors."""
         lanes = len(self.owners.free)
         rows = len(self.slots.owed) + 3 * len(self.running.free) + 2 * len(self.cells.done)
         return 2 * lanes <= self._lanes_max if self._lanes_max else 16 * lanes * rows <= _vector_bytes
 
     def grow(self) -> None:
-        """Double the slots, the rows of running instances and the lanes, but only those of the three that have no free
-        entry. Lanes are doubled only if they may grow."""
+        """Double the slots if no slot is free. Do the same with the rows for running instances, and with the lanes.
+        Lanes are doubled only if :attr:`grows` is true."""
         self.slots = grown(self.slots)
         if self.counts[RUNS] == 0:
             of, free, *vectors = self.running
@@ -105,7 +109,8 @@ class _Vectors:
 
 
 class Questions:
-    """Late deliveries whose overtaking message is searched for, and the answers."""
+    """A list of late deliveries, with the answer to one question about each: which delivery overtook the late
+    delivery?"""
 
     def __init__(self, deeds: Deeds, late: Longs) -> None:
         sends = deeds.lines.send_of(late)
@@ -120,8 +125,9 @@ class Questions:
 def late_by_precedence(
     deeds: Deeds, questions: Questions | None = None, lanes_max: int | None = None, segments: int = 1 << 18
 ) -> Iterator[Longs]:
-    """Yield the deliveries that break rule (1) of :mod:`antecede.trace.significant`. Answer the ``questions``, if there
-    are any."""
+    """Yield the flat positions of the deliveries that break rule (1) of :mod:`antecede.trace.significant`, in several
+    arrays. With ``questions``, judge only messages from the instances that sent the late messages in the questions, and
+    store the answers in ``questions``."""
     lines = deeds.lines
     everyone = int(deeds.instance.max(initial=-1)) + 1
     wanted = np.ones(everyone, np.uint8)
@@ -173,13 +179,14 @@ def instances_of(deeds: Deeds) -> Instances:
 
 
 class Verdict(msgspec.Struct):
-    """The flat positions of all late deliveries, ascending, and the rule that each breaks, if it is known."""
+    """All late deliveries, as flat positions sorted by index and then by process. For each one, the verdict names the
+    rule that it breaks, if this was searched for."""
 
     late: Longs
     over: Longs
-    """For each late delivery, the delivery that came too early; -1 if it was not searched for."""
+    """For each late delivery, the flat position of the delivery that overtook it; -1 if this was not searched for."""
     rule: Bytes
-    """For each late delivery, the number of the rule in ``RULES``; 0 if it was not searched for."""
+    """For each late delivery, the number of the broken rule in ``RULES``; 0 if this was not searched for."""
 
 
 RULES = ("", "instance", "conflict", "agreement")
@@ -209,8 +216,9 @@ def judged_deeds(deeds: Deeds, every_late: bool, lanes_max: int | None = None, s
 
 
 def _crossed(deeds: Deeds, late: Longs) -> Longs:
-    """Return an array with one entry per event. For a delivery that breaks rule (2), the entry is the flat position of
-    a delivery at the same object that came earlier but should have come later. For other events it is -1."""
+    """Return an array with one entry per event. For a delivery that breaks rule (2) of
+    :mod:`antecede.trace.significant`, the entry is the flat position of a delivery at the same object that came earlier
+    but should have come later. For all other events, the entry is -1."""
     lines = deeds.lines
     mark = lines.scratch.array(len(lines.source), np.uint8)
     mark[late] = 1
@@ -237,14 +245,14 @@ def _crossed(deeds: Deeds, late: Longs) -> Longs:
 
 
 def _requests(deeds: Deeds) -> Longs:
-    """Return the deliveries of requests of operations, ascending."""
+    """Return the flat positions of all deliveries of requests for an operation, ascending."""
     at = np.flatnonzero(deeds.received_as == REQUEST)
     return at[deeds.cell[deeds.instance[at]] >= 0] if len(at) else at
 
 
 def _pairs_of_cells(deeds: Deeds) -> Longs:
     """Return the pairs of cells, at two different objects, that receive the same request. (A cell is an operation of an
-    object.)"""
+    object.) Each pair is one number, as in the kernel's ``pair_of``; the numbers are ascending."""
     lines = deeds.lines
     at = _requests(deeds)
     cell = deeds.cell[deeds.instance[at]].astype(np.int64)
@@ -261,9 +269,10 @@ def _pairs_of_cells(deeds: Deeds) -> Longs:
 
 
 def _settle(deeds: Deeds, pairs: Longs, before: Longs) -> None:
-    """Store the second request of each pair in ``before``, at the position of the first request. Skip a pair if its
-    second request significantly precedes its first one. If a request is the first one of several pairs, the earliest of
-    their second requests is stored."""
+    """Write the pairs to ``before``, except those in which the earlier request significantly precedes the later one.
+    Each row of ``pairs`` has the flat positions of two requests at one object: first the position of the later
+    delivery, then the position of the earlier delivery. The entry of ``before`` at the later position becomes the
+    earlier position. If this entry already has a position, the smaller one remains."""
     sends = deeds.lines.send_of(pairs.reshape(-1)).reshape(-1, 2)
     start = 0
     while start < len(pairs):
@@ -305,7 +314,8 @@ def judged(packed: Iterable[bytes], bench: Bench) -> Iterator[tuple[int, bytes]]
 
 
 class _Summary(msgspec.Struct):
-    """The verdict: counts, and the first late delivery, given by places (process and index)."""
+    """The verdict that the task returns: counts, and the first late delivery. Events are given by their places (process
+    and index)."""
 
     late: int
     crossed: int
@@ -326,8 +336,8 @@ def _places(lines: Lines, verdict: Verdict, some: slice) -> LatePlaces:
 def significant_on(
     trace: Trace, conflicts: Conflicts, deliveries: int, every_late: bool = False, lanes_max: int | None = None
 ) -> tuple[dict[str, Any], Callable[[], Iterator[dict[str, Any]]]]:
-    """Return the report's entry for significant order, and a function that yields every late delivery (nothing without
-    ``every_late``)."""
+    """Return the report's entry for significant order, and a function that yields every late delivery. Without
+    ``every_late``, this function yields nothing."""
     bench = bench_for(trace, conflicts, every_late, lanes_max)
     pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
     parts = pieces.scatter(partial(judged, bench=bench), [0], 2)

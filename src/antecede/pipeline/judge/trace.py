@@ -1,11 +1,14 @@
-"""A whole verification: it runs the stages one after the other on a given flow, and makes the report.
+"""Verify a whole trace: run the stages one after the other, in this process or on Spark, and make the report.
 
 Stages and the data between them::
 
     splits ── encode ──▶ summaries, runs of indices, encoded rows by bucket
-    runs ──── survey ──▶ processes, missing and contested places   (a second reading settles contested ones)
+    runs ──── survey ──▶ processes, missing and contested places
     buckets ─ matched ─▶ matched rows, reasons
     matched ─ judged ──▶ verdicts in places ── look_up ──▶ message ids for the report
+
+A *place* is a process and an index. A place is *contested* if several rows have it. Then the input is read a second
+time, to compare these rows.
 
 A :class:`Trace` is a trace that was encoded and surveyed. :meth:`Trace.judge`, :meth:`Trace.on_lines` and
 :meth:`Trace.ids` compute verdicts, explanations and figures from it.
@@ -79,12 +82,12 @@ class Trace:
         self._settle()
         self._matched: Parts | None = None
         self._regions: tuple[Regions, Parts] | None = None
-        """The regions of a large trace and, by region, its matched rows; ``None`` before matching or without
-        regions."""
+        """For a large trace that was matched: its regions, and the matched rows by region. Otherwise ``None``."""
 
     def _first(self, told: Iterable[tuple[int, dict[str, tuple[int, str]]]]) -> dict[str, str]:
-        """Return, for each reason or column, the first wrong row, in the order of the files, and what is wrong in it.
-        Rows of a DataFrame are left out, since they have no file."""
+        """Return one text for each reason or column. The text has the file and line of the first wrong row (in the
+        order of the files), and says what is wrong in this row. Rows of a DataFrame are left out, since they have no
+        file."""
         found: dict[str, tuple[int, int, str]] = {}
         for split, firsts in told:
             for name, (number, detail) in firsts.items():
@@ -183,10 +186,11 @@ class Trace:
         grain: Grain | None = None,
         cuts: Cuts | None = None,
     ) -> tuple[Judged, Parts | None]:
-        """Return the verdicts of :meth:`judge`; FIFO and causal order are judged by chunks of time, other orders in one
-        walk.
+        """Return the same verdicts as :meth:`judge`, but judge FIFO and causal order by chunks of time. Other orders
+        are judged in one walk.
 
-        A trace with assumed rows is judged in one walk only: it comes from an import and is small enough for that.
+        If an import had to assume the places of some rows, the trace is judged in one walk for all orders. Such a trace
+        is small enough for that.
         """
         if self.assumed:
             return self.judge(orders, every_late)
@@ -212,26 +216,27 @@ class Trace:
         return summary, parts if every_late else None
 
     def on_lines(self, work: Callable[[Lines], bytes]) -> bytes:
-        """Run a function on the assembled lines, in the task that has them; its result must be small."""
+        """Run a function on the assembled lines, in the task that assembles them. Return its result, which must be
+        small."""
         return self.matched().gather(partial(verdict.on_lines, docket=self.docket(()), work=work), [0])[0]
 
     def on_buckets(self, stage: Callable[[Iterable[bytes]], bytes]) -> list[bytes]:
-        """Run a function on each bucket of encoded rows; its results must be small."""
+        """Run a function on each bucket of encoded rows. Return its results, which must be small."""
         return self._encoded.gather(stage, self._buckets)
 
     def from_buckets(self, stage: Callable[[Iterable[bytes]], Iterator[tuple[int, bytes]]], onto: int) -> Parts:
-        """Run a stage on each bucket of encoded rows. Return its output by part."""
+        """Run a stage on each bucket of encoded rows. Return its output, grouped into ``onto`` parts."""
         return self._encoded.scatter(stage, self._buckets, onto)
 
     def bucket_rows(self, stage: Callable[[Iterable[bytes]], Iterator[Any]], schema: Any) -> Any:
-        """Return the output of a stage on each bucket of encoded rows as an Arrow table or a DataFrame."""
+        """Run a stage on each bucket of encoded rows. Return its output as an Arrow table or a DataFrame."""
         assert isinstance(self._encoded, HereParts | FrameParts)
         return self._encoded.frame(stage, schema, self._buckets)
 
     def look_up(self, process: Sequence[int] | NDArray[Any], index: Sequence[int] | NDArray[Any]) -> dict[str, Any]:
-        """Look up the valid deliveries at these places. Return, in the given order, whether the destinations of their
-        sends are ``known``, the ``split`` of each row, and the number of the row (``at``; -1 if rows do not carry their
-        number)."""
+        """Look up the valid deliveries at these places. Return three arrays, in the order of the places: ``known`` (1
+        if the send of the delivery has known destinations), ``split`` (the split that contains the row), and ``at``
+        (the number of the row; -1 if the rows are not numbered)."""
         columns = {name: np.zeros(len(process), np.int64) for name in ("known", "split", "at")}
         for found, back, said in self._sought(look_up, DELIVER, process, index, self._buckets):
             for name, column in columns.items():
@@ -251,8 +256,8 @@ class Trace:
         return ids
 
     def _homes(self, process: Any, index: Any) -> Sequence[int]:
-        """Return the buckets of the messages sent at these places; all buckets, if finding the right ones would not
-        save time."""
+        """Return the buckets that contain the messages sent at these places. If a search for these buckets would not
+        save time, return all buckets."""
         if self._regions is None or not 0 < len(process) <= _few_places:
             return self._buckets
         regions, said = self._regions
@@ -287,7 +292,8 @@ class Outcome(msgspec.Struct):
     report: dict[str, Any]
     late: Iterator[dict[str, Any]]
     circular: list[tuple[int, int]]
-    """Split and number of the row of each delivery on a cycle; the numbers are -1 if rows do not carry them."""
+    """For each delivery on a cycle, the split that contains its row, and the number of the row (-1 if the rows are not
+    numbered)."""
 
 
 def verdict_on(
@@ -340,7 +346,8 @@ def verdict_on(
 
 
 def _judge_by_epoch(trace: Trace, summary: Judged, parts: Parts, tally: Tally) -> None:
-    """Count in a summary only those late deliveries that break the guarantee of their epoch."""
+    """Change the counts of late deliveries in ``summary``, so that they contain only the late deliveries that break the
+    guarantee of their epoch."""
     names, counts, first = trace.names, {"fifo": 0, "causal": 0}, None
     for packed in parts.stream(lambda blobs: blobs, range(1, 1 + min(summary.late_blobs, LATE_PARTS))):
         late = read_late(packed)
@@ -355,8 +362,8 @@ def _judge_by_epoch(trace: Trace, summary: Judged, parts: Parts, tally: Tally) -
 
 
 def late_in(trace: Trace, parts: Parts, blobs: int) -> Iterator[dict[str, Any]]:
-    """Yield every late delivery in the parts from 1 to ``blobs``, with ``order`` and the keys of the report's
-    ``first``."""
+    """Yield every late delivery in the parts from 1 to ``blobs``, as a dictionary with ``order`` and the keys of the
+    report's ``first``."""
     for packed in parts.stream(lambda blobs: blobs, range(1, 1 + min(blobs, LATE_PARTS))):
         late = read_late(packed)
         for row in late_rows(late, trace.names, trace.ids):

@@ -21,7 +21,8 @@ from antecede.pipeline.pieces import Counted, Judged, LatePlaces, Piece, Places,
 Longs = NDArray[np.int64]
 
 LATE_PARTS = 64
-"""Number of parts for late deliveries, so that they can be fetched in portions."""
+"""The number of output parts for late deliveries. There are several parts, so that late deliveries can be fetched in
+portions."""
 
 _late_rows_at_once = 1 << 18
 
@@ -30,7 +31,7 @@ class Docket(msgspec.Struct, frozen=True):
     """The settings of a task that assembles and judges the lines."""
 
     lengths: bytes
-    """For each process, its largest index + 1, as int64."""
+    """For each process, its largest index + 1, or 0 if the process is in ``sparse``; as int64."""
     sparse: bytes
     """The processes whose indices have too many gaps to be used as positions in a line; as int32."""
     orders: tuple[str, ...]
@@ -189,7 +190,7 @@ def late_places(lines: Lines, late: Longs, over: Longs, order: str = "") -> Late
 
 class LateRows:
     """A writer that packs late deliveries in blocks and distributes the blocks over the output parts. The first block
-    goes to part ``1 + first``, and each further block to the next part."""
+    goes to part ``1 + first``, and each further block to the next part. After the last part comes part 1."""
 
     def __init__(self, lines: Lines, first: int = 0) -> None:
         self._lines = lines

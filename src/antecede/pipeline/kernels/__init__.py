@@ -2,11 +2,11 @@
 
 A kernel is compiled once per machine and kept in a cache directory, because compiling all of them takes about ten
 seconds and Spark starts many Python processes. numba *executes* the files in its cache directory when it reads them, so
-only this user may be able to write there. The directory is the one in ``NUMBA_CACHE_DIR``, otherwise one below the
-user's cache directory. If the user has no home directory, or a read-only one, it is a directory of this user in the
-system's temporary directory.
+only this user may be able to write there. If ``NUMBA_CACHE_DIR`` is set, it names the directory. Otherwise the
+directory is below the user's cache directory. If the user has no home directory, or a read-only one, the directory
+belongs to this user and is in the system's temporary directory.
 
-The workers of a session need a new kernel all at the same moment. One of them compiles it while the others wait, and
+The workers of a session all need a new kernel at the same moment. One of them compiles it while the others wait, and
 then they read it from the cache. numba alone would compile it in each worker. If two workers then wrote to the cache at
 the same moment, the kernel of one of them would be lost.
 """
@@ -69,15 +69,16 @@ def compiled(function: F) -> F:
 
 
 def inner(function: F) -> F:
-    """Compile a function that only kernels call, as a part of each of them. It cannot be called from Python and is not
-    cached separately, which saves a fifth of the time in which a large kernel is compiled."""
+    """Compile a function that only kernels call. The function becomes a part of each kernel that calls it. Python
+    cannot call it, and it has no separate cache file. This saves a fifth of the time that a large kernel needs to
+    compile."""
     bare: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     return cast(F, numba.njit(nogil=True, **bare)(function))
 
 
 class _Turn:
-    """The lock for compiling one kernel, which one process holds at a time. A kernel takes its lock before the locks of
-    the kernels that it calls, so no two processes wait for each other."""
+    """A lock, so that only one process at a time compiles a given kernel. A process takes the lock of a kernel before
+    the locks of the kernels that it calls. So no two processes wait for each other."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -98,8 +99,8 @@ class _Turn:
                     os.close(file)
 
     def _locked(self) -> int:
-        """Return the descriptor of the open and locked file; −1 if this file system has no locks (then every process
-        compiles)."""
+        """Open and lock the lock file. Return its descriptor; −1 if the file cannot be opened. If the file cannot be
+        opened or locked (some file systems have no locks), every process compiles."""
         file = -1
         with suppress(OSError):
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,9 +1,9 @@
 """Late deliveries by causal order, along a walk, with one vector per process.
 
 Let V_q be process q's vector: for each sender p, the position after the last send of p that q knows through deliveries.
-**A delivery at q of message m, sent by p at position s, is late iff V_q[p] > s just before it**: its send was already
-in q's past. V_q[q] covers only the sends of q that q knows through deliveries, so a message to oneself needs no special
-rule.
+**A delivery at q of message m, sent by p at position s, is late iff V_q[p] > s just before this delivery**, because
+then the send of m was already in q's past. V_q[q] covers only the sends of q that q knows through deliveries, so a
+message to oneself needs no special rule.
 
 **Slots.** A message carries the vector of its sender. If a process learns nothing between two sends, the vectors of the
 two messages differ only in the sender's own entry, which is the position of the send. So the messages share one copy of
@@ -12,20 +12,20 @@ all these messages. An array has one entry for each send: at first the number of
 from the send on the number of the message's slot. A delivery knows the position of its send, so it finds the slot.
 
 **Blocks.** Only the entries of senders are kept, one *lane* each. If there are more lanes than fit into memory, the
-trace is walked once for each block of lanes, and a block judges the messages of its own senders. ``lane_of`` is -1
-outside the block.
+trace is walked once for each block of lanes, and a block judges the messages of its own senders. ``lane_of`` is -1 for
+a sender outside the block.
 
-**Overtaking messages.** V_q[p] only grows. So the delivery that first raises it above s is the first delivery at q of a
-message that was sent causally after m. A *question* asks for this delivery. The questions of one (q, p) are sorted by
-s, and one more walk answers all of them. A single question needs no vectors: ``reached[x]`` is the first position of
-process x that follows send(m). A message that x sends at this position or later is causally after send(m). The walk can
-stop at the answer.
+**Overtaking messages.** V_q[p] only grows. So the delivery that first raises V_q[p] above s is the first delivery at q
+of a message that was sent causally after m. A *question* asks for this delivery. Questions with the same q and p are
+sorted by s, and one more walk answers all questions. A single question needs no vectors: ``reached[x]`` is the first
+position of process x that follows send(m). A message that x sends at this position or later is causally after send(m).
+The walk can stop at the answer.
 
 **Chunks.** A part of a trace can be judged alone, with zero vectors at its beginning. A delivery of m is late because
 of a chain of messages from send(m) to an earlier delivery at the process of deliver(m). In happened-before, the whole
 chain lies between send(m) and that delivery. So a task sees the whole chain if it reads from a consistent cut at or
 before send(m) to a consistent cut after deliver(m). It needs no knowledge of earlier events: a message that was sent
-before the first cut carries nothing about sends after the cut, so the task ignores it.
+before the first cut carries nothing about sends after the cut, so the task ignores such a message.
 
 A task judges the messages sent in its *core*, which ends at ``core[p]`` in the line of process p. The *halo* follows
 the core; the task reads it to find the deliveries of these messages. A message sent in the halo is judged by another
@@ -47,28 +47,28 @@ from antecede.pipeline.kernels.walk import SENT
 
 
 class Late(NamedTuple):
-    """The flat positions of late deliveries; ``found`` is their number."""
+    """An array ``at`` for the flat positions of late deliveries. ``found`` is the number of positions in it so far."""
 
     at: Longs
     found: Longs
 
 
 class Core(NamedTuple):
-    """The messages that are judged."""
+    """The messages that a task judges: those sent in its core."""
 
     end: Longs
     """For each process, the position at which its core ends."""
     mine: NDArray[np.uint8]
-    """For each flat position, whether the delivery there is judged; empty if all are judged."""
+    """For each flat position, whether this task judges the delivery there; empty if it judges all deliveries."""
 
 
 class Questions(NamedTuple):
-    """Late deliveries whose overtaking delivery is searched for."""
+    """A table of questions. Each question asks which delivery overtook a given late delivery."""
 
     asker: Ints
-    """For each process, its row in the table of questions, or -1."""
+    """For each process, its row in the table of questions; -1 if there are no questions about its deliveries."""
     first: Longs
-    """For each row and lane (sender), the next question without an answer."""
+    """For each row and each lane (sender), the number of the next question that has no answer yet."""
     last: Longs
     sent: Ints
     answer: Longs
@@ -142,8 +142,8 @@ def causal(
 def _answer(
     at: int, process: int, slot: int, lane: int, sent: int, vectors: Vectors, slots: Slots, questions: Questions
 ) -> None:
-    """Find the questions of a process whose answer is this delivery, and store the answer. This must happen before the
-    knowledge from the delivery is merged into the vector of the process."""
+    """Store the delivery at flat position ``at`` if it is the answer to questions of its process. This must happen
+    before the knowledge from the delivery is merged into the vector of the process."""
     row = questions.asker[process]
     for k in range(vectors.known.shape[1]):
         reached = sent + 1 if k == lane else slots.rows[slot, k]
@@ -158,11 +158,11 @@ def _answer(
 @compiled
 def overtaker_of(lines: Flat, segments: Segments, count: int, asker: int, reached: Longs) -> int:
     """Follow the events after one send, along some segments of the walk. Return the first delivery at ``asker`` of a
-    message that was sent causally after that send; -1 if these segments have none.
+    message that was sent causally after that send; -1 if there is no such delivery in these segments.
 
-    ``reached`` has, for each process, the first position that is causally after the send; it is kept between calls.
-    Before the first call, it has the position of the send for the sender, and a very large number for all other
-    processes.
+    ``reached`` has, for each process, the first position that is causally after the send. The caller passes the same
+    array to all calls. Before the first call, the entry of the sender is the position of the send, and all other
+    entries are a very large number.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     for s in range(count):

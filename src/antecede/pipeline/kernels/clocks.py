@@ -2,8 +2,8 @@
 
 Both rules for vector clocks check each entry separately, and a recorded clock is wrong if one of its entries is wrong.
 So the entries can be checked in blocks, one walk per block. An entry belongs to one process. For each entry, ``known``
-is the number of that process's events in the past of the current event, and ``floor`` is the largest value of the entry
-in that past.
+is the number of that process's events in the past of the current event, and ``floor`` is the largest value that the
+clocks in that past have for this entry.
 """
 
 from typing import NamedTuple
@@ -19,18 +19,18 @@ Bytes = NDArray[np.uint8]
 
 
 class Recorded(NamedTuple):
-    """Recorded vectors, in the order of their rows."""
+    """The recorded vector clocks, in the order of their flat positions."""
 
     at: Longs
     """The flat positions that have a clock, ascending."""
     first: Longs
-    """For each of these clocks, where its entries begin."""
+    """For each clock, where its entries begin in ``name`` and ``entry``."""
     name: Ints
     entry: Longs
     own: Longs
-    """For each clock, its entry for the process that recorded it; sorted by process, then by value."""
+    """The entries that clocks have for the process that recorded them, sorted by process and then by value."""
     indices: Longs
-    """The index at each flat position; empty if positions are indices."""
+    """For each flat position, the index of its event; empty if the positions in the lines are the indices."""
 
 
 @compiled
@@ -50,8 +50,8 @@ def clocks(
     """Check the segments (stretches of lines) from ``begin`` to ``end``. Return the segment at which to continue; the
     kernel stops early if no slot is free.
 
-    Only one block of entries is checked: those of the names from number ``low`` on. A slot contains the values of
-    ``known`` and then those of ``floor``.
+    Only one block of entries is checked: the entries for the names from number ``low`` on, with one name per column of
+    ``known``. A slot contains the values of ``known`` and then those of ``floor``.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     clocked, first, indices, carried = recorded.at, recorded.first, recorded.indices, slots.rows

@@ -1,8 +1,8 @@
 """Compare messages along a walk: for each pair, was one message sent in the past of the other?
 
 All messages are compared, or a random sample of them. Each process has the set of compared messages whose sends are in
-its past, and each message carries the set of its sender. A set has one bit per compared message. From its send to its
-last delivery, the set of a message is in a slot.
+its past, and each message carries the set of its sender. A set has one bit per compared message. The set of a message
+is in a slot from the send of the message to its last delivery.
 """
 
 import numpy as np
@@ -42,7 +42,7 @@ def ordered_pairs(
     is ``end`` if all are done.
 
     The kernel stops early if no slot is free. ``drawn`` has the flat positions of the sends of compared messages,
-    ascending. ``slot_of`` is the slot of a send until the last delivery of its message. ``ordered`` counts the pairs in
+    ascending. ``slot_of`` has, at the flat position of a send, the slot of its message. ``ordered`` counts the pairs in
     which one message was sent in the past of the other.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument

@@ -1,6 +1,6 @@
 """Consistent cuts of a trace, many at a time. They are found without a walk over all events.
 
-A cut has one index per process; it contains the events of the process with smaller indices. It is *consistent* if it
+A cut has one index per process; it contains the events of the process with smaller indices. A cut is *consistent* if it
 contains the send of every delivery in it. Ascending cuts divide the trace into *units*. ``bounds[p, k]`` is the index
 of cut k for process p. The number of an event's unit is the number of cuts that do not contain the event.
 
@@ -43,8 +43,8 @@ def units(bounds: Longs, process: Ints, index: Longs) -> Ints:
 
 @compiled
 def lower(bounds: Longs, process: Ints, index: Longs, source: Ints, sent: Longs) -> bool:
-    """Lower all cuts to the greatest cuts below them that are consistent for these deliveries. Return whether a cut
-    moved."""
+    """Lower each cut as little as possible, so that it is consistent for these deliveries: if it contains a delivery,
+    it also contains the send. Return whether a cut was lowered."""
     moved = False
     moving = True
     while moving:
@@ -60,7 +60,7 @@ def lower(bounds: Longs, process: Ints, index: Longs, source: Ints, sent: Longs)
 
 @compiled
 def below(thresholds: Longs, process: Ints, index: Longs, clock: Longs, bounds: Longs) -> None:
-    """Lower cut k so that it excludes the events whose clock has reached threshold k."""
+    """For each k, lower cut k so that it contains no event with a clock of ``thresholds[k]`` or more."""
     for row in range(len(process)):
         reached = np.searchsorted(thresholds, clock[row], side="right")
         if reached and index[row] < bounds[process[row], reached - 1]:
@@ -72,8 +72,9 @@ def below(thresholds: Longs, process: Ints, index: Longs, clock: Longs, bounds: 
 
 @compiled
 def tiers(sent: Ints, delivered: Ints, chunk_units: int, halo_units: int) -> tuple[NDArray[np.uint8], Ints]:
-    """Return the tier of each message and its chunk on this tier, from the units of its send and its delivery. The tier
-    is the lowest one on which the delivery lies in the chunk of the send or in that chunk's halo."""
+    """Return the tier of each message, and the number of its chunk on this tier. A message is given by the units of its
+    send and its delivery. Its tier is the lowest one on which the delivery lies in the chunk of the send or in that
+    chunk's halo (:mod:`antecede.pipeline.judge.chunks` explains tiers)."""
     tier, home = np.zeros(len(sent), np.uint8), np.zeros(len(sent), np.int32)
     for row in range(len(sent)):
         begun, ended, step = sent[row], delivered[row], 0

@@ -15,8 +15,8 @@ def fifo(
     offsets: Longs, source: Ints, argument: Ints, first: int, last: int, newest: Longs, seen_by: Ints, late: Longs,
     counts: Longs,
 ) -> int:  # fmt: skip
-    """Judge the lines of the processes from ``first`` to ``last`` (exclusive), while ``late`` has room for a whole
-    line. Return the process to continue with."""
+    """Judge the lines of the processes from ``first`` to ``last`` (exclusive). Stop before a line that is longer than
+    the free space in ``late``. Return the process to continue with."""
     for process in range(first, last):
         if counts[0] + offsets[process + 1] - offsets[process] > len(late):
             return process
@@ -38,7 +38,7 @@ def fifo(
 def fifo_overtakers(
     start: int, end: int, source: Ints, argument: Ints, senders: int, late: Longs, answer: Longs
 ) -> None:
-    """Find, for each late delivery of one line, the first delivery of a later message of its sender.
+    """Find, for each late delivery in one line, the first delivery of a message that the same sender sent later.
 
     A delivery is a candidate only if its message is newer than all messages of the same sender delivered before it. The
     first candidate whose message is newer than the late one has overtaken the late one. Candidates are kept per sender,

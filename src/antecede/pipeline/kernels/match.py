@@ -1,8 +1,8 @@
 """Match sends and deliveries, and find the rows that cannot be right, in one bucket of messages at a time.
 
-A bucket contains every row of its messages, so it can decide each quarantine rule from ``duplicate_send`` to
-``before_send``. Messages and processes are numbered from 0; a row is an index into the arrays. The rules are applied in
-the order of the trace format, each to the rows that are left.
+A bucket contains every row of its messages. So the quarantine rules from ``duplicate_send`` to ``before_send`` need no
+rows of other buckets. Messages and processes are numbered from 0; a row is an index into the arrays. The rules are
+applied in the order of the trace format, each to the rows that are left.
 """
 
 from typing import NamedTuple
@@ -22,7 +22,8 @@ SEND, DELIVER, ARRIVE, LOCAL, HOP = 0, 1, 2, 3, 4
 VALID, DUPLICATE_SEND, DUPLICATE_DELIVERY, ORPHAN_DELIVERY, ORPHAN_ARRIVAL, NOT_ADDRESSED, BEFORE_SEND, LEFT_OUT = (
     range(8)
 )
-"""The verdict on a row. ``LEFT_OUT``: it was set aside before, because of its place."""
+"""The verdict on a row: it is valid, or the reason why it is not. ``LEFT_OUT`` means that the row was set aside before
+matching, because a different row has the same place."""
 
 REASON_NAMES = (
     "",
@@ -47,8 +48,8 @@ class Rows(NamedTuple):
 
 
 class Destinations(NamedTuple):
-    """The destinations of each row: those from ``start`` to before ``end`` in ``names``, which has the destinations of
-    all rows."""
+    """The destinations of each row. ``names`` has the destinations of all rows; those of row i are from ``start[i]`` to
+    before ``end[i]``."""
 
     known: Bytes
     start: Longs
@@ -57,23 +58,24 @@ class Destinations(NamedTuple):
 
 
 class Links(NamedTuple):
-    """The result for each row, to be filled in."""
+    """Arrays for the results, which :func:`match` fills in."""
 
     reason: Bytes
-    """The verdict on each row; rows that were left out before have ``LEFT_OUT`` already."""
+    """The verdict on each row. Rows that were set aside before matching already have ``LEFT_OUT``."""
     send_row: Longs
-    """For each valid delivery the row of its send."""
+    """For each valid delivery, the row of its send."""
     awaited: Ints
-    """For each valid send the number of its valid deliveries."""
+    """For each valid send, the number of its valid deliveries."""
     named: Bytes
     """For each name, whether it is a destination of a valid send."""
 
 
 @compiled
 def match(messages: int, given: Rows, to: Destinations, links: Links) -> int:
-    """Judge every row of a bucket. Return the number of undelivered copies.
+    """Judge every row of a bucket. Return the number of undelivered copies (a message has one copy for each known
+    destination).
 
-    Destinations are sorted and their repeats are removed in place.
+    The destinations of each valid send are sorted in place, and their repeats are removed.
     """
     code, kind, process, index = given
     to_known, to_start, to_end, names = to
@@ -130,7 +132,8 @@ def match(messages: int, given: Rows, to: Destinations, links: Links) -> int:
 
 @inner
 def _one_delivery_each(rows: Longs, process: Ints, index: Longs, reason: Bytes) -> None:
-    """Keep, of the deliveries of one message, the one with the smallest index in each process."""
+    """Mark duplicate deliveries of one message: in each process, only the delivery with the smallest index remains
+    valid."""
     if len(rows) <= 8:
         for a in range(len(rows)):
             for b in range(a):
@@ -196,9 +199,9 @@ def leave_out(
     reason: Bytes,
     once: Bytes,
 ) -> None:
-    """Mark the rows at contested places (places that several rows claim). If the rows at a place differ, they are
-    marked by ``LEFT_OUT`` in ``reason``; if they are copies of one row, they are marked in ``once``. The runs of places
-    are sorted by (process, start) and do not overlap."""
+    """Mark the rows at contested places (places that several rows have). If the rows at a place differ, mark them with
+    ``LEFT_OUT`` in ``reason``. If they are copies of one row, mark them in ``once``. The contested places are given as
+    runs, which are sorted by (process, start) and do not overlap."""
     for i in range(len(process)):
         if kind[i] == HOP:
             continue

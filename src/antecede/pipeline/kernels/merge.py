@@ -1,9 +1,9 @@
-"""Check whether the processes' sequences of messages can be merged into one (total and synchronous order;
-antecede.trace.knots).
+"""Check whether the processes' sequences of messages can be merged into one. This decides total and synchronous order
+(see antecede.trace.knots).
 
-A message is the flat position of its send. It is released when it is at the head of every sequence in which it still
-occurs. A message that cannot be released lies on a cycle, or comes after a message on a cycle. The order in which
-messages are released does not matter.
+A message is given by the flat position of its send. A message is released when it is at the head of every sequence in
+which it still occurs. A message that cannot be released lies on a cycle, or comes after a message on a cycle. The order
+in which messages are released does not matter.
 """
 
 import numpy as np
@@ -30,8 +30,8 @@ def message_at(offsets: Longs, source: Ints, argument: Ints, with_sends: bool, a
 def following(
     offsets: Longs, source: Ints, argument: Ints, with_sends: bool, process: int, position: int, besides: int
 ) -> int:
-    """Return the first position, from ``position`` on, with a message other than ``besides``; the line's length if
-    there is none."""
+    """Return the first position in the line, from ``position`` on, that has a message other than ``besides``. If there
+    is none, return the length of the line."""
     base = offsets[process]
     length = offsets[process + 1] - base
     while position < length:
@@ -46,8 +46,8 @@ def following(
 def merge(
     offsets: Longs, source: Ints, argument: Ints, with_sends: bool, occurs: Ints, at_head: Ints, cursors: Longs
 ) -> bool:
-    """Release all messages that can be released. Return whether no message is left. ``cursors`` gets, for each
-    sequence, the position at which it is stuck, or its length if all its messages are released.
+    """Release all messages that can be released. Return whether no message is left. For each sequence, ``cursors`` gets
+    the position of the first message that was not released, or the length of the line if all were released.
 
     ``occurs`` must be zero everywhere, and ``at_head`` must be -1 everywhere.
     """
@@ -98,7 +98,8 @@ def _bring(
     ready: Longs,
     waiting: int,
 ) -> int:
-    """Record the message at the head of a sequence. Return the new number of ready messages."""
+    """Record that a message is now at the head of the sequence of ``process``. If the message is at the head of all its
+    sequences, add it to ``ready``. Return the new number of ready messages."""
     if cursors[process] < offsets[process + 1] - offsets[process]:
         message = message_at(offsets, source, argument, with_sends, offsets[process] + cursors[process])
         next_here[process] = at_head[message]
@@ -121,8 +122,9 @@ def owners(offsets: Longs) -> Ints:
 
 @compiled
 def deliveries_of(offsets: Longs, source: Ints, argument: Ints) -> tuple[Longs, Longs]:
-    """Return two arrays. The first has, for each flat position, where the deliveries of the send there begin in the
-    second array. The second has all deliveries, grouped by send, each group in the order of processes."""
+    """Return two arrays, ``first`` and ``delivered``. ``delivered`` has the flat positions of all deliveries, grouped
+    by send, each group in the order of processes. The deliveries of the send at flat position k begin at ``first[k]``
+    and end before ``first[k + 1]``."""
     events = len(source)
     first = np.zeros(events + 1, np.int64)
     for at in range(events):

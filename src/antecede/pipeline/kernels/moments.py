@@ -1,4 +1,4 @@
-"""Number all events in the sequence of the walk: each event comes after everything that happened before it."""
+"""Number all events in the order of the walk. So each event has a larger number than all events in its past."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,8 @@ Longs = NDArray[np.int64]
 def number_segments(
     offsets: Longs, process: Ints, begin: Longs, end: Longs, count: int, moment: int, moments: Longs
 ) -> int:
-    """Number the events of the walk's next segments, from ``moment`` on. Return the next number."""
+    """Number the events of the walk's next segments, beginning with ``moment``. Return the number for the event after
+    them."""
     for segment in range(count):
         base = offsets[process[segment]]
         for position in range(begin[segment], end[segment]):

@@ -24,7 +24,7 @@ class Instances(NamedTuple):
     """Operation instances: where they begin and end, and what they conflict with."""
 
     of: Ints
-    """For each event, its instance, or -1."""
+    """For each event, the number of its instance; -1 if it has none."""
     first: Longs
     last: Longs
     cell: Ints
@@ -34,10 +34,10 @@ class Instances(NamedTuple):
 
 
 class Running(NamedTuple):
-    """The rows of the instances that are running."""
+    """The sets of the running instances. Each running instance has one row in ``base`` and one in ``known``."""
 
     of: Ints
-    """For each instance, its row, or -1."""
+    """For each instance, the number of its row; -1 if it is not running."""
     base: Sets
     known: Sets
     free: Ints
@@ -69,7 +69,7 @@ def precedences(
     is ``end`` if all are done.
 
     The kernel stops early if no slot or no row for a running instance is free. ``drawn`` has the flat positions of the
-    compared sends, ascending. A slot contains the causal set and then the significant one.
+    compared sends, ascending. A slot contains two sets of a message: first its past, then its knowledge.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     first, last, cell = instances.first, instances.last, instances.cell

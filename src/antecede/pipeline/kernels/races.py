@@ -3,8 +3,8 @@ defines them).
 
 Vectors, slots and blocks of lanes are those of :mod:`antecede.pipeline.kernels.causal`. The trace is walked twice for
 each block. The first walk stores ``reach`` for each delivery at q: the position after the last send of q that is in the
-past of the delivered message. It is a separate walk, because the lane of q may be in a different block than the lanes
-of the senders. The second walk finds, for each delivery, the earlier deliveries at the same process, by sender:
+past of the delivered message. This needs a separate walk, because the lane of q may be in a different block than the
+lanes of the senders. The second walk finds, for each delivery, the earlier deliveries at the same process, by sender:
 ``head`` is the last delivery at a process from the sender of a lane, and ``before`` is the previous delivery from the
 same sender. Both are positions + 1, so 0 means none.
 
@@ -37,15 +37,17 @@ class Times(NamedTuple):
 
 
 class Before(NamedTuple):
-    """The deliveries before each delivery."""
+    """Arrays from which the second walk finds the earlier deliveries that race with a delivery."""
 
     reach: Ints
     """For each delivery, the position after the last send of the delivering process that is in the past of the
     message."""
     head: Ints
-    """For each process and lane, the last delivery at the process from the sender of the lane."""
+    """For each process and lane, the position + 1 of the last delivery at the process from the sender of the lane; 0 if
+    there is none."""
     before: Ints
-    """For each delivery, the previous delivery at the same process from the same sender."""
+    """For each delivery, the position + 1 of the previous delivery at the same process from the same sender; 0 if there
+    is none."""
     sender_of: Ints
     """The sender of each lane."""
 
@@ -59,7 +61,7 @@ class Wanted(NamedTuple):
 
 
 class Races(NamedTuple):
-    """The counts and the races with the smallest slack."""
+    """The races that were found: their counts, and a heap with the races that have the smallest slack."""
 
     counts: Longs
     heap: Longs
@@ -171,7 +173,7 @@ def _count(process: int, second: int, first: int, base: int, times: Times, withi
 
 @inner
 def _sink(heap: Longs, race: Longs) -> None:
-    """Replace the race at the top of the heap, which has the largest slack, by ``race``."""
+    """Remove the race with the largest slack, which is at the top of the heap, and insert ``race``."""
     place, size = 0, len(heap)
     while True:
         child = 2 * place + 1
@@ -196,8 +198,8 @@ def _less(a: Longs, b: Longs) -> bool:
 
 @compiled
 def release(lines: Flat, times: Times, fifo: bool) -> None:
-    """Compute when each message could be delivered. Without ``fifo``, this is the time of its arrival. With ``fifo``,
-    the messages from the same sender that were delivered before it must have arrived too."""
+    """Compute the time at which each message could be delivered. Without ``fifo``, this is the time of its arrival.
+    With ``fifo``, the messages that were delivered earlier from the same sender must have arrived too."""
     offsets, source, arrived, released = lines.offsets, lines.source, times.arrived, times.released
     last, seen = np.zeros(len(offsets), np.int64), np.full(len(offsets), -1, np.int32)
     for process in range(len(offsets) - 1):

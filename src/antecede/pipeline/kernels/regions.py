@@ -1,7 +1,7 @@
 """Sort sends and deliveries by the region of the lines in which they lie, and write them into the lines.
 
-A region is a stretch of the flat arrays (:mod:`antecede.pipeline.match.lines`). Within it an event has a *place*: its
-flat position minus the start of the region.
+A region is a stretch of the flat arrays (:mod:`antecede.pipeline.match.lines`). Here, the *place* of an event is its
+flat position minus the start of its region.
 """
 
 from typing import Any, NamedTuple
@@ -18,15 +18,15 @@ Longs = NDArray[np.int64]
 
 
 class Ends(NamedTuple):
-    """The ends of the regions in the arrays with the sends, and with the deliveries, of all regions. Entry k + 1 is the
-    end of region k; entry 0 is 0."""
+    """The end of each region in two arrays that are sorted by region: the array of sends and the array of deliveries.
+    Entry k + 1 is the end of region k; entry 0 is 0."""
 
     sends: Longs
     deliveries: Longs
 
 
 class Sorted(NamedTuple):
-    """Sends and deliveries by region. Numbers are as narrow as the trace allows."""
+    """Sends and deliveries, sorted by region. The integer types are as small as the trace allows."""
 
     sent: Ints
     """The place of each send."""
@@ -42,8 +42,9 @@ class Sorted(NamedTuple):
 
 @compiled
 def find_regions(offsets: Longs, events: int, rows: Rows, links: Links, region: Ints, place: Ints, ends: Ends) -> int:
-    """Find the region and place of each valid send and delivery, for regions of ``events`` events; the region of other
-    rows is -1. Return the largest number of deliveries of a send."""
+    """Find the region and the place of each valid send and delivery. Each region has ``events`` events. Other rows
+    get the region -1. Write the ends of the regions to ``ends``. Return the largest number of valid deliveries of a
+    send."""
     most = 0
     for i in range(len(rows.kind)):
         region[i] = -1
@@ -65,7 +66,7 @@ def find_regions(offsets: Longs, events: int, rows: Rows, links: Links, region: 
 
 @compiled
 def sort_regions(rows: Rows, links: Links, region: Ints, place: Ints, ends: Ends, out: Sorted) -> None:
-    """Write the sends and deliveries by region; within a region they keep their order."""
+    """Write the sends and deliveries to ``out``, sorted by region; within a region they keep their order."""
     sends, deliveries = ends.sends.copy(), ends.deliveries.copy()
     for i in range(len(region)):
         found = region[i]

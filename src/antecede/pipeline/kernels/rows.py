@@ -1,7 +1,8 @@
-"""Rows of messages with UUIDs, sorted into buckets and joined again, with few bytes per row.
+"""A narrow form of rows, with few bytes per row, for messages with UUIDs. Rows are sorted into buckets in this form,
+and each bucket then makes them wide again.
 
 A row has one byte, its *code*, for its kind and the number of its destinations. Names are numbers of 16 bits, and
-indices have 32 bits; :mod:`antecede.pipeline.read.rows` uses this form only if both are wide enough.
+indices have 32 bits; :mod:`antecede.pipeline.read.rows` uses this form only if all names and indices fit.
 """
 
 from typing import NamedTuple
@@ -26,8 +27,8 @@ _index_max = 2**31 - 1
 
 
 class Given(NamedTuple):
-    """Rows before they are sorted; the destinations of a row are from ``ends[row]`` to ``ends[row + 1]`` in ``to``, if
-    they are ``known``."""
+    """Rows before they are sorted. If ``known[row]`` is true, the destinations of the row are from ``ends[row]`` to
+    before ``ends[row + 1]`` in ``to``."""
 
     process: Ints
     indices: Longs
@@ -48,12 +49,12 @@ class Narrow(NamedTuple):
 
 
 class Wide(NamedTuple):
-    """Rows as a bucket uses them."""
+    """Rows in their wide form, in which a bucket is matched."""
 
     process: Ints
     kind: Bytes
     unknown: NDArray[np.bool_]
-    """Whether a row has no known destinations."""
+    """For each row, whether its destinations are not known."""
     ends: Ints
     to: Ints
 
@@ -116,9 +117,10 @@ def sort_rows(
 
 @compiled
 def widen_rows(given: Narrow, ends: Longs, first: Longs, numbers: Ints, out: Wide) -> None:
-    """Write the rows of several pieces in their wide form, with the trace's numbers for names.
+    """Write the rows of several pieces in their wide form. In a piece, names have the numbers of its split; replace
+    them by the numbers of the whole trace.
 
-    Piece k ends at row ``ends[k]``; the numbers of its split's names begin at ``numbers[first[k]]``.
+    Piece k ends at row ``ends[k]``; name n of its split has the number ``numbers[first[k] + n]`` in the whole trace.
     """
     row = to = 0
     out.ends[0] = 0

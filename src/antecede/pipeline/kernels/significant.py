@@ -1,8 +1,8 @@
 """Late deliveries by significant order, along a walk, with vectors for each instance and each operation of an object.
 
-:mod:`antecede.trace.significance` defines the knowledge, message by message; here it is kept in vectors. Knowledge of
-one send of an instance includes all earlier sends of this instance. So one entry per instance is enough. An entry is a
-*serial*, the number of a send along the walk.
+:mod:`antecede.trace.significance` defines which messages an instance knows. Here, this knowledge is kept in vectors.
+Knowledge of one send of an instance includes all earlier sends of this instance. So one entry per instance is enough.
+An entry is a *serial*, the number of a send along the walk.
 
 **Lanes.** Only messages that are not yet delivered have to be distinguished. So an instance has a lane from its first
 send to the last delivery of its messages; then another instance can use the lane. Nothing is erased: serials only grow,
@@ -15,10 +15,10 @@ brought. A message that is not yet delivered has one row; its entry for the send
 message. So memory is bounded by the number of cells, running instances and undelivered messages, times the number of
 lanes.
 
-**Overtaking messages.** A question asks which delivery overtook a late delivery. It is open from the send of the late
-message on, and it is in a list of the object that delivers this message. Each delivery at the object is compared with
-the open questions in this list. A question is closed when its answer is found, or when the late delivery itself is
-reached.
+**Overtaking messages.** A question asks which delivery overtook a late delivery. The question is open from the send of
+the late message on. While it is open, it is in a list of the object that delivers this message. Each delivery at the
+object is compared with the open questions in this list. A question is closed when its answer is found, or when the late
+delivery itself is reached.
 """
 
 from typing import NamedTuple
@@ -39,7 +39,7 @@ last serial."""
 BY_INSTANCE, BY_CONFLICT = 1, 2
 
 REQUEST, RESPONSE = 1, 2
-"""The kind of a delivery; 0 if significant order does not judge it."""
+"""The kinds of deliveries that significant order judges. The kind of any other delivery is 0."""
 
 
 class Instances(NamedTuple):
@@ -60,7 +60,8 @@ class Instances(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """The lanes of instances."""
+    """The lane of each instance (``of``), and the free lanes. ``wanted`` marks the instances that this walk judges, and
+    ``awaits`` counts the deliveries that are still to come from each instance."""
 
     wanted: Bytes
     awaits: Longs
@@ -69,7 +70,8 @@ class Lanes(NamedTuple):
 
 
 class Running(NamedTuple):
-    """The three rows of vectors of each running instance."""
+    """The vectors of the running instances. Each running instance has one row in ``base``, ``known`` and
+    ``received``."""
 
     of: Ints
     free: Ints
@@ -79,14 +81,16 @@ class Running(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """The two rows of vectors of each cell (an operation of an object)."""
+    """The vectors of the cells. Each cell (an operation of an object) has one row in ``done`` and one in
+    ``requests``."""
 
     done: Longs
     requests: Longs
 
 
 class Asked(NamedTuple):
-    """Questions, sorted by ``send``, with a list of the open questions of each process."""
+    """Questions, sorted by ``send``. Each question asks which delivery overtook a given late delivery. ``head`` and
+    ``next`` form one linked list of open questions per process."""
 
     send: Longs
     late: Longs
@@ -116,8 +120,8 @@ def significant(
     """Judge the segments (stretches of lines) from ``begin`` to ``end``. Return the segment at which to continue; it is
     ``end`` if all were judged.
 
-    The kernel stops early if no slot, no row for a running instance or (with ``grow_lanes``) no lane is free, or if
-    ``late`` is full. ``late`` gets the flat positions of late deliveries.
+    The kernel stops early if no slot or no row for a running instance is free, or if ``late`` is full. With
+    ``grow_lanes``, it also stops if no lane is free. ``late`` gets the flat positions of late deliveries.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     instance, received_as, first, last = instances.of, instances.received_as, instances.first, instances.last
@@ -239,8 +243,9 @@ def significant(
 def _answer(
     process: int, at: int, slot: int, carried: Longs, instances: Instances, lane_of: Ints, asked: Asked
 ) -> None:
-    """Find the open questions of an object whose answer is this delivery, store the answer, and close them. If there is
-    a question about this delivery itself, close that question too."""
+    """Compare the delivery at ``at`` with the open questions of its process. If the delivery is the answer to a
+    question, store the answer and close the question. If a question is about this delivery itself, close the question
+    too."""
     before = -1
     q = asked.head[process]
     while q >= 0:
@@ -266,8 +271,8 @@ def _answer(
 
 @compiled
 def forbidden(late: int, earlier: int, instances: Instances) -> int:
-    """Return the rule that forbids delivering ``earlier`` before ``late`` at an object, given that the message of
-    ``late`` precedes the other message; 0 if no rule forbids it."""
+    """Return the number of the rule that forbids an object to deliver ``earlier`` before ``late``; 0 if no rule forbids
+    it. The message of ``late`` must significantly precede the message of ``earlier``."""
     received_as, cell = instances.received_as, instances.cell
     one, other = instances.of[late], instances.of[earlier]
     if not received_as[late] or not received_as[earlier]:
@@ -285,7 +290,7 @@ def forbidden(late: int, earlier: int, instances: Instances) -> int:
 
 @compiled
 def are_rivals(one: int, other: int, rival_from: Longs, rivals: Ints) -> bool:
-    """Return whether two cells conflict."""
+    """Return whether two cells (operations of objects) conflict."""
     if one < 0 or other < 0:
         return False
     found = False
@@ -295,7 +300,7 @@ def are_rivals(one: int, other: int, rival_from: Longs, rivals: Ints) -> bool:
 
 
 class Copies(NamedTuple):
-    """The deliveries of messages, and which of them are late by precedence."""
+    """The deliveries of each message, and, in ``late``, a mark at each delivery that is late by precedence."""
 
     late: Bytes
     place: Ints
@@ -307,15 +312,15 @@ class Copies(NamedTuple):
 
 @compiled
 def crossed(lines: Flat, instances: Instances, copies: Copies, both: Longs, before: Longs) -> None:
-    """Find the pairs of conflicting requests that two objects deliver in opposite orders. Only the object with the
-    later name is considered. For the request that came second there, find the request of the pair that came first. If
-    there are several, find the earliest.
+    """Find the pairs of conflicting requests that two objects deliver in opposite orders. In each pair, the delivery
+    that came second at the object with the later name counts as late. At the flat position of this delivery, ``before``
+    gets the flat position of the delivery that came first there. If the delivery came second in several pairs,
+    ``before`` gets the earliest of these positions. All other entries of ``before`` remain -1.
 
-    ``before`` gets, for each delivery, the flat position of the delivery that came first, -1 if there is none. ``both``
-    has the pairs of cells, at two objects, that receive the same request (see :func:`pair_of`), ascending. Each object
-    is walked backwards. For each pair of cells in ``both``, the walk keeps one delivery at the other object: the
-    earliest delivery of a request that was found so far. Requests that are late at the object by precedence are left to
-    :func:`unsettled`.
+    ``both`` has the pairs of cells, at two objects, that receive the same request, as ascending numbers (see
+    :func:`pair_of`). The deliveries of each object are walked backwards. For each pair of cells in ``both``, the walk
+    remembers one delivery at the other object: the earliest delivery of a request that the walk has met so far.
+    Requests that are late by precedence at the walked object are left to :func:`unsettled`.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     instance, cell, rival_from, rivals = instances.of, instances.cell, instances.rival_from, instances.rivals
@@ -353,13 +358,13 @@ def crossed(lines: Flat, instances: Instances, copies: Copies, both: Longs, befo
 
 @inner
 def pair_of(here: int, there: int, cells: int) -> int:
-    """Return two cells as one number."""
+    """Return a number that stands for a pair of cells; ``cells`` is the number of all cells."""
     return here * cells + there
 
 
 @inner
 def is_request(at: int, source: Ints, instances: Instances) -> bool:
-    """Return whether this is the delivery of a request of an operation."""
+    """Return whether the event at ``at`` is the delivery of a request for an operation."""
     own = instances.of[at]
     return bool(source[at] >= 0 and own >= 0 and instances.received_as[at] == REQUEST and instances.cell[own] >= 0)
 
@@ -367,12 +372,12 @@ def is_request(at: int, source: Ints, instances: Instances) -> bool:
 @compiled
 def unsettled(others: Longs, other: int, lines: Flat, instances: Instances, copies: Copies, out: Longs) -> int:
     """Find conflicting requests that two objects received in opposite orders. The first object received the requests at
-    ``others`` before the request at ``other``. The second object has a later name, and received its copy of ``other``
-    before a request from ``others``. Write the positions of both requests at the second object to ``out``. Return the
-    number of these pairs.
+    ``others`` before the request at ``other``. The second object has a later name, and received the request at
+    ``other`` before one of the requests at ``others``. Each such pair becomes one row of ``out``, with two positions at
+    the second object: first the position of the request from ``others``, then the position of the request at ``other``.
+    Return the number of pairs.
 
-    The number of rows of ``out`` must be the length of ``others`` times the number of copies of the request at
-    ``other``.
+    ``out`` must have enough rows: the length of ``others`` times the number of copies of the request at ``other``.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     instance, cell, rival_from, rivals = instances.of, instances.cell, instances.rival_from, instances.rivals

@@ -1,8 +1,9 @@
 """Slots for the data that messages carry, shared by the kernels that follow a walk.
 
-A message carries a vector (or a set) with the knowledge of its sender. It is stored in a *slot* from the send of the
-message to its last delivery. During that time, the lines contain the slot's number at the send, in place of the number
-of awaited deliveries, so that a delivery finds the slot by position.
+A message carries a vector (or a set) with the knowledge of its sender. The vector is stored in a *slot* from the send
+of the message to its last delivery. During that time, the entry of the send in the array ``argument`` is the number of
+the slot; before, it was the number of awaited deliveries. A delivery knows the position of its send, so it finds the
+slot.
 
 Arguments that belong together are named tuples, which cost nothing in compiled code.
 """
@@ -43,7 +44,7 @@ class Vectors(NamedTuple):
     known: NDArray[Any]
     """For each process, the entries of its vector."""
     slot_of: Ints
-    """For each process, the slot that its next send can share, or -1."""
+    """For each process, the slot that its next send can share; -1 if there is none."""
 
 
 def slots_of(lanes: int, kind: Any, count: int = FIRST_SLOTS, make: Make = np.zeros) -> Slots:
@@ -52,12 +53,13 @@ def slots_of(lanes: int, kind: Any, count: int = FIRST_SLOTS, make: Make = np.ze
 
 
 def free_of(count: int) -> Ints:
-    """Return a list of free numbers, from 0 to before ``count``."""
+    """Return the numbers from 0 to ``count`` - 1, as a list of numbers that are all free."""
     return np.arange(count, dtype=np.int32)
 
 
 def grown(slots: Slots, make: Make = np.zeros) -> Slots:
-    """Return twice as many slots if none is free (the new ones are free), else the same slots."""
+    """Return ``slots`` unchanged if one of them is free. Otherwise return twice as many slots; the new ones are
+    free."""
     if slots.left[0]:
         return slots
     old = len(slots.owed)
@@ -67,14 +69,14 @@ def grown(slots: Slots, make: Make = np.zeros) -> Slots:
 
 
 def more_free(free: Ints) -> Ints:
-    """Return a list of free numbers that is twice as long as ``free``, when all numbers are taken. Its first half has
-    the new numbers, which are free; its second half is unused."""
+    """Return a list of free numbers that is twice as long as ``free``. All old numbers must be in use. The first half
+    of the list has the new numbers, which are free. Its second half is unused."""
     old = len(free)
     return np.concatenate([np.arange(old, 2 * old, dtype=np.int32), np.zeros(old, np.int32)])
 
 
 def doubled(rows: NDArray[Any], axis: int = 0) -> NDArray[Any]:
-    """Return an array with twice as many rows (or columns); the new ones are zero."""
+    """Return the array with twice as many rows (or columns, with ``axis`` 1); the new ones are zero."""
     return np.concatenate([rows, np.zeros_like(rows)], axis=axis)
 
 
@@ -89,7 +91,8 @@ def take(slots: Slots, deliveries: int) -> int:
 
 @inner
 def give_back(slots: Slots, slot: int) -> None:
-    """Count one delivery of a slot that belongs to a single send; the slot is free after the last delivery."""
+    """Count one delivery of the message in a slot that only one send uses. After the last delivery, the slot is
+    free."""
     slots.owed[slot] -= 1
     if slots.owed[slot] == 0:
         slots.free[slots.left[0]] = slot
@@ -98,8 +101,8 @@ def give_back(slots: Slots, slot: int) -> None:
 
 @inner
 def depart(process: int, at: int, argument: Ints, vectors: Vectors, slots: Slots) -> bool:
-    """Give a send the slot with the knowledge of its process; take a free slot if the knowledge has changed. Return
-    False if there is no free slot."""
+    """Assign a slot to the send at ``at``. If the process has learned nothing since its previous send, both sends share
+    one slot. Otherwise copy the vector of the process into a free slot. Return False if there is no free slot."""
     slot = vectors.slot_of[process]
     if slot < 0:
         if slots.left[0] == 0:
@@ -116,8 +119,8 @@ def depart(process: int, at: int, argument: Ints, vectors: Vectors, slots: Slots
 
 @compiled
 def arrive(slot: int, sender: int, vectors: Vectors, slots: Slots) -> None:
-    """Count one delivery of a slot; the slot is free after the last delivery, unless its sender's next send shares
-    it."""
+    """Count one delivery of a message in a slot that several sends may share. After the last delivery, the slot is
+    free, unless the next send of its sender can share it."""
     slots.owed[slot] -= 1
     if slots.owed[slot] == 0 and vectors.slot_of[sender] != slot:
         slots.free[slots.left[0]] = slot
@@ -126,7 +129,8 @@ def arrive(slot: int, sender: int, vectors: Vectors, slots: Slots) -> None:
 
 @inner
 def renew(process: int, vectors: Vectors, slots: Slots) -> None:
-    """Release the slot that a process's next send would have shared."""
+    """Make the next send of a process take another slot. The slot that this send would have shared becomes free if none
+    of its deliveries is awaited."""
     slot = vectors.slot_of[process]
     if slot >= 0:
         vectors.slot_of[process] = -1

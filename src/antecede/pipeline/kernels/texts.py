@@ -29,12 +29,12 @@ _digits[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
 _characters = np.frombuffer(b"0123456789abcdef", np.uint8).copy()
 _hyphens, _hyphen = (8, 13, 18, 23), ord("-")
 _places = np.array([k for k in range(UUID_LENGTH) if k not in _hyphens], np.int64)
-"""The places of the digits in a UUID."""
+"""The positions of the 32 digits in the text of a UUID."""
 
 
 @inner
 def _uuid(data: Bytes, start: int) -> tuple[bool, np.uint64, np.uint64]:
-    """Return whether the 36 bytes from ``start`` on are a UUID in its usual form, and its two words."""
+    """Return whether the 36 bytes from ``start`` on are a UUID in its usual form, and the two words of this UUID."""
     # Unsigned positions, since numba tests signed ones for negative values at each access.
     at = np.uint64(start)
     high = low = np.uint64(0)
@@ -74,7 +74,8 @@ def _mixed_words(high: np.uint64, low: np.uint64) -> np.uint64:
 
 @compiled
 def uuids(offsets: Ints, data: Bytes, out: Words) -> bool:
-    """Write the two words of each text, if all texts are UUIDs in their usual form. Return whether they are."""
+    """Write the two words of each text to ``out``, if all texts are UUIDs in their usual form. Return whether they
+    are."""
     for i in range(len(offsets) - 1):
         if offsets[i + 1] - offsets[i] != UUID_LENGTH:
             return False
@@ -87,7 +88,7 @@ def uuids(offsets: Ints, data: Bytes, out: Words) -> bool:
 
 @compiled
 def uuid_texts(words: Words, out: NDArray[np.uint8]) -> None:
-    """Write the text of each UUID into its row, which already has the hyphens."""
+    """Write the text of each UUID into its row of ``out``. The rows already contain the hyphens."""
     for i in range(len(words)):
         for k in range(32):
             shift = np.uint64(60 - 4 * (k % 16))
@@ -215,9 +216,9 @@ def runs(lane: Ints, index: Longs, start: Longs, end: Longs, out_lane: Ints, out
     """Combine consecutive indices of the same lane (a process, or the hops of a server) into runs. Return the number of
     closed runs.
 
-    ``start`` and ``end`` have the open run of each lane; they are equal if the lane has none. The arrays for closed
-    runs are as long as ``index``. If the rows of a process are in the order of their indices, as in most traces, its
-    runs are long.
+    ``start`` and ``end`` have the open run of each lane; they are equal if the lane has no open run. The arrays for
+    closed runs are as long as ``index``. If the rows of a process are in the order of their indices, as in most traces,
+    its runs are long.
     """
     closed = 0
     for i in range(len(index)):

@@ -1,12 +1,13 @@
-"""A sequence of all events in which each event comes after everything that happened before it, with one cursor per
-process.
+"""Walk through all events, so that each event comes after all events that happened before it. Each process has one
+cursor.
 
-After matching, a delivery may come as soon as the sender's cursor is after the send. The processes with most deliveries
-are walked first, and any other process is advanced only to the send that a delivery waits for. Then few messages are in
-transit at any moment, and the memory of all code that follows the walk depends on their number.
+After matching, each delivery knows its send. So the walk can pass a delivery as soon as the cursor of the sender is
+after the send. The processes with most deliveries are walked first. Any other process is advanced only to the send that
+a delivery waits for. As a result, few messages are in transit at any moment. This saves memory in all code that follows
+the walk, because such code stores data for each message in transit.
 
-The walk is written as *segments* (process, from, to) into arrays of bounded length, and continues where it stopped:
-between two calls, the cursors are a consistent cut of the trace.
+The walk is written as *segments* (process, from, to) into arrays of bounded length. When the arrays are full, the walk
+stops, and the next call continues there. Between two calls, the cursors are a consistent cut of the trace.
 """
 
 from typing import NamedTuple
@@ -23,7 +24,8 @@ NOTHING, SENT = -1, -2
 """Values in ``source``: an event without edges; a send."""
 
 MORE, DONE, STUCK = 0, 1, 2
-"""The result of a call: the arrays are full, the walk is complete, or an event would have to come before itself."""
+"""The status that :func:`step` returns: the arrays are full, the walk is complete, or an event would have to come
+before itself."""
 
 
 class Flat(NamedTuple):
@@ -36,7 +38,7 @@ class Flat(NamedTuple):
 
 class Segments(NamedTuple):
     """Stretches of lines, in the order of the walk, each from ``begin`` to ``end`` (exclusive). A kernel that stops
-    early changes ``begin`` of the segment to continue with."""
+    early within a segment sets ``begin`` of this segment to the position at which to continue."""
 
     process: Ints
     begin: Longs
@@ -49,7 +51,7 @@ class Cursors(NamedTuple):
     leaders: Ints
     """The processes, in the order in which they are walked to their ends."""
     state: Longs
-    """The next leader and the depth of the stack."""
+    """Two numbers: the position of the next process in ``leaders``, and the depth of the stack."""
     at: Longs
     """For each process, the position up to which its line was walked."""
     waiting: NDArray[np.uint8]
@@ -144,8 +146,8 @@ def mark_senders(source: Ints, sending: NDArray[np.bool_]) -> None:
 
 @compiled
 def recount(lines: Flat, segments: Segments, count: int) -> None:
-    """Restore the number of awaited deliveries at the sends of some segments. An earlier walk has replaced it by slot
-    numbers."""
+    """Restore the number of awaited deliveries at each send of some segments. An earlier walk has replaced these
+    numbers by slot numbers."""
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     for s in range(count):
         base = offsets[segments.process[s]]
@@ -161,9 +163,9 @@ def recount(lines: Flat, segments: Segments, count: int) -> None:
 def circular(offsets: Longs, source: Ints, argument: Ints, cursors: Longs) -> Longs:
     """Return the flat positions of the deliveries that lie on a cycle with their send.
 
-    There is no cycle below the cut ``cursors``. A delivery is on a cycle with its send iff both are in one strongly
-    connected component of the events, with edges along processes and from sends to deliveries (Tarjan's algorithm
-    without recursion; see antecede.trace.cycles).
+    No event before the cut ``cursors`` lies on a cycle, so only the later events are searched. A delivery is on a cycle
+    with its send iff both are in one strongly connected component of the events, with edges along processes and from
+    sends to deliveries (Tarjan's algorithm without recursion; see antecede.trace.cycles).
     """
     processes = len(offsets) - 1
     events = offsets[processes]

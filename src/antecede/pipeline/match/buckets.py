@@ -1,9 +1,9 @@
-"""The larger part of the second stage: a bucket of messages goes in; matched rows, by process and index, come out.
+"""The larger part of the second stage: it matches the sends and deliveries of one bucket of messages at a time.
 
-A bucket contains every row of its messages. So it can decide which send belongs to which delivery, and which rows
-cannot be right (:mod:`antecede.pipeline.kernels.match`). Valid rows are passed as fixed-width numbers to the task that
-assembles the lines. For invalid rows only a count per reason is passed on, and the rows' numbers if a caller asks for
-them.
+A bucket contains every row of its messages. So the bucket alone shows which send belongs to which delivery, and which
+rows are invalid (:mod:`antecede.pipeline.kernels.match`). Valid rows are passed, by process and index and as
+fixed-width numbers, to the task that assembles the lines. For invalid rows only the number of rows per reason is passed
+on. The row numbers of invalid rows are returned only if a caller asks for them (:func:`set_aside`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -47,7 +47,8 @@ Longs = NDArray[np.int64]
 
 
 Runs = tuple[Ints, Longs, Longs, NDArray[np.uint8]]
-"""Runs of contested places: process, first and last index, and whether all rows at a place are copies of one row."""
+"""Ranges of contested places (places that several rows claim). The four arrays have one entry per range: the process,
+the first index, the last index, and whether all rows at the same place are copies of one row."""
 
 
 class Numbering(msgspec.Struct, frozen=True):
@@ -56,7 +57,7 @@ class Numbering(msgspec.Struct, frozen=True):
 
     names: int
     splits: dict[int, bytes]
-    """For each split, the trace's numbers for its names, as int32."""
+    """For each split, a table (int32) from the number of a name in the split to its number in the whole trace."""
     run_process: bytes = b""
     run_first: bytes = b""
     run_last: bytes = b""
@@ -64,7 +65,8 @@ class Numbering(msgspec.Struct, frozen=True):
     narrow: int = 2**64 - 1
 
     def together(self) -> tuple[Longs, Ints]:
-        """Return for each split where its numbers begin, and the numbers of all splits, one after the other."""
+        """Return two arrays. The second has the tables of all splits (``splits``), one after the other. The first has,
+        for each split, the position at which its table begins."""
         first = np.zeros(max(self.splits, default=-1) + 1, np.int64)
         tables = []
         total = 0
@@ -105,15 +107,13 @@ def _alike(batches: list[Any]) -> list[Any]:
 
 
 class Bucket:
-    """The matched rows of one bucket, with names as the trace's numbers."""
+    """The matched rows of one bucket. A name is given by its number in the whole trace."""
 
     extras = frozenset({"lamport", "clock_name", "assumed"})
     """The columns that a piece carries in addition to sends and deliveries."""
 
     def __init__(self, table: Any, split: Ints, names: int, narrow: int, runs: Runs | None = None) -> None:
         self.split = split
-        self.names: list[str] = []
-        """The names that the numbers stand for, if they are known here."""
         self.table = table.combine_chunks()
         self.process = self._numbers("process", np.int32)
         self.index = self._numbers("index", np.int64)
@@ -125,7 +125,7 @@ class Bucket:
         self._message = _one_chunk(self.table.column("message"))
         mixed = mixed_ids(self._message, narrow)
         self.mark = int(mixed[0]) if rows else 0
-        """The hash of one message id of the bucket; modulo the number of buckets it is the bucket's number."""
+        """The hash of one message id of the bucket. The bucket's number is ``mark`` modulo the number of buckets."""
         self.code, messages = numbered_ids(self._message, mixed)
         self.to = self._destinations(rows)
         self.send_row = np.full(rows, -1, np.int64)
@@ -236,7 +236,7 @@ class Bucket:
 
 
 def _renumbered(table: Any, split: Ints, numbering: Numbering) -> Any:
-    """Return the rows with the trace's numbers for names in place of their splits' numbers."""
+    """Return the table with each name's number in the trace instead of its number in the split."""
     if not table.num_rows:
         return table
     first, numbers = numbering.together()
@@ -264,9 +264,12 @@ def _one_chunk(column: Any) -> Any:
 def matched(
     packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, regions: Regions | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Match one bucket. Yield its counts, and its piece, from which the lines are assembled. With ``regions``, yield
-    its sends and deliveries by region instead. The number of the region is the number of the output part. Then a piece
-    is yielded only if there are columns for clocks or assumed rows."""
+    """Match one bucket. Yield the number of an output part with each result.
+
+    Without ``regions``, the results are the bucket's counts and its piece, both for part 0. With ``regions``, they are
+    the counts for part 0, and the sends and deliveries of each region for the part with the number of the region. In
+    this case a piece contains only clocks and assumed rows, and it is yielded only if the table has columns for them.
+    """
     bucket = bucket_of(packed, numbering)
     yield 0, pack_struct(bucket.counted())
     if regions is None:
@@ -286,7 +289,7 @@ def matched(
 
 
 class Sought(msgspec.Struct, frozen=True):
-    """Places, sorted by process and then index, at which rows of one kind are searched for."""
+    """A search for the rows of one kind at given places. The places are sorted by process and then by index."""
 
     kind: int
     process: bytes
@@ -294,9 +297,9 @@ class Sought(msgspec.Struct, frozen=True):
 
 
 def look_up(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> bytes:
-    """Return the valid rows of this bucket at the places searched for: the position of the place in ``sought``
-    (``found``), the message id, whether the send's destinations are known, and the row's split and number (-1 if rows
-    do not carry their number)."""
+    """Match one bucket and return its valid rows at the places in ``sought``, as packed columns: the position of the
+    row's place in ``sought`` (``found``), the message id (``ids``), whether the destinations of the message are known
+    (``known``), the row's split (``split``), and the row's number (``at``; -1 if the rows have no numbers)."""
     key = place_keys(np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64))
     bucket = bucket_of(packed, numbering)
     rows = bucket.valid(sought.kind)
@@ -316,8 +319,9 @@ def look_up(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> by
 
 
 def ids_at(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> bytes:
-    """Return the ids of the messages sent at the places searched for. The rows are not matched, since the places are
-    known to be valid."""
+    """Return the ids of the messages that were sent at the places in ``sought``, and the position of each of these
+    places in ``sought`` (``found``). The rows are not matched, since the sends at these places are known to be
+    valid."""
     process, index = np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64)
     key = place_keys(process, index)
     asked = np.zeros(numbering.names, bool)
@@ -339,8 +343,8 @@ def ids_at(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> byt
 
 
 def marks_of(packed: Iterable[bytes], sought: Sought, regions: Regions) -> bytes:
-    """Return the marks (see ``Bucket.mark``) of the buckets that have sends at the places searched for, in one
-    region."""
+    """Return the marks (:attr:`Bucket.mark`) of all buckets that have a send at one of the places in ``sought``.
+    ``packed`` has the rows of one region, so only places in this region are found."""
     places = map(regions.place, np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64))
     wanted: dict[int, list[int]] = {}
     for number, place in places:
@@ -360,8 +364,8 @@ def place_keys(process: Any, index: Any) -> Any:
 
 
 def set_aside(packed: Iterable[bytes], numbering: Numbering) -> Iterator[tuple[int, bytes]]:
-    """Yield the numbers and reasons of the rows of a bucket that were set aside, split by split. The number of the
-    split is the number of the output part."""
+    """Match one bucket. Yield, for each split with invalid rows, the number of the split and these rows: the number of
+    each row and the reason why it is invalid. The number of the split is the number of the output part."""
     bucket = bucket_of(packed, numbering)
     rows = np.flatnonzero((bucket.reason != VALID) & (bucket.reason != LEFT_OUT))
     at = bucket.table.column("at").combine_chunks().to_numpy() if len(rows) else np.zeros(0, np.int64)

@@ -1,7 +1,8 @@
 """Matching for significant order: buckets of rows with their operation instances.
 
-A bucket gives numbers to its texts. The task that assembles the lines combines the numbers of all buckets. There it is
-also decided which row belongs to which instance, as :mod:`antecede.trace.instances` defines it.
+Each bucket numbers the names of its instances, operations and parents. The task that assembles the lines replaces these
+numbers by numbers for the whole trace. This task also decides which row belongs to which instance, by the rules of
+:mod:`antecede.trace.instances`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,12 +21,12 @@ from antecede.pipeline.read.instances import CARRIED
 _nothing = pa.array([], pa.string())
 
 UNSAID, REQUESTED, OTHERWISE, COMMITTED, ABORTED = range(5)
-"""The type of a row, as a number."""
+"""Numbers for the type of a row: no type, ``request``, any other type, ``commit``, ``abort``."""
 
 
 def matched_instances(packed: Iterable[bytes], numbering: Numbering) -> Iterator[tuple[int, bytes]]:
-    """Match one bucket of message ids. Yield its piece, from which lines are made; the piece has the instances of its
-    rows instead of their clocks."""
+    """Match one bucket. Yield its piece, for output part 0. The piece has the operation instances of the rows, and no
+    clocks."""
     bucket = bucket_of(packed, numbering)
     kinds = (bucket.kind == SEND) | (bucket.kind == DELIVER) | (bucket.kind == LOCAL)
     told = np.flatnonzero(kinds & (bucket.reason == VALID))

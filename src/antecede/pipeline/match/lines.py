@@ -4,17 +4,19 @@ All lines are stored one after the other in flat arrays; the line of process p i
 1]``. A *flat position* is an index into these arrays. Processes are numbered in the order of their names, so sorting by
 number is also sorting by name.
 
-* ``source`` is -1 at an event without edges, -2 at a send, otherwise the sender of the message delivered there.
+* ``source`` is, at a delivery, the number of the sender; at a send, -2; at any other event, -1.
 * ``argument`` is, at a send, the number of its valid deliveries; at a delivery, the position of its send in the
   sender's line.
-* A position in a line is an index of the trace if the process's indices are dense enough. If they are not, a line
-  contains only the sends, the deliveries and the events with clocks or instances, and ``indices`` has their indices.
+* If the indices of a process have few gaps, the position of an event in the line is the event's index in the trace. If
+  they have many gaps, the line contains only sends, deliveries and events with clocks or instances. Then ``indices``
+  has the index of each event.
 
-The arrays of a large trace are files in a scratch directory, mapped into memory. As the work moves on, their pages are
-released to the system's page cache (:meth:`Scratch.rest`), so they need memory only for the part in use. Therefore all
-code processes one *region* at a time (:data:`REGION_EVENTS`), or follows the walk, which reads every line from its
-beginning to its end. A bucket contains messages of all times. In a large trace its rows are sorted by region
-(:class:`Regions`), because otherwise each bucket would read and write all regions.
+The arrays of a large trace are files in a scratch directory, mapped into memory. At short intervals their pages are
+released to the system's page cache (:meth:`Scratch.rest`), so only the part in use needs memory. Therefore all code
+processes one *region* at a time (:data:`REGION_EVENTS`), or follows the walk, which reads every line from its beginning
+to its end. The messages of a bucket come from all regions. In a large trace, each bucket sorts its rows by region
+(:class:`Regions`). Then the rows of all buckets are written to one region after the other; otherwise each bucket would
+read and write all regions.
 """
 
 import mmap
@@ -64,7 +66,8 @@ _ahead_events_min = 1 << 20
 
 
 class Scratch:
-    """Arrays that may be larger than memory; they disappear with the process, however it ends."""
+    """Creates arrays that may be larger than memory. Large arrays are in unnamed files, which the operating system
+    deletes when this program ends, even if it crashes."""
 
     def __init__(self, directory: str | None = None) -> None:
         self._directory = directory
@@ -95,7 +98,7 @@ class Scratch:
 
 
 class Lines:
-    """The lines of all processes."""
+    """The lines of all processes, as the flat arrays that the docstring of this module describes."""
 
     def __init__(self, offsets: Longs, source: Ints, argument: Ints, indices: Longs, scratch: Scratch) -> None:
         self.offsets = offsets
@@ -104,15 +107,17 @@ class Lines:
         self.indices = indices
         self.scratch = scratch
         self.slotted = False
-        """Whether a walk has left slot numbers at sends, in place of the numbers of their deliveries."""
+        """Whether ``argument`` may have slot numbers at sends, where a walk has replaced the numbers of deliveries
+        (:mod:`antecede.pipeline.kernels.slots`)."""
         self.assumed: Longs = np.zeros(0, np.int64)
         """The flat positions of sends and deliveries whose place in the line was assumed by an import."""
         self.moved: Longs = np.zeros(0, np.int64)
-        """The original flat positions of the sends that were moved out of their lines. Each is now a separate line,
-        after the lines of all processes (:func:`antecede.pipeline.judge.orders.certain`)."""
+        """The original flat positions of the sends that were moved out of their lines. Each of these sends is now alone
+        in a new line; the new lines follow the lines of all processes
+        (:func:`antecede.pipeline.judge.orders.certain`)."""
         self.begins: Longs | None = None
         """For each process, the index at which its line begins; ``None`` if all lines begin at 0. The values of
-        ``indices`` are relative to it."""
+        ``indices`` are counted from this index."""
 
     @property
     def processes(self) -> int:
@@ -134,7 +139,7 @@ class Lines:
         return counted if self.begins is None else counted + self.begins[process]
 
     def home(self, flat: Longs) -> Longs:
-        """Return the flat positions, with those of moved sends replaced by their original ones."""
+        """Return the flat positions. For each moved send (``moved``) its original flat position."""
         end = len(self.source) - len(self.moved)
         return np.where(flat < end, flat, self.moved[np.maximum(flat - end, 0)]) if len(self.moved) else flat
 
@@ -143,15 +148,16 @@ class Lines:
         return self.offsets[self.source[flat]] + self.argument[flat]
 
     def flat(self, process: Ints, index: Longs) -> Longs:
-        """Return the flat positions of the events with these places, which must be in the lines."""
+        """Return the flat position of each event that is given by its process and index. The lines must contain all
+        these events."""
         if not len(self.indices):
             return self.offsets[process] + index
         return _search(self.offsets, self.indices, process, index)
 
 
 def spans(offsets: Longs, events: int = REGION_EVENTS) -> Iterator[tuple[int, int]]:
-    """Yield all processes in groups of at most ``events`` events, as first and last + 1; a process with more events is
-    a group by itself."""
+    """Divide the processes into groups of consecutive processes with at most ``events`` events together. Yield the
+    first process of each group, and its last process + 1. A process with more events is a group by itself."""
     first, processes = 0, len(offsets) - 1
     while first < processes:
         last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + events, side="right")) - 1)
@@ -165,10 +171,10 @@ def _segments(count: int) -> Segments:
 
 
 class Walk:
-    """All events in a sequence in which each event comes after everything that happened before it.
+    """Visits all events in causal order: a send before its deliveries, and the events of each process in sequence.
 
-    Each iteration writes segments (stretches of lines) to the arrays ``walk.segments``, which are reused, and yields
-    their number: ``for count in walk: …walk.segments…``.
+    Each iteration writes some segments (stretches of lines) to the arrays ``walk.segments`` and yields the number of
+    these segments: ``for count in walk: …walk.segments…``. The next iteration overwrites the arrays.
     """
 
     def __init__(self, lines: Lines, segments: int = _segments_at_once) -> None:
@@ -190,7 +196,7 @@ class Walk:
         """For each process, the position up to which its line was walked; valid after the walk."""
         self.segments = _segments(segments)
         self.stuck = False
-        """Whether the walk ended at an event that would have to come before itself."""
+        """Whether the walk ended early because of a cycle: an event would have to come before itself."""
 
     def __iter__(self) -> Iterator[int]:
         ahead = len(self.lines.source) >= _ahead_events_min
@@ -206,8 +212,9 @@ class Walk:
             self.lines.scratch.rest()
 
     def _ahead(self, other: Executor) -> Iterator[int]:
-        """Continue the walk in another thread while the caller works on the previous segments. The walk reads only
-        deliveries, and kernels write only at sends."""
+        """Continue the walk in another thread while the caller works on the previous segments. Both threads may use the
+        same lines, because the walk reads ``argument`` only at deliveries, and the caller's kernels write it only at
+        sends."""
         free = _segments(len(self.segments.process))
         count, status = self._step(self.segments)
         while status == MORE:
@@ -227,8 +234,9 @@ class Walk:
         return count, status
 
     def through(self, kernel: Callable[[int, int], int]) -> Iterator[bool]:
-        """Call a kernel for all segments. The kernel gets the first segment and the end of the segments, and returns
-        the segment at which to continue. After each call, yield whether the kernel stopped early."""
+        """Call a kernel until it has processed all segments. The kernel gets the number of the next segment and the
+        number at which the segments end. It returns the number of the first segment that it did not complete. After
+        each call, yield whether the kernel stopped before the end."""
         for count in self:
             begin = 0
             while begin < count:
@@ -237,7 +245,7 @@ class Walk:
 
 
 def recounted(lines: Lines, segments: int = _segments_at_once) -> None:
-    """Restore the number of deliveries at every send, if a walk has left slot numbers there."""
+    """Write the number of deliveries to ``argument`` at every send, if a walk has left slot numbers there."""
     if lines.slotted:
         walk = Walk(lines, segments)
         for count in walk:
@@ -246,7 +254,8 @@ def recounted(lines: Lines, segments: int = _segments_at_once) -> None:
 
 
 def lend_slots(lines: Lines, segments: int = _segments_at_once) -> None:
-    """Prepare the lines for a walk that reads the number of deliveries at each send and leaves slot numbers there."""
+    """Prepare the lines for a walk that replaces the number of deliveries at each send by a slot number: restore the
+    numbers of deliveries that an earlier walk has replaced, and set ``lines.slotted``."""
     recounted(lines, segments)
     lines.slotted = True
 
@@ -265,7 +274,8 @@ class ClockRows(msgspec.Struct):
 def assemble(
     lengths: Longs, sparse: Ints, pieces: Iterable[Piece | Region], scratch: Scratch
 ) -> tuple[Lines, list[ClockRows]]:
-    """Put matched rows into their places. Return the lines, and the clocks of the pieces with their flat positions.
+    """Put matched rows into lines. Return the lines, and the clocks and instances of the pieces with the flat positions
+    of their rows.
 
     ``lengths`` has the largest index + 1 of each process. ``sparse`` has the processes whose indices have too many gaps
     to be used as positions in a line.
@@ -336,7 +346,7 @@ class Regions(msgspec.Struct, frozen=True):
         return max(1, -(-int(np.frombuffer(self.offsets, np.int64)[-1]) // self.events))
 
     def of(self, process: Ints, index: Longs) -> list[int]:
-        """Return the regions of some places."""
+        """Return the numbers of the regions that contain these places, ascending and without repeats."""
         at = np.frombuffer(self.offsets, np.int64)[process] + index
         return [int(region) for region in np.unique(at // self.events)]
 

@@ -22,23 +22,26 @@ Longs = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 SUMMARY, LINES, SENDERS = 0, 1, 2
-"""Parts: the summaries of the buckets, the pieces of lines, and the first of the senders' parts."""
+"""Numbers of output parts: the part for the buckets' summaries, the part for the data from which the lines are
+assembled, and the first of the parts for values by sender."""
 
 PARTS = 16
-"""Number of parts for senders."""
+"""The number of output parts for values by sender. Each part has the values of some senders."""
 
 _last = np.iinfo(np.int64).max
 
 
 class Excluded(msgspec.Struct, frozen=True):
-    """Rows that matching does not set aside by itself: deliveries on a cycle, and contested hops."""
+    """Rows that must not be measured, although matching accepts them: deliveries on a cycle, and ``hop`` rows at places
+    that several ``hop`` rows claim."""
 
     circular: tuple[tuple[int, int], ...] = ()
-    """Split and number of each delivery on a cycle."""
+    """The deliveries on a cycle, each as (split, number of the row)."""
     hops: tuple[tuple[int, int, int], ...] = ()
     """The ranges of indices for which there are several ``hop`` rows, each as (process, first index, last index)."""
     torn: tuple[tuple[int, int], ...] = ()
-    """The places in ``hops``, as (process, index), for which the rows differ: all rows there are excluded."""
+    """The places within ``hops`` at which the rows differ, each as (process, index). All rows at these places are
+    excluded. At any other place within ``hops`` the rows are equal, and one of them is measured."""
 
 
 class Rows:
@@ -87,7 +90,7 @@ class Rows:
         return self.bucket.table.column(name).take(rows).to_pylist()  # type: ignore[no-any-return]
 
     def contested(self, excluded: Excluded) -> Longs:
-        """Return the rows of routers at places that several rows claim."""
+        """Return the positions of all ``hop`` rows in the ranges ``excluded.hops``."""
         hops = np.flatnonzero(self.bucket.kind == HOP)
         inside = np.zeros(len(hops), bool)
         for process, first, last in excluded.hops:
@@ -105,7 +108,8 @@ class Rows:
         return hops[np.sort(first)]
 
     def _copies(self) -> tuple[Longs, Longs]:
-        """Return for each copy the row of its send, and its destination."""
+        """Return two arrays with one entry per copy (a message to one destination): the row of the send, and the
+        destination."""
         known = self.bucket.to.known.astype(bool)
         pairs = []
         if "to" in self.bucket.table.schema.names:
@@ -122,13 +126,13 @@ class Rows:
         return keys["process"].copy(), keys["index"].copy()
 
     def copy_keys(self, rows: Longs) -> Any:
-        """Return message and process of some rows, as keys."""
+        """Return for each of these rows a key that consists of its message and its process."""
         return place_keys(self.code[rows], self.process[rows])
 
 
 def lookup(keys: Any, wanted: Any) -> tuple[Longs, Bools]:
-    """Return the position of each wanted key in ``keys``, which are ascending and different, and whether the key is
-    there."""
+    """Search for each wanted key in ``keys``, which must be ascending and without repeats. Return the positions, and
+    whether each key was found; if not, its position has no meaning."""
     at = np.searchsorted(keys, wanted)
     if not len(keys):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)
@@ -137,7 +141,8 @@ def lookup(keys: Any, wanted: Any) -> tuple[Longs, Bools]:
 
 
 def contested_hops(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> bytes:
-    """Return the rows of routers at places that several rows claim, with their content."""
+    """Return the ``hop`` rows of one bucket that are in the ranges ``excluded.hops``: the place and the values of each
+    row."""
     rows = Rows(packed, numbering, Excluded())
     found = rows.contested(excluded)
     said = zip(
@@ -168,9 +173,9 @@ def measured(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) 
 
 
 def _arrivals(rows: Rows, names: int) -> tuple[Longs, Longs, Waits]:
-    """Return, for each process, the number of arrivals, and how many of them are known to be direct (:class:`Waits`
-    defines this). Return also the arrivals that may be direct, with the places of their deliveries. Only the lines can
-    show whether they are direct."""
+    """Return three values: for each process, the number of arrivals; for each process, the number of arrivals that are
+    certainly direct (:class:`Waits` defines *direct*); and the arrivals that may be direct, each with the place of its
+    delivery. For the last ones, the decision needs the lines of all events."""
     order = rows.delivers[np.argsort(rows.copy_keys(rows.delivers))]
     at, there = lookup(rows.copy_keys(order), rows.copy_keys(rows.arrives))
     delivery = order[at] if len(order) else at
@@ -223,7 +228,7 @@ def _stamps(rows: Rows) -> dict[str, Any]:
 def _routers(rows: Rows) -> tuple[Longs, Longs, Longs, Longs, Bools]:
     """Return arrays with one entry for each message and router that got a separate packet: the message, the router, the
     smallest number of hops before the router, the smallest stamp that the router recorded for the message, and whether
-    all its rows for the message have a stamp."""
+    all rows of the router for the message have a stamp."""
     hops = rows.hops
     message, router = rows.code[hops], rows.process[hops]
     copies = np.sort(place_keys(rows.code[rows.copy_send], rows.copy_to))
@@ -275,8 +280,8 @@ def _add_routed(rows: Rows, found: dict[str, Any], message: Longs, size: Longs, 
 
 
 def _hops(rows: Rows) -> dict[str, Any]:
-    """Return the numbers of packets, copies and rows of routers, and the largest number of hops before a router, if
-    known."""
+    """Return four numbers: copies (``all_copies``), packets, ``hop`` rows (``passed``), and the largest number of hops
+    before a router (``behind``, ``None`` if unknown)."""
     message, *_ = _routers(rows)
     sent_to = np.zeros(len(rows.send_of), bool)
     sent_to[rows.code[rows.copy_send]] = True
@@ -313,7 +318,7 @@ def _span(rows: Rows) -> dict[str, Any]:
 
 
 def _by_sender(rows: Rows) -> Iterator[tuple[int, bytes]]:
-    """Yield copies, delays and times of sends, for the parts of their senders."""
+    """Yield the copies, the delays and the times of sends, divided into output parts by sender."""
     sender = rows.process[rows.copy_send]
     sent = rows.bucket.send_row[rows.delivers]
     timed = rows.timed[rows.delivers] & rows.timed[sent]

@@ -150,7 +150,8 @@ def _excluded(trace: Trace, circular: tuple[tuple[int, int], ...]) -> Excluded:
 
 
 def _summary(said: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the sum of the buckets' summaries."""
+    """Combine the summaries of all buckets into one: sums of the counts, and the smallest or largest of the other
+    values."""
     found: dict[str, Any] = {
         name: sum(int(one[name]) for one in said) for name in ("copies", "bytes", "all_copies", "packets", "passed")
     }

@@ -1,5 +1,7 @@
-"""``measure`` on Spark: the number of pairs of messages that causal order keeps in order although significant order
-does not need this (*orderings*), as in :mod:`antecede.trace.orderings`."""
+"""``measure`` on Spark: count the orderings that causal order keeps although significant order does not need them.
+
+An *ordering* is a pair of messages at a process that delivered both (:mod:`antecede.trace.orderings`).
+"""
 
 from collections.abc import Iterable
 from functools import partial
@@ -30,7 +32,8 @@ def orderings_on(trace: Trace, conflicts: Conflicts) -> dict[str, Any] | None:
 
 
 def counted(packed: Iterable[bytes], bench: Bench) -> bytes:
-    """Count the orderings of a whole trace, in one task."""
+    """Count, for a whole trace in one task, the orderings that causal order keeps, and those of them that significant
+    order needs."""
     deeds = Deeds(packed, bench)
     lines = deeds.lines
     sends = np.flatnonzero(lines.source == SENT)

@@ -1,9 +1,10 @@
 """The second half of measuring: sums by sender, quantiles of delays, and figures from the sequence of events.
 
-**Exact quantiles without collecting all values.** Each part sorts its delays and reports a sample of them, evenly
-spaced. If the sample has s of n values, a value's rank in the part is known to within n/s; so its rank among all values
-has a bound too. This gives an interval that must contain the quantile. Each part then reports the number of its values
-below the interval, and its values inside.
+**Exact quantiles without collecting all values.** Each part sorts its delays and reports a sample of them, at evenly
+spaced ranks. If the sample has s of n values, it gives the rank of any value in this part with an error of at most n/s.
+The samples of all parts together give bounds for the rank of a value among all values, and so an interval that must
+contain the quantile. In a second round each part reports the number of its values below the interval, and all its
+values inside the interval.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +30,7 @@ _told = 2_048
 """Largest number of delays that a part reports in the first round."""
 
 _safe = 2**62
-"""Sums below this cannot overflow."""
+"""A sum is computed in 64 bits only if its absolute value is certainly below this number."""
 
 
 def _columns(packed: Iterable[bytes], names: Sequence[str]) -> list[Longs]:
@@ -42,8 +43,8 @@ def _columns(packed: Iterable[bytes], names: Sequence[str]) -> list[Longs]:
 
 
 def _starts(*keys: Longs) -> Longs:
-    """Return the positions at which a new combination of keys begins, and then the length of the arrays. The arrays
-    must be sorted by these keys."""
+    """Return the position at which each group begins, and at the end the length of the arrays. A group has the same
+    values in all ``keys``. The entries must be sorted by these keys."""
     count = len(keys[0])
     if not count:
         return np.zeros(1, np.int64)
@@ -60,7 +61,7 @@ def exact_sum(values: Longs) -> int:
 
 
 def _sums(values: Longs, starts: Longs) -> list[int]:
-    """Return the exact sum of each group."""
+    """Return the exact sum of the values of each group. ``starts`` is the result of :func:`_starts`."""
     if len(starts) == 1:
         return []
     if max(int(values.max()), -int(values.min())) < _safe // len(values):
@@ -69,7 +70,8 @@ def _sums(values: Longs, starts: Longs) -> list[int]:
 
 
 def by_sender(packed: Iterable[bytes], first: int | None) -> bytes:
-    """Return the sums for the senders of one part. ``first`` is the earliest time in the trace."""
+    """Return the sums for the senders of one part: traffic, sends per second, and delays. ``first`` is the earliest
+    time in the trace."""
     blobs = list(packed)
     source, to, weighed, size = _columns(blobs, ("from", "to", "weighed", "bytes"))
     order = np.lexsort((to, source))
@@ -120,10 +122,11 @@ def _spaced(count: int) -> Longs:
 
 
 def interval(parts: Sequence[tuple[int, Longs, Longs]], rank: int) -> tuple[int, int]:
-    """Return the ends of an interval, both included, that contains the value of this rank among all values.
+    """Return the smallest and the largest value of an interval that contains the value with this rank among the values
+    of all parts.
 
-    Each part is given as its number of values, and the ranks and values of its sample, which contains the least and the
-    largest value of the part.
+    Each part is given by the number of its values, the ranks of its sample, and the values of its sample. The sample
+    must contain the smallest and the largest value of the part.
     """
     told = np.unique(np.concatenate([values for _, _, values in parts]))
     at_least = np.zeros(len(told), np.int64)
@@ -177,7 +180,8 @@ def on_lines(packed: Iterable[bytes], docket: Docket) -> bytes:
 
 
 def _direct(lines: Lines, process: NDArray[np.int32], arrived: Longs, delivered: Longs) -> Longs:
-    """Return, for each process, the number of given waits during which the process only delivered messages."""
+    """Return the number of direct arrivals of each process. An arrival is direct if all events of the process between
+    the index in ``arrived`` and the index in ``delivered`` are deliveries."""
     if not len(process):
         return np.zeros(lines.processes, np.int64)
     before = lines.scratch.array(len(lines.source) + 1, np.int64)
@@ -187,8 +191,8 @@ def _direct(lines: Lines, process: NDArray[np.int32], arrived: Longs, delivered:
 
 
 def concurrency(lines: Lines) -> tuple[int, int]:
-    """Return the number of compared messages, and the number of pairs in which one was sent in the past of the
-    other."""
+    """Compare all messages, or a random sample of them. Return the number of compared messages, and the number of pairs
+    in which one message was sent in the causal past of the other."""
     sends = np.flatnonzero(lines.source == SENT)
     picked = sends[np.array(drawn(len(sends)), np.int64)]
     words = max(1, -(-len(picked) // 64))

@@ -10,7 +10,7 @@
 * :mod:`~antecede.pipeline.planning.replay`: the same traffic in the simulation.
 * :mod:`~antecede.pipeline.planning.report`: the report of ``antecede plan``.
 
-Laumay et al. (§7) leave the split as future work. The closest published works are Saturn (EuroSys 2017, a tree of
-serializers) and those on hub location with congestion. This package may use topologies and, for replays, orders and the
-simulator. It must not use servers or sockets.
+Laumay et al. (§7) leave the division into domains as future work. The closest published works are Saturn (EuroSys 2017,
+a tree of serializers) and papers on hub location with congestion. The code of this package may import topologies and,
+for replays, orders and the simulator. It must not import servers or sockets.
 """

@@ -1,9 +1,10 @@
-"""The annealing search over plans, compiled.
+"""The search for a good plan by simulated annealing, compiled.
 
-It minimises log(cost) + strictness · excess; the excess measures by how much a plan breaks the bounds. The plan is
-changed by the moves of :mod:`antecede.pipeline.planning.moves`, while the temperature falls and the strictness rises.
-The result is the best plan without excess or, if there is none, the plan with the least excess. A search that finds
-nothing better for a while continues from its best plan.
+The search minimises log(cost) + strictness · excess. The excess measures by how much a plan breaks the bounds, and the
+strictness is the weight of the excess. Each step changes the plan by random moves
+(:mod:`antecede.pipeline.planning.moves`). During the search the temperature falls and the strictness rises. If a fifth
+of the search finds no better plan, the search continues from its best plan. The result is the cheapest plan without
+excess or, if every plan has excess, the plan with the least excess.
 """
 
 import numpy as np
@@ -49,7 +50,8 @@ def anneal(
     best_block: Ints,
     best: Floats,
 ) -> None:
-    """Search from one plan; leave the best one in ``best_parent`` and ``best_block``, and its figures in ``best``."""
+    """Search for a better plan, starting from the plan ``parent`` and ``block``. Write the best plan found to
+    ``best_parent`` and ``best_block``, and its figures to ``best``."""
     n = len(parent)
     state = np.array([seed * 2654435769 + 88172645463325252], np.uint64)
     used = np.zeros(n, np.uint8)
@@ -87,7 +89,8 @@ def anneal(
 
 @compiled
 def best_of(parents: Ints, blocks: Ints, asked: Asked, figures: Floats) -> int:
-    """Return the number of the best of many plans (one in each row), and write its figures to ``figures``."""
+    """Compare many plans; each row of ``parents`` and ``blocks`` is a plan. Return the row of the best plan, and write
+    the figures of this plan to ``figures``."""
     chosen = 0
     new = np.zeros(FIGURES)
     for k in range(len(parents)):

@@ -1,16 +1,17 @@
 """The cost of a forest of domains, compiled.
 
 **A plan is a rooted tree with a partition of each server's children.** ``parent[v]`` is the server above v, -1 at the
-root; ``block[v]`` is the number of v's block. The children of one server that share a block form one domain with it.
-Every tree of domains has exactly one such form for a given root, and every such form is a tree of domains. So the
-servers-domains graph stays a forest in every step of the search.
+root; ``block[v]`` is the number of v's block. A domain consists of one server and those children of this server that
+are in the same block. For a given root, every tree of domains has exactly one such form, and every such form is a tree
+of domains. So the graph of servers and domains stays a forest in every step of the search.
 
-**Cost.** Let cut(v) be the traffic between the subtree of v and the rest, and inner(b) the traffic between the subtrees
-of different children in block b. A domain b carries Σ cut(c) − inner(b) messages; the sum is over its children c. The
-reason: if b is removed, the tree is divided into parts, one for each member of b, and a message between two parts
-passes through b. The cuts are computed as sums over the tree; for each pair of servers only the lowest common ancestor
-has to be found. A router forwards the messages between the parts that remain when it is removed. Multicasts pay for
-each domain of their Steiner tree once; they are examined one by one.
+**Cost.** Let cut(v) be the traffic between the subtree of v and all other servers. Let inner(b) be the traffic between
+the subtrees of different children in block b. Then the domain of block b carries Σ cut(c) − inner(b) messages; the sum
+is over the children c in block b. The reason: the domain joins several parts of the tree, one for each member of the
+domain, and each message between two of these parts passes through the domain. The cuts are computed as sums over the
+tree; for each pair of servers only the lowest common ancestor has to be found. In the same way, a router joins several
+parts of the tree, and forwards all messages between these parts. A multicast costs the price of each domain of its
+Steiner tree once; the multicasts are examined one by one.
 
 **Excess.** One figure measures by how much a plan breaks its bounds. It is the sum of the relative amounts by which the
 bounds are exceeded, plus 1 for each broken pin. It is 0 if all bounds and pins hold.
@@ -28,7 +29,9 @@ Longs = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 COST, HOPS, SHARE, DOMAIN, LONGEST, PINS, EXCESS = 0, 1, 2, 3, 4, 5, 6
-"""The figures of a plan: mean cost, mean hops, busiest share, largest domain, longest route, broken pins, excess."""
+"""The position of each figure of a plan in ``figures``: mean cost of a message, mean number of hops, share of all
+messages that the busiest router forwards, size of the largest domain, hops of the longest route, number of broken pins,
+and excess."""
 FIGURES = 7
 
 MAX_DOMAIN, MAX_SHARE, MAX_HOPS = 0, 1, 2
@@ -36,15 +39,14 @@ MAX_DOMAIN, MAX_SHARE, MAX_HOPS = 0, 1, 2
 
 
 class Asked(NamedTuple):
-    """Everything that is asked of a plan: traffic, prices, bounds and pins."""
+    """The input of the evaluation of plans: traffic, prices, bounds and pins."""
 
     one: Ints
-    """Unicasts are pairs of servers ``one[k]`` and ``other[k]``, with ``weight[k]`` messages in both directions
-    together."""
+    """The servers ``one[k]`` and ``other[k]`` exchange ``weight[k]`` unicasts, both directions together."""
     other: Ints
     weight: Floats
     degree: Floats
-    """For each server, the messages of all its pairs."""
+    """For each server, the number of unicasts that it sends or receives."""
     first: Ints
     """Multicast g goes from ``source[g]`` to the other servers in ``member[first[g]:first[g + 1]]``, and it was sent
     ``times[g]`` times."""
@@ -57,7 +59,7 @@ class Asked(NamedTuple):
     """``price[s]`` is the cost of one message in a domain of s servers."""
     bounds: Floats
     together_first: Ints
-    """The servers ``together[together_first[g]:together_first[g + 1]]`` must share a domain."""
+    """For each g, the servers ``together[together_first[g]:together_first[g + 1]]`` must share a domain."""
     together: Ints
     apart: Ints
     """Pairs of servers that must not share a domain; the array has one pair after the other."""
@@ -67,8 +69,8 @@ class Asked(NamedTuple):
 
 @compiled
 def ordered(parent: Ints, order: Ints, depth: Ints) -> int:
-    """Write all servers to ``order``, each after its parent, and their depths to ``depth``. Return how many servers are
-    reached from the root."""
+    """Write the servers of the root's tree to ``order``, each after its parent, and the depth of each to ``depth``.
+    Return the number of these servers; it is smaller than the number of all servers if the plan is not one tree."""
     n = len(parent)
     head = np.full(n, -1, np.int32)
     following = np.full(n, -1, np.int32)
@@ -182,8 +184,8 @@ def evaluate(parent: Ints, block: Ints, asked: Asked, figures: Floats) -> None:
 
 @compiled
 def _multicasts(parent: Ints, block: Ints, asked: Asked, carried: Floats, passing: Floats) -> None:
-    """Count the messages of multicasts: in ``carried`` for each domain that carries them, and in ``passing`` for each
-    router that forwards them."""
+    """Add the multicasts to the counts of messages: to ``carried`` for each domain that carries a multicast, and to
+    ``passing`` for each router that forwards it."""
     first, member, source, times = asked.first, asked.member, asked.source, asked.times
     n = len(parent)
     inside = np.zeros(n, np.int32)

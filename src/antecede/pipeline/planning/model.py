@@ -1,6 +1,6 @@
 """The cost of a message: α + β·σ(order, s) for each domain that it enters.
 
-* **α** is the CPU time of one durable hop: from one server's log to the next one's.
+* **α** is the CPU time of one durable hop, from the log of one server to the log of the next server.
 * **β** is the cost of one byte of stamp: CPU time to encode, decode and keep it, and the network at 1 Gbit/s (8 ns).
 * **σ(order, s)** is the mean stamp in bytes in a domain of s servers. For ``matrix`` it is s²; for the other orders it
   comes from the table below. ``antecede sweep stamps`` measured this table with uniform unicasts: each server receives
@@ -24,8 +24,8 @@ from antecede.errors import UsageError
 MODELS = ("cpu", "paper")
 
 ALPHA_NS = 622_000.0
-"""CPU time of both servers for one hop of a single letter, which both servers store on disk
-(``antecede bench hop``)."""
+"""CPU time of one hop of a single letter: the sum of the times of the sending and the receiving server, which both
+store the letter on disk (measured by ``antecede bench hop``)."""
 
 BETA_NS = 380.0
 """The cost of one byte of stamp: 372 ns to write, read and merge it, and 8 ns on a network of 1 Gbit/s
@@ -41,8 +41,8 @@ STAMP_BYTES: dict[str, tuple[float, ...]] = {
     "buffer": (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
     "fifo": (2.0, 1.7, 1.1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0),
 }
-"""Mean stamp in bytes of each order, at the domain sizes in ``SIZES``, over three seeds (``antecede sweep stamps``
-prints this table)."""
+"""For each order, the mean size of a stamp in bytes at each domain size in ``SIZES``. Each value is the mean of runs
+with three seeds (``antecede sweep stamps`` prints this table)."""
 
 
 class Model(msgspec.Struct, frozen=True):
@@ -65,8 +65,8 @@ class Model(msgspec.Struct, frozen=True):
         return self.alpha + self.beta * self.stamp(size)
 
     def break_even(self, most: int) -> int | None:
-        """Return the smallest number of servers, up to ``most``, for which uniform traffic costs less on some bus than
-        in one flat domain; None if there is none."""
+        """Return the smallest number of servers for which uniform traffic costs less on the best bus than in one flat
+        domain. Return None if this number is larger than ``most``."""
         prices = [0.0, 0.0, *(self.price(size) for size in range(2, most + 1))]
         for servers in range(4, most + 1):
             if min(_bus(prices, servers, leaf) for leaf in range(2, servers // 2 + 1)) < prices[servers]:

@@ -1,7 +1,7 @@
-"""Small changes of a plan, compiled: each leads from one tree of domains to another.
+"""Small changes of a plan (*moves*), compiled. Each move changes a tree of domains into another tree of domains.
 
-The moves: relocate a subtree, merge or split domains, exchange a parent and its child, swap two servers, choose another
-root. All work on the parents and blocks of :mod:`antecede.pipeline.planning.kernel`, whose form is always a forest. The
+The moves are: relocate a subtree, merge or split domains, exchange a parent and its child, swap two servers, choose
+another root. They change the arrays ``parent`` and ``block`` of a plan (:mod:`antecede.pipeline.planning.kernel`). The
 random numbers are generated here (xorshift), so that a seed gives the same plan everywhere.
 """
 
@@ -28,7 +28,8 @@ def random(state: State) -> float:
 
 @inner
 def _free_block(parent: Ints, block: Ints, used: Bytes) -> int:
-    """Return a number that no block has; there are fewer blocks than servers."""
+    """Return the smallest number that no block has. It is less than the number of servers, since there are always fewer
+    blocks than servers."""
     n = len(parent)
     for b in range(n):
         used[b] = 0
@@ -43,7 +44,7 @@ def _free_block(parent: Ints, block: Ints, used: Bytes) -> int:
 
 @compiled
 def reroot(parent: Ints, block: Ints, root: int, used: Bytes) -> None:
-    """Make another server the root of the same domains."""
+    """Make the server ``root`` the root of the tree. The domains do not change."""
     n = len(parent)
     path = np.empty(n, np.int32)
     count = 0
@@ -98,7 +99,8 @@ def move(
     plan is unchanged.
 
     ``near`` lists, for each server, the servers with which it exchanges messages, in descending order of the number of
-    these messages. In 60 % of the moves the second server is chosen from the list of the first.
+    these messages. Two servers are chosen for a change. The first is random. In 60 % of the calls the second is
+    chosen from the list of the first server, otherwise it is random too.
     """
     n = len(parent)
     kind = random(state)
@@ -205,7 +207,8 @@ def _free_with(parent: Ints, block: Ints, v: int, used: Bytes) -> int:
 
 @inner
 def _merge_down(parent: Ints, block: Ints, v: int, t: int) -> bool:
-    """Merge one domain below v into the domain above v. The children of v in it become children of v's parent."""
+    """Merge one domain below v into the domain above v. The children of v in the merged domain become children of v's
+    parent."""
     n = len(parent)
     chosen = -1
     if parent[t] == v:

@@ -6,8 +6,8 @@
   No message is forwarded, because every two servers that exchange messages share a domain.
 * **buses and groups of stars** of several sizes, made from a sequence of the servers in which servers that exchange
   many messages are close to each other.
-* **communities**: found by Leiden's algorithm, with the constant Potts model at several resolutions. Each is a domain,
-  and its member with most traffic to other communities is its router in a backbone.
+* **communities**: found by the Leiden algorithm, with the constant Potts model at several resolutions. Each community
+  is a domain. The server of a community with most traffic to other communities is its router in a backbone.
 
 igraph finds blocks and communities, if it is installed; without igraph a search begins with the other plans.
 """
@@ -72,7 +72,8 @@ def star(servers: int, hub: int) -> Domains:
 
 
 def bus(order: Sequence[int], leaf: int | None = None) -> Domains:
-    """Return leaves of consecutive servers, and a backbone of the first server of each leaf."""
+    """Return a bus: leaf domains of about ``leaf`` servers that are consecutive in ``order``, and a backbone domain
+    with the first server of each leaf."""
     servers = len(order)
     leaf = leaf or max(2, round(sqrt(servers) / 2**0.25))
     leaves = -(-servers // leaf)
@@ -84,8 +85,8 @@ def bus(order: Sequence[int], leaf: int | None = None) -> Domains:
 
 
 def stars(order: Sequence[int], hubs: int, busy: Sequence[float]) -> Domains:
-    """Return several stars of consecutive servers. The hub of each star is its busiest server, and all hubs share one
-    domain."""
+    """Return ``hubs`` stars, each of servers that are consecutive in ``order``. The hub of each star is its busiest
+    server, and all hubs share one domain."""
     bounds = [len(order) * number // hubs for number in range(hubs + 1)]
     parts = [list(order[low:high]) for low, high in pairwise(bounds)]
     heads = [max(part, key=lambda server: (busy[server], -server)) for part in parts]
@@ -107,13 +108,15 @@ def shapes(order: Sequence[int], busy: Sequence[float]) -> Iterator[Domains]:
 
 
 def _with_backbone(parts: Sequence[tuple[list[int], int]]) -> Domains:
-    """Return each part as a domain, with its router in the backbone."""
+    """Return one domain for each part, and a backbone domain that consists of the routers of all parts. A part is given
+    as its servers and its router."""
     domains = [sorted(part) for part, _ in parts if len(part) > 1]
     return [sorted(router for _, router in parts), *domains] if len(parts) > 1 else domains
 
 
 def best_star(problem: Problem) -> Domains:
-    """Return the star whose hub is the server that sends and receives most; the hub's messages take one hop."""
+    """Return a star. The hub is the server that sends and receives the most messages, since messages from or to the hub
+    need only one hop."""
     asked = problem.asked
     busy = asked.degree.copy()
     for group in range(len(asked.source)):
@@ -136,8 +139,8 @@ def blocks(problem: Problem) -> Domains | None:
 
 
 def communities(problem: Problem, seed: int) -> Iterator[Domains]:
-    """Yield plans whose domains are communities found by the Leiden algorithm, at several resolutions, and a backbone
-    that joins them; without igraph, yield nothing."""
+    """Yield one plan for each of several resolutions of the Leiden algorithm. The domains of a plan are the communities
+    that the algorithm finds, and a backbone that joins them. Without igraph, yield nothing."""
     if find_spec("igraph") is None or problem.n < 4 or not len(problem.near):
         return
     import random
@@ -162,7 +165,7 @@ def communities(problem: Problem, seed: int) -> Iterator[Domains]:
 
 
 def _gateway(problem: Problem, graph: Any, part: list[int]) -> int:
-    """Return the member of a part with most traffic to the other parts."""
+    """Return the server in ``part`` that has most traffic with servers outside of ``part``."""
     inside = set(part)
 
     def outward(server: int) -> float:
@@ -173,7 +176,7 @@ def _gateway(problem: Problem, graph: Any, part: list[int]) -> int:
 
 
 def _graph(problem: Problem) -> Any:
-    """Return the traffic as an undirected graph; a multicast is an edge to each of its targets."""
+    """Return the traffic as an undirected graph. A multicast counts as one edge from its source to each target."""
     import igraph
 
     asked = problem.asked

@@ -1,7 +1,7 @@
-"""The planner's question as arrays: the traffic, the price of a domain by its size, and the hard bounds.
+"""The input of the planner as arrays: the traffic, the price of a message by the size of its domain, and the bounds.
 
-The kernel searches a :class:`Problem`. It is plain data, so that a restart can run in another process: servers are
-numbers, and a plan is two arrays (:mod:`antecede.pipeline.planning.kernel`).
+The compiled code looks for a good plan for a :class:`Problem`. A problem is plain data, so that a part of the search
+can run in another process. Servers are numbers, and a plan is two arrays (:mod:`antecede.pipeline.planning.kernel`).
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,13 @@ from antecede.pipeline.planning.traffic import Traffic
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
 Plan = tuple[Ints, Ints]
-"""The parent and the block of each server."""
+"""A plan as two arrays: the parent of each server, and the block of each server
+(:mod:`antecede.pipeline.planning.kernel` explains them)."""
 
 
 class Pins(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An operator's constraints: servers that share a domain, servers that must not, and servers that are never
-    routers."""
+    """An operator's constraints: servers that must share a domain, servers that must not share a domain, and servers
+    that must not be routers."""
 
     together: tuple[tuple[str, ...], ...] = ()
     apart: tuple[tuple[str, ...], ...] = ()
@@ -46,11 +47,11 @@ class Bounds(msgspec.Struct, frozen=True):
     """Hard bounds; ``None`` means no bound."""
 
     max_domain: int | None = None
-    """The largest number of servers in one domain."""
+    """The largest allowed number of servers in one domain."""
     max_share: float | None = None
-    """The largest share of all messages that one router forwards."""
+    """The largest share of all messages that one router may forward."""
     max_hops: int | None = None
-    """The largest number of hops between any two servers."""
+    """The largest allowed number of hops between any two servers."""
 
     def check(self) -> None:
         """Raise an error for bounds that are out of range."""
@@ -63,7 +64,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """The figures of one plan."""
+    """The figures of one plan, by which it is compared with other plans."""
 
     cost: float
     hops_mean: float
@@ -79,7 +80,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Problem:
-    """Traffic, prices and bounds, in the form that the kernel takes."""
+    """The input of a search: traffic, prices, bounds and pins, in the form that the compiled code needs."""
 
     def __init__(self, traffic: Traffic, model: Model, bounds: Bounds, pins: Pins, total: float | None = None) -> None:
         self.servers = traffic.servers
@@ -171,14 +172,15 @@ class Problem:
 
 
 def _limits(bounds: Bounds) -> Floats:
-    """Return the bounds in the kernel's form: 0 and -1 mean no bound."""
+    """Return the bounds as an array for the kernel: largest domain, share, hops. A missing bound is -1 for the share,
+    and 0 for the others."""
     share = -1.0 if bounds.max_share is None else bounds.max_share
     return np.array([bounds.max_domain or 0, share, bounds.max_hops or 0], np.float64)
 
 
 def _joining(prices: Floats, most: int) -> Floats:
-    """Return, for each k, the smallest cost of domains that connect k servers. Each further domain, of s servers,
-    connects s − 1 more servers."""
+    """Return an array with the smallest cost of domains that connect k servers, for each k up to ``most``. The first
+    domain of s servers connects s servers; each further domain of s servers connects s − 1 more."""
     # A domain larger than necessary may be cheaper, so the smallest price from there on counts.
     cheapest = np.minimum.accumulate(prices[::-1])[::-1]
     least = np.zeros(most + 1)

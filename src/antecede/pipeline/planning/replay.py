@@ -1,9 +1,9 @@
-"""A plan in the simulation: the same traffic, sent through its domains under the real order.
+"""Check a plan in the simulator: send a sample of the traffic through the plan's domains, and measure the cost.
 
-The prediction of the model is based on a table of stamps from uniform traffic. Here the code of the orders and the
-simulator sends, routes and stamps each message. The real stamps in every domain that the message enters are counted:
-their bytes or, with ``--model paper``, the counters in them. For a multicast, the mean over its copies in a domain is
-counted once.
+The cost model predicts the size of stamps from a table, which was measured with uniform traffic. A replay measures the
+stamps of the given traffic: the simulator sends and routes each message, and the code of the order stamps it. In every
+domain that a message enters, the size of its stamp is counted: the bytes or, with ``--model paper``, the number of
+counters. If a domain has several copies of a multicast, the mean size of their stamps is counted once.
 """
 
 from bisect import bisect_right
@@ -28,24 +28,25 @@ _gap_seconds = 0.1
 """The mean time between two sends of one server."""
 
 _bytes_replayed_max = 2.0e7
-"""The expected bytes of all stamps in a replay are at most this number; processing them takes some seconds. Only a
-replay of at most ``_sample_min`` messages may have more."""
+"""The largest expected size of all stamps in a replay, in bytes; a replay of this size takes some seconds. This number
+limits the messages of a replay, but never to fewer than ``_sample_min``."""
 
 _sample_min = 500
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """The figures of a replay, per message."""
+    """The figures of a replay: the number of messages, and means per message."""
 
     messages: int
     cost: float
     hops: float
     stamp: float
-    """Bytes of a message's stamps in all domains; with ``--model paper``, the number of counters in them."""
+    """The mean size of all stamps of a message, summed over the domains that it enters: in bytes or, with ``--model
+    paper``, in counters."""
 
 
 class _Charges(Figures):
-    """Counts the cost of each message in each domain."""
+    """Counts, for all messages together, the domains that they enter and the size of their stamps in these domains."""
 
     def __init__(self, paper: bool) -> None:
         super().__init__(0, routed=True)
@@ -62,9 +63,10 @@ class _Charges(Figures):
 
 
 class _Sampled:
-    """A sample of the traffic, in random order: each flow in proportion to its weight, to within one message.
+    """Sends a sample of the traffic, in random order. The share of each flow in the sample is its share in the traffic,
+    rounded to whole messages.
 
-    (If the whole traffic is a few messages, independent draws would often miss a flow of one message.)
+    (If each message were drawn independently, a small sample would often miss a flow of one message.)
     """
 
     def __init__(self, traffic: Traffic, number_of: dict[str, int], messages: int, seed: int) -> None:

@@ -1,7 +1,8 @@
-"""``plan``: from traffic to the whole report, and to a usable topology file.
+"""Make the report of the command ``plan`` from traffic, and a topology file from the report.
 
-With the setting ``disconnected``, every group of servers that messages or pins connect is planned separately. There is
-then no route between two groups. Otherwise all servers form one tree. The report uses the server names of the traffic.
+With the setting ``disconnected``, servers that exchange messages, or that a pin keeps together, form a group. Each
+group becomes a separate tree of domains, and there is no route between two groups. Without this setting, all servers
+form one tree. The report uses the server names of the traffic.
 """
 
 import time
@@ -39,7 +40,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class _Part(msgspec.Struct):
-    """One tree that was planned."""
+    """One planned tree of domains: its problem, its traffic, and the result of its search."""
 
     problem: Problem
     traffic: Traffic
@@ -54,7 +55,8 @@ def make_plan(
     tell: Tell = lambda done, all_: None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
-    """Plan domains for some traffic; return the report. ``before``: the current domains, by default one flat domain."""
+    """Plan domains for some traffic, and return the report. The report compares the plan with ``before``, the current
+    domains. By default this is one flat domain."""
     started = time.perf_counter()
     model = model_of(settings.model, str(parse(settings.order)))
     settings.bounds.check()
@@ -114,7 +116,7 @@ def _named(parts: Sequence[tuple[_Part, Plan]]) -> dict[str, list[str]]:
 
 
 def _summed(figures: Sequence[Figures]) -> Figures:
-    """Return the figures of several parts together."""
+    """Combine the figures of several trees into the figures of the whole plan."""
     return Figures(
         sum(one.cost for one in figures),
         sum(one.hops_mean for one in figures),
@@ -127,9 +129,9 @@ def _summed(figures: Sequence[Figures]) -> Figures:
 
 
 def _today(traffic: Traffic, model: Model, before: Sequence[Sequence[str]] | None) -> Figures | None:
-    """Return the figures of the traffic in the current domains, by default one flat domain. Return None if the given
-    domains are not one tree, or have servers that the traffic does not have. Without given domains, return None if
-    there is only one server."""
+    """Return the figures of the current domains for this traffic. ``before`` has the current domains; None means one
+    flat domain. Return None if the given domains are not one tree, or have servers that the traffic does not have. Also
+    return None if there is one flat domain with only one server."""
     problem = Problem(traffic, model, Bounds(), Pins(), traffic.messages or 1.0)
     if before is None:
         return problem.figures(plans.plan_of(plans.flat(problem.n), problem.n)) if problem.n > 1 else None
@@ -194,7 +196,8 @@ def _upwards(parent: Sequence[int]) -> list[int]:
 
 
 def forwarding(traffic: Traffic, plan: Plan) -> list[float]:
-    """Return how many messages each server forwards, by following each message's routes."""
+    """Count the messages that each server forwards on the routes of all messages. A message to several targets counts
+    once per server."""
     parent, block = plan[0].tolist(), plan[1].tolist()
     depth = [0] * len(parent)
     for server in reversed(_upwards(parent)):
@@ -241,8 +244,8 @@ def _axes(figures: Figures) -> dict[str, Any]:
 
 
 def _references(parts: Sequence[_Part], bounds: Bounds) -> dict[str, Any]:
-    """Return the cost of each reference plan (null if the plan breaks a bound, or needs igraph, which is not
-    installed), and its figures."""
+    """Return the cost and the other figures of each reference plan. The cost is null if the plan breaks a bound, or if
+    it needs igraph and igraph is not installed."""
     costs: dict[str, float | None] = {}
     about: dict[str, Any] = {}
     for name in REFERENCES:
@@ -273,11 +276,11 @@ def _model(model: Model, servers: int) -> dict[str, Any]:
 def topology_of(
     report: dict[str, Any], servers: Sequence[str], order: str, known: TopologyFile | None
 ) -> tuple[TopologyFile, dict[str, str]]:
-    """Return the plan as a topology file, and the new names of servers, if the old ones are not allowed in a topology
-    file.
+    """Return the plan as a topology file, and the new name of each renamed server. The servers are renamed only if one
+    of their names is not allowed in a topology file.
 
-    If ``known`` is given, only its domains and its guarantee are replaced. Otherwise the servers get addresses on this
-    machine.
+    If the topology file ``known`` is given, the result is this file with new domains and a new guarantee, and no server
+    is renamed. Otherwise the result is a new file, in which the servers have addresses on this machine.
     """
     guarantees = parse(order).guarantees()
     promised = "causal" if "causal" in guarantees else "fifo" if "fifo" in guarantees else "none"

@@ -1,12 +1,12 @@
-"""The search: many restarts of the annealing, from good start plans, and their combined results.
+"""The search for good plans: it runs simulated annealing many times, from good start plans, and combines the results.
 
-Each restart is a separate task, with a start plan and a random seed: two at a time in this process (the kernel does not
-hold the interpreter's lock), or as Spark tasks. The number of tasks and the number of their steps depend only on the
-problem and never on the clock, so that the same seed gives the same plan on every machine.
+Each run of the annealing is a separate task, with a start plan and a random seed. Tasks run two at a time in threads of
+this process (the kernel does not hold the interpreter's lock), or as Spark tasks. The number of tasks and the number of
+their steps depend only on the problem and never on the clock. So the same seed gives the same plan on every machine.
 
-The **Pareto front** of cost, hops and busiest router is chosen from the plans of all tasks and from plans that were
-tried before. Some tasks search for plans whose busiest router forwards less than that of the cheapest plan. Their only
-purpose is to find more plans for the front.
+The **Pareto front** compares plans by cost, hops and the load of the busiest router. It is chosen from the results of
+all tasks, the reference plans and the other plans that were tried before the first task. Some tasks only look for more
+plans for the front. They search for plans in which the busiest router forwards less than in the best plan.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,14 +21,15 @@ from antecede.pipeline.planning import annealing, kernel, plans
 from antecede.pipeline.planning.problem import Bounds, Figures, Plan, Problem
 
 Tell = Callable[[int, int], None]
-"""Called after each task with the number of finished tasks, and the number of all tasks."""
+"""A function that is called after each task, with the number of finished tasks and the number of all tasks."""
 
 _hot, _warm, _cold = 0.15, 0.04, 0.0004
-"""Temperatures, as relative differences of cost: ``_hot`` at the start of a search, ``_warm`` at the start of a search
-from a good plan, ``_cold`` at the end of every search."""
+"""Temperatures of the annealing, as relative differences of cost. A task begins at ``_hot``; a task that only improves
+the best plan begins at ``_warm``. Every task ends at ``_cold``."""
 
 _guesses_searched = 3
-"""The number of buses and groups of stars that become start plans: the best of all that were tried."""
+"""The number of start plans that are buses or groups of stars. Many of these are tried, and the best become start
+plans."""
 
 _many_servers = 64
 """For more servers than this, few long searches find better plans than many short ones."""
@@ -62,11 +63,12 @@ class Outcome(msgspec.Struct):
 
 
 Run = Callable[[Problem, Sequence[Task]], Iterator[tuple[bytes, bytes]]]
-"""Runs tasks; returns the parents and blocks of their plans, in the order of the tasks."""
+"""A function that runs tasks. It returns the parents and the blocks of the best plan of each task, in the order of the
+tasks."""
 
 
 def search(problem: Problem, seed: int, run: "Run | None" = None, tell: Tell = lambda done, all_: None) -> Outcome:
-    """Return the best plan that was found, the references, and the front."""
+    """Search for plans. Return the best plan, the reference plans for comparison, and the Pareto front."""
     references = dict(_references(problem))
     starts = [one.plan for one in references.values() if one is not None]
     starts += [plans.plan_of(domains, problem.n) for domains in plans.communities(problem, seed)]
@@ -105,7 +107,8 @@ def search(problem: Problem, seed: int, run: "Run | None" = None, tell: Tell = l
 
 
 def effort(problem: Problem, starts: int) -> tuple[int, int]:
-    """Return the steps of one task, and the number of tasks per start plan: fewer for larger problems."""
+    """Return the number of steps of each task, and the number of tasks per start plan. Large problems get fewer steps
+    and fewer tasks."""
     evaluations = limits.plan_work_max / problem.work()
     per_task = int(evaluations / (2 * starts + 3))
     rounds = 1 if problem.n > _many_servers else 2
@@ -149,7 +152,8 @@ def on_spark(context: Any) -> Run:
 
 
 def _references(problem: Problem) -> Iterator[tuple[str, Candidate | None]]:
-    """Yield the plans for comparison, even if they break the bounds."""
+    """Yield the name and the plan of each reference, with which the result is compared. A reference plan may break the
+    bounds. It is None if it needs igraph and igraph is not installed."""
     servers = problem.n
     known: dict[str, plans.Domains | None] = {
         "flat": plans.flat(servers),
@@ -166,7 +170,7 @@ def _references(problem: Problem) -> Iterator[tuple[str, Candidate | None]]:
 
 
 def _guesses(problem: Problem) -> list[Candidate]:
-    """Return buses and groups of stars of several sizes, the best of which become start plans."""
+    """Return buses and groups of stars of several sizes. The best of these plans become start plans."""
     made = (
         plans.plan_of(domains, problem.n)
         for domains in plans.shapes(_by_neighbours(problem), problem.asked.degree.tolist())
@@ -175,8 +179,8 @@ def _guesses(problem: Problem) -> list[Candidate]:
 
 
 def _by_neighbours(problem: Problem) -> list[int]:
-    """Return the servers in a sequence in which servers that exchange many messages are close to each other. After each
-    server comes the one with which it exchanges most messages, among the servers that are left."""
+    """Return the servers in a sequence in which servers that exchange many messages are close to each other. Each
+    server is followed by the remaining server with which it exchanges most messages."""
     left = dict.fromkeys(np.argsort(-problem.asked.degree, kind="stable").tolist())
     order: list[int] = []
     while left:

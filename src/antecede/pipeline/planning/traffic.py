@@ -1,11 +1,12 @@
 """The messages between servers.
 
-A message goes from the server of its sender to the servers of its destinations; to one server it is a unicast, to
-several a multicast. Messages within a server are free, and are counted separately.
+A message goes from the server of its sender to the servers of its destinations. A message to one other server is a
+unicast; a message to several other servers is a multicast. Messages within a server are free, and are counted
+separately.
 
-The table of ``--servers`` assigns processes to servers; without one, the topology in ``--topology`` or in the trace's
-metadata does; without either, every process counts as a server. This module knows traces and names; it must not know
-costs.
+The table of ``--servers`` assigns processes to servers. Without this table, the topology from ``--topology`` or from
+the trace's metadata assigns them. Without a topology, every process counts as a server. This module knows traces and
+names; it must not know costs.
 """
 
 import csv
@@ -22,27 +23,29 @@ from antecede.trace.matched import Matched
 from antecede.trace.schema import DELIVER, SEND
 
 Home = Callable[[str], str]
-"""Returns the server of a process."""
+"""A function that returns the name of a process's server."""
 
 
 class Traffic(msgspec.Struct, frozen=True):
-    """Messages between servers, which are numbered in the natural order of their names."""
+    """The numbers of messages between servers. Servers are numbered in the natural order of their names."""
 
     servers: list[str]
     pairs: dict[tuple[int, int], float]
-    """Unicasts by source and target."""
+    """The number of unicasts (messages to one server) for each source and target."""
     multicasts: dict[tuple[int, tuple[int, ...]], float]
-    """Messages to several servers, by source and targets."""
+    """The number of multicasts (messages to several servers) for each source and group of targets."""
     local: float = 0.0
-    """Messages that stayed within their server, even if this server was left out (:meth:`among`)."""
+    """The number of messages that stayed within one server. :meth:`among` leaves out servers, but still counts their
+    local messages here."""
 
     @property
     def messages(self) -> float:
-        """Messages that left their server."""
+        """The number of messages that left their server."""
         return sum(self.pairs.values()) + sum(self.multicasts.values())
 
     def flows(self) -> Iterator[tuple[int, tuple[int, ...], float]]:
-        """Yield the source, the targets and the number of all messages, unicasts first."""
+        """Yield the source, the targets and the number of messages for each entry of ``pairs`` and then of
+        ``multicasts``."""
         for (source, target), count in self.pairs.items():
             yield source, (target,), count
         for (source, targets), count in self.multicasts.items():
@@ -69,9 +72,17 @@ class Traffic(msgspec.Struct, frozen=True):
         ranked = sorted(range(len(self.servers)), key=lambda server: (-weight[server], server))
         return self.among(ranked[:count])
 
+    def check_size(self) -> None:
+        """Raise :class:`UsageError` if there are more servers than a topology may have."""
+        if len(self.servers) > limits.topology_servers_max:
+            raise UsageError(
+                f"{len(self.servers)} servers: expected at most {limits.topology_servers_max}: plan only the busiest "
+                "ones with --busiest, or assign the processes to fewer servers with --servers"
+            )
+
     def parts(self, joined: Iterable[Sequence[str]] = ()) -> list[list[int]]:
-        """Return the groups of servers that are connected by messages, or because one entry of ``joined`` names them
-        together."""
+        """Divide the servers into connected groups. Servers are connected if they send or receive the same message, or
+        if the same entry of ``joined`` names them."""
         above = list(range(len(self.servers)))
 
         def top(server: int) -> int:
@@ -98,17 +109,14 @@ class _Counter:
 
     def __init__(self, servers: Iterable[str]) -> None:
         self.servers = sorted(set(servers), key=natural)
-        if len(self.servers) > limits.topology_servers_max:
-            raise UsageError(
-                f"{len(self.servers)} servers: expected at most {limits.topology_servers_max}; use --servers, --busiest"
-            )
         self.numbers = {name: number for number, name in enumerate(self.servers)}
         self._pairs: dict[tuple[int, int], float] = {}
         self._multicasts: dict[tuple[int, tuple[int, ...]], float] = {}
         self._local = 0.0
 
     def add(self, source: int, targets: Iterable[int], count: float) -> None:
-        """Count messages from one server to some others."""
+        """Count messages from one server to some targets. If the server itself is the only target, they count as
+        local."""
         others = tuple(sorted({target for target in targets if target != source}))
         if not others:
             self._local += count
@@ -120,8 +128,9 @@ class _Counter:
             self._multicasts[group] = self._multicasts.get(group, 0.0) + count
 
     def traffic(self, local: float = 0.0) -> Traffic:
-        """Return the counted traffic. If there are more than ``limits.plan_multicasts_max`` different multicasts, the
-        most frequent ones represent all."""
+        """Return the counted traffic, with ``local`` more local messages. If there are more than
+        ``limits.plan_multicasts_max`` different multicasts, only the most frequent ones are kept, and their counts are
+        increased in proportion to keep the total."""
         kept = self._multicasts
         if len(kept) > limits.plan_multicasts_max:
             heaviest = sorted(kept, key=lambda group: (-kept[group], group))[: limits.plan_multicasts_max]
@@ -157,7 +166,8 @@ def of_trace(trace: Matched, home: Home, also: Iterable[str] = ()) -> Traffic:
 
 
 def of_rows(rows: Sequence[Mapping[str, Any]], home: Home, also: Iterable[str] = ()) -> Traffic:
-    """Return the traffic of rows with ``from``, ``to`` and ``messages``, as ``measure`` reports it: unicasts only."""
+    """Return the traffic of rows with ``from``, ``to`` and ``messages``, like the rows in the report of ``measure``.
+    All messages count as unicasts."""
     homes = {name: home(name) for name in sorted({str(row[key]) for row in rows for key in ("from", "to")})}
     counter = _Counter([*homes.values(), *also])
     for row in rows:
@@ -187,7 +197,7 @@ def read_homes(text: str, where: str) -> dict[str, str]:
     homes: dict[str, str] = {}
     for line, row in _table(text, where, ("process", "server")):
         if homes.setdefault(row["process"], row["server"]) != row["server"]:
-            raise TraceError(f"{where}:{line}: process {row['process']} has two servers")
+            raise TraceError(f"{where}:{line}: process {row['process']} has two servers: expected one")
     return homes
 
 

@@ -1,2 +1,2 @@
-"""Read traces: divide files into splits, encode rows as arrays, sort them into buckets, and find missing and contested
-places."""
+"""Read traces: divide files into splits, encode rows as arrays, sort the rows into buckets, and find places (process
+and index) that have no row or several rows."""

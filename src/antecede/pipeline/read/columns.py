@@ -1,9 +1,11 @@
-"""Encode the rows of a trace as arrays. Types are strict, names are numbers, and no later stage checks values again.
+"""Encode the rows of a trace as arrays. Each column has a fixed type, and names become numbers. Later stages do not
+check the values again.
 
-There are two ways to encode rows. :func:`from_events` encodes rows that were read as :class:`~antecede.trace.Event`.
-:func:`from_arrow` encodes Arrow batches whose columns have the right types, without a Python object for each row. If a
-row in a batch looks odd (a null where a value is required, an unknown kind, a negative index), the reader of the plain
-engine decodes it, so that both engines report the same about it.
+There are two ways to encode rows. :meth:`Encoder.from_events` encodes rows that were read as
+:class:`~antecede.trace.Event`. :meth:`Encoder.from_arrow` encodes Arrow batches if their columns have the right types,
+without a Python object for each row. A row in a batch looks odd if it has, for example, a null where a value is
+required, an unknown kind or a negative index. The reader of the plain engine decodes odd rows, so that both engines
+report the same faults.
 
 Each task numbers its names with a :class:`Names`. The numbers of the whole trace are known only when every task has
 reported its names.
@@ -69,7 +71,8 @@ class Names:
         return numbers.setdefault(name, len(numbers))
 
     def of_array(self, names: Any) -> Ints:
-        """Return the numbers of an Arrow array of texts without nulls, which may be dictionary-encoded."""
+        """Return the numbers of the names in an Arrow array of texts. The array must not have nulls; it may be
+        dictionary-encoded."""
         encoded = names if pa.types.is_dictionary(names.type) else names.dictionary_encode()
         table = np.fromiter(map(self.of, encoded.dictionary.to_pylist()), np.int32, len(encoded.dictionary))
         if not len(table):
@@ -81,15 +84,15 @@ class Names:
 
 
 class Encoder:
-    """The encoder for the rows of one task: ``names`` has processes, destinations and the names in clocks, ``servers``
-    has the servers of hops."""
+    """The encoder for the rows of one task. ``names`` numbers the processes, the destinations and the names in clocks;
+    ``servers`` numbers the servers of hops."""
 
     def __init__(self) -> None:
         self.names = Names()
         self.servers = Names()
 
     def from_events(self, events: Sequence[Event], at: Sequence[int]) -> Any:
-        """Return a batch of encoded rows."""
+        """Return a batch of encoded rows. ``at`` has the row number of each event."""
         name = self.names.of
         columns: dict[str, list[Any]] = {column: [] for column in SCHEMA.names[:-1]}
         for event in events:
@@ -109,8 +112,8 @@ class Encoder:
         return _without_empty(pa.record_batch([*arrays, pa.array(at, pa.int64())], schema=SCHEMA))
 
     def from_arrow(self, batch: Any, first: int, folded: set[str]) -> tuple[Any, list[Item]]:
-        """Return the good rows of a batch, encoded, and the items of its odd rows; ``first`` is the number of its first
-        row.
+        """Encode the rows of an Arrow batch that are certainly events. Return them, and the other rows
+        (:func:`odd_rows`) as items. ``first`` is the number of the first row of the batch.
 
         The columns must have types that :func:`plain_types` accepts.
         """
@@ -234,8 +237,9 @@ def _without_view(kind: Any) -> Any:
 
 
 def odd_rows(batch: Any) -> NDArray[np.bool_]:
-    """Return which rows of a batch with plain types are perhaps not events. If Arrow finds an invalid value in the
-    batch, for example a text that is not UTF-8, return all rows."""
+    """Return a mask of the rows that are perhaps not events. The batch must have types that :func:`plain_types`
+    accepts. If Arrow finds an invalid value in the batch, for example a text that is not UTF-8, the mask contains all
+    rows."""
     try:
         for column in batch.columns:
             column.validate(full=True)
@@ -245,7 +249,7 @@ def odd_rows(batch: Any) -> NDArray[np.bool_]:
 
 
 def _looks_odd(batch: Any) -> NDArray[np.bool_]:
-    """Return which rows are perhaps not events."""
+    """Return a mask of the rows that are perhaps not events, for a batch without invalid values."""
     odd = np.zeros(batch.num_rows, bool)
     for name in ("process", "index", "kind"):
         column = batch.column(name)
@@ -308,8 +312,8 @@ def _decoded(column: Any) -> Any:
 
 
 def _list_parts(column: Any) -> tuple[Any, Any]:
-    """Return the offsets of a list column, which begin with 0, and its values. Values that Arrow stores for null lists
-    are left out."""
+    """Return the offsets and the values of a list column. The offsets begin with 0. Values that Arrow stores for null
+    lists are left out."""
     if column.null_count and _hides_something(column):
         column = column.fill_null([])
     if pa.types.is_large_list(column.type):
@@ -349,7 +353,8 @@ def _without_empty(batch: Any) -> Any:
 
 
 def joined(batches: Iterable[Any]) -> Any:
-    """Return batches of encoded rows as one table; a column that a batch lacks is null there."""
+    """Join batches of encoded rows into one table. If a column is missing from a batch, the rows of this batch have
+    nulls there."""
     tables = [pa.Table.from_batches([batch]) for batch in batches]
     # Numbers may be of different width: each batch has them as narrow as it can.
     return pa.concat_tables(tables, promote_options="permissive") if tables else SCHEMA.empty_table()

@@ -1,10 +1,11 @@
 """The first stage: it reads a split and produces encoded rows, runs of indices, and a summary.
 
-The output is divided into numbered parts. First come the parts of places (a *place* is a process and an index). They
-get the runs of indices: each process name belongs to one of these parts. The first part also gets the summaries. Then
-come the buckets, which get the encoded rows: each message id belongs to one bucket. Unless the layout requests them,
-``hop`` rows and ``local`` rows without clocks are not passed on: they are counted, and later stages get only their
-indices.
+The output is divided into numbered parts of two kinds. The first parts are for *places* (a place is a process and an
+index). They get the runs of indices; all runs of one process go to the same part. Part 0 also gets the summaries. The
+other parts are the *buckets*. They get the encoded rows; all rows of one message go to the same bucket.
+
+Buckets do not get ``hop`` rows, nor ``local`` rows without clocks, unless the layout requests them. These rows are only
+counted, and later stages know only their indices.
 """
 
 from collections import Counter
@@ -36,21 +37,21 @@ Longs = NDArray[np.int64]
 
 _runs_at_once = 1 << 20
 _piece_rows = 8192
-"""The average number of rows of one bucket that are sent together. Each piece has a fixed cost for its writer and its
-reader, whatever its size."""
+"""The average number of rows in a *piece*, the rows that are sent to one bucket together. Pieces should be large,
+because writing and reading a piece has a fixed cost."""
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """The number of output parts for places, the number of buckets, and the optional values that rows carry from stage
-    to stage."""
+    """The layout of the first stage's output: how many parts are for places (process and index), how many are buckets,
+    and which optional values the rows carry to later stages."""
 
     places: int
     buckets: int
     cut: Cut = Cut()
     narrow: int = WIDE
-    """Mask for the bits of hashed ids that are kept; tests keep fewer bits."""
+    """Mask for the hashes of message ids. Tests keep fewer bits, so that different ids get the same hash."""
     numbered: bool = False
-    """Whether rows carry their number, for the quarantine."""
+    """Whether rows carry their row number, with which rows are found again, for example for the quarantine."""
     timed: bool = False
     """Whether rows carry their time, which is used to propose cuts."""
     figures: bool = False
@@ -58,7 +59,8 @@ class Layout(msgspec.Struct, frozen=True):
     instances: bool = False
     """Whether rows carry the values for significant order: instances, operations, parents, types."""
     region_events: int = REGION_EVENTS
-    """Number of events in a region, the part of the lines that is assembled at a time; tests use smaller regions."""
+    """Number of events in a region. The lines (the events of each process, in sequence) are assembled one region at a
+    time. Tests use smaller regions."""
 
     @property
     def parts(self) -> int:
@@ -69,30 +71,31 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class Runs(msgspec.Struct, tag="runs"):
-    """Runs of indices of some processes, or of the hops of some servers, each with its start and end."""
+    """Runs of consecutive indices, each with its start and end. The indices belong to processes, or to the hops of
+    servers if ``hop`` is true."""
 
     names: list[str]
     hop: bool
     fault: bool
-    """Whether these are places of rows that are not events."""
+    """Whether the rows with these indices are not events."""
     lane: Ints
-    """For each run, the number of its name."""
+    """For each run, the position in ``names`` of its process or server."""
     start: Longs
     end: Longs
 
 
 class Summary(msgspec.Struct, tag="split"):
-    """The summary of a split."""
+    """The summary of a split: its names, and counts of its rows and of the faults in them."""
 
     split: int
     names: list[str]
     rows: int
-    """The number of events, without those outside the cut."""
+    """The number of events, without those that the cut excludes."""
     outside: int
     reasons: dict[str, int]
     unread_first: dict[str, tuple[int, str]]
-    """For each reason, the first row that is not an event: its number (from 1, counted like ``at`` in the encoded
-    rows), and what is wrong."""
+    """For each reason for which a row is not an event, the first such row: its number, and a description of the fault.
+    The number is from 1; otherwise it is like ``at`` in the encoded rows."""
     nulled: dict[str, int]
     nulled_first: dict[str, tuple[int, str]]
     clocked: bool
@@ -103,8 +106,8 @@ read_places = decoder(Runs | Summary)
 
 
 class _Runs:
-    """Runs of indices, by lane. A lane is a process, or the hops of a server. Rows that are not events are in other
-    objects of this class."""
+    """Collects runs of consecutive indices for each *lane*: a process, or the hops of a server. The indices of events
+    and the indices of rows that are not events are collected in different objects of this class."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
@@ -127,7 +130,8 @@ class _Runs:
         self.count += len(closed[0])
 
     def drain(self, layout: Layout, hop: bool, fault: bool) -> Iterator[tuple[int, bytes]]:
-        """Yield all runs, for the parts to which their names belong."""
+        """Yield the collected runs and forget them. Each run is yielded with the number of the part to which its
+        process or server belongs."""
         open_ = np.flatnonzero(self._start != self._end)
         self._keep((open_.astype(np.int32), self._start[open_], self._end[open_]))
         self._start[open_] = self._end[open_]
@@ -145,7 +149,7 @@ class _Runs:
 
 
 class Task:
-    """Encodes one split for the parts."""
+    """Encodes one split, and divides the output into numbered parts."""
 
     columns: Sequence[str] = COLUMNS
     """The columns that are read from Parquet files."""
@@ -164,7 +168,7 @@ class Task:
         """Number of events that the cut excludes."""
         self.sequence = 0
         self._waiting: list[Any] = []
-        """Batches that wait until they are sent together."""
+        """Encoded batches that wait until enough rows can be sent to the buckets together."""
         self.clocked = self.lamported = self.assumed = False
 
     def run(self) -> Iterator[tuple[int, bytes]]:
@@ -258,7 +262,7 @@ class Task:
         return batch if keep.all() else batch.filter(pa.array(keep))
 
     def asked(self, batch: Any, kind: NDArray[np.uint8]) -> Any:
-        """Return the rows that a later stage needs, with the columns that it needs."""
+        """Return a batch with only those rows and columns that later stages need."""
         keep = kind < LOCAL
         drop = set() if self.layout.timed else {"time"}
         drop |= set() if self.layout.numbered else {"at"}
@@ -276,7 +280,7 @@ class Task:
         return batch if keep.all() else batch.filter(pa.array(keep))
 
     def _gather(self, batch: Any) -> Iterator[tuple[int, bytes]]:
-        """Collect rows until there are enough for all buckets (``_piece_rows`` each on average). Then yield them, by
+        """Collect rows until there are ``_piece_rows`` rows per bucket on average. Then yield the rows, grouped by
         bucket."""
         at = batch.schema.get_field_index("message")
         batch = batch.set_column(at, "message", narrowed(batch.column(at)))
@@ -305,8 +309,8 @@ class Task:
 
 
 def encode(split: Split, layout: Layout) -> Iterator[tuple[int, bytes]]:
-    """Read one split. Yield its encoded rows, its runs and its summary, each with the number of the part that gets
-    it."""
+    """Read one split. Yield its encoded rows, its runs of indices and its summary, each with the number of its output
+    part."""
     if layout.figures:
         from antecede.pipeline.read.figures import FigureTask
 

@@ -1,7 +1,7 @@
 """The first stage for measuring: rows also carry their times, sizes and hops.
 
-Rows of routers also go to the bucket of their message, so router names get numbers like process names. Clocks are
-dropped, since measuring does not use them.
+The ``hop`` rows, which routers record, also go to the bucket of their message. So the names of routers are numbered
+together with the names of processes. Clocks are dropped, since measuring does not use them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,13 +22,13 @@ from antecede.trace.parquet import items_in
 from antecede.trace.schema import COLUMNS, INT64_MAX, Event
 
 CARRIED = ("stamp_bytes", "hop", "domain", "held", "payload")
-"""Columns of encoded rows in addition to those that matching needs."""
+"""The columns that measuring adds to encoded rows."""
 
 _folded = "extra"
 
 
 class FigureTask(Task):
-    """Encodes one split for the parts, with all values for measuring."""
+    """Encodes one split like :class:`Task`, and adds all values for measuring to the rows."""
 
     columns = (*COLUMNS, "bytes", "size", _folded)
 
@@ -76,7 +76,8 @@ def _extended(batch: Any, *columns: Any) -> Any:
 
 
 def _with_figures(batch: Any, piece: Arrow) -> Any:
-    """Return an encoded batch, extended by the columns for measuring, which are taken from the rows in the file."""
+    """Add the columns for measuring to an encoded batch. Their values come from the same rows in ``piece``, before
+    encoding."""
     rows = pa.array(batch.column("at").to_numpy() - piece.first)
     given = piece.batch.take(rows)
     present = given.schema.names
@@ -115,8 +116,8 @@ def _payload(given: Any, send: NDArray[np.bool_], folded: set[str]) -> Any:
 
 
 def _unfolded(texts: Any, found: Any) -> Any:
-    """Return ``found`` with the payload sizes from ``texts``, the JSON column into which all other columns of a row are
-    combined."""
+    """Return the payload sizes ``found``, replaced by those in ``texts`` where a text has one. Each text is a JSON
+    object with the values of a row that are outside the trace format."""
     if texts.null_count == len(texts):
         return found
     sizes = found.to_pylist()

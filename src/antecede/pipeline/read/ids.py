@@ -1,6 +1,8 @@
-"""Message ids between a split and its buckets: texts or, if all ids of a batch are UUIDs, 16 bytes each.
+"""Message ids, in the form in which a split sends them to its buckets: 16 bytes per id if all ids of a batch are UUIDs,
+otherwise texts.
 
-A batch has one of the two forms, and a bucket may get both. The functions here give the same answers for both forms.
+All ids of a batch have the same form, but a bucket may get batches of both forms. The functions here give the same
+answers for both forms.
 """
 
 from typing import Any
@@ -71,7 +73,8 @@ def mixed_ids(ids: Any, narrow: int) -> Words:
 
 
 def numbered_ids(ids: Any, mixed: Words) -> tuple[Ints, int]:
-    """Return a number from 0 for each id, the same for equal ids, and how many numbers there are."""
+    """Number the ids from 0; equal ids get the same number. Return the number of each id, and how many different ids
+    there are."""
     code = np.zeros(len(ids), np.int32)
     if is_narrow(ids):
         return code, number_uuids(words_of(ids), mixed, code)

@@ -16,11 +16,11 @@ from antecede.trace.parquet import items_in
 from antecede.trace.schema import Event
 
 CARRIED = ("instance", "operation", "parent", "type")
-"""Columns of encoded rows in addition to those that matching needs."""
+"""The columns that significant order adds to encoded rows."""
 
 
 class InstanceTask(Task):
-    """Encodes one split for the parts, with the instances of its rows."""
+    """Encodes one split like :class:`Task`, and adds the operation instances to the rows."""
 
     def batches(self, piece: Arrow | list[Item]) -> Iterator[Any]:
         if isinstance(piece, list):

@@ -1,8 +1,10 @@
-"""Input as splits: pieces of files that tasks can read independently, in which each row has its own number.
+"""Divide the input into splits: pieces of files that tasks can read independently. Each row has a number in its file or
+in its split.
 
-A Parquet file is split at its row groups. A plain JSON Lines file can be split at any byte: a line belongs to the split
-that contains its first byte. A gzip stream is not split. Lines are numbered within a split. The number of a line in its
-file is known only when the lines of the earlier splits are counted.
+A Parquet file is split at its row groups, and its rows are numbered in the file. A plain JSON Lines file can be split
+at any byte: a line belongs to the split that contains the first byte of the line. A gzip stream is not split. Lines are
+numbered within a split. The number of a line in its file is known only when the lines of the earlier splits are
+counted.
 
 An input is a path on the machine that reads it (so, on a cluster, a path that every worker has), or an address that
 Arrow's file systems know (``s3://``, ``gs://``, ``hdfs://``, ``file://``). Splits name their files by absolute paths,
@@ -45,7 +47,8 @@ class Split(msgspec.Struct, frozen=True):
     first_row: int = 0
     """For a Parquet split, the number of its first row in the file. Lines are numbered from the start of the split."""
     rows: int = 0
-    """The number of rows of a Parquet split; 0 for other splits, whose rows are counted only by reading."""
+    """The number of rows of a Parquet split. It is 0 for other splits, because their rows are counted only while they
+    are read."""
     name: str = ""
     """The name of the file as the user wrote it, for messages."""
 
@@ -153,7 +156,7 @@ def _size(path: str) -> int:
     except (OSError, pa.ArrowException) as error:
         raise TraceError(f"{shown(path)}: cannot be read: {_reason(error)}") from None
     if about.type != fs.FileType.File:
-        raise TraceError(f"{shown(path)}: cannot be read in several pieces: give a regular file")
+        raise TraceError(f"{shown(path)}: cannot be read in several pieces: copy it to a regular file first")
     return int(about.size)
 
 
@@ -181,7 +184,7 @@ def _remote(address: str) -> list[str]:
         if not one.path.endswith(".meta.json") and one.base_name != "antecede.json"
     ]
     if not found:
-        raise TraceError(f"{address}: found no trace there")
+        raise TraceError(f"{address}: found no trace files there, such as .jsonl or .parquet files")
     return sorted(found)
 
 
@@ -194,7 +197,8 @@ def _first_line(error: Exception) -> str:
 
 
 class Arrow(msgspec.Struct):
-    """A batch of a Parquet file or of a partition; ``first`` is the number of its first row there, from 0."""
+    """An Arrow batch from a Parquet file or from a partition of a DataFrame. ``first`` is the number of the batch's
+    first row in the file or partition, from 0."""
 
     batch: Any
     first: int
@@ -209,8 +213,8 @@ class Batches(Split, frozen=True):
 
 
 def read(split: Split, columns: Sequence[str] = COLUMNS, keep_raw: bool = False) -> Iterator[Arrow | list[jsonl.Item]]:
-    """Yield the rows of a split: Arrow batches of a Parquet file, or items of lines with their numbers within the
-    split."""
+    """Yield the rows of a split. A Parquet file or a DataFrame yields Arrow batches. Other files yield lists with one
+    item per line, numbered within the split."""
     if isinstance(split, Batches):
         yield from _read_batches(split.batches)
     elif split.kind == "parquet":
@@ -266,8 +270,8 @@ def _read_parquet(split: Split, columns: Sequence[str], keep_raw: bool) -> Itera
 
 
 def _destinations(schema: Any, footer: Any) -> list[str]:
-    """Return the Parquet path of the names in ``to``, or nothing if ``to`` is not a list of texts. The path is looked
-    up because writers use different names for the entries of a list."""
+    """Return a list with the Parquet path of the entries of ``to``. The list is empty if ``to`` is not a list of texts.
+    The path is looked up, because different writers give the entries of a list different names."""
     if "to" not in schema.names or not pa.types.is_list(schema.field("to").type):
         return []
     if not pa.types.is_string(schema.field("to").type.value_type):
@@ -277,7 +281,8 @@ def _destinations(schema: Any, footer: Any) -> list[str]:
 
 
 def _needed(footer: Any, schema: Any, columns: Sequence[str], groups: range) -> list[str]:
-    """Return the columns that are not null everywhere in these row groups, and those that every row needs."""
+    """Return the columns to read: the columns that every row needs, and those that are not null everywhere in these row
+    groups."""
     silent = set()
     names = {column: name for name, column in case_matched(schema.names).items()}
     columns = [names.get(column, column) for column in columns]
@@ -380,8 +385,8 @@ def _range(stream: Any, split: Split) -> Iterator[jsonl.Item]:
 
 
 def line_before(split: Split) -> int:
-    """Return the number of lines before the first line of a split; 0 for Parquet, whose rows are numbered in the
-    file."""
+    """Return how many lines of the file come before the first line of a split. Return 0 for a Parquet split, because
+    its rows are numbered in the file."""
     if split.kind != "lines" or not split.start:
         return 0
     count = 0

@@ -1,11 +1,11 @@
-"""The smaller part of the second stage: does every index of a process occur, and only once?
+"""The smaller part of the second stage: it checks that every index of a process occurs exactly once.
 
-A place is a process and an index. For the hops of a server, a place is the server and an index; it differs from the
+A *place* is a process and an index. For the hops of a server, a place is the server and an index; it differs from the
 place of a process with this name. Every split produces runs of indices. Sorted and combined, the runs show which
-indices are missing and which are claimed more than once. For the contested indices the rows themselves are compared, in
-a second reading of the trace. If they are copies of one row, the first copy stays, and the others are set aside as
-``duplicate_row``. If they differ, none stays, and they are set aside as ``duplicate_index``. Most traces have no
-contested indices.
+indices are missing and which are *contested*, that is, claimed by more than one event. A second reading of the trace
+compares the rows at the contested places. Of equal rows, the first copy stays, and the other copies are set aside as
+``duplicate_row``. If a place then still has several different rows, all of them are set aside as ``duplicate_index``.
+Most traces have no contested indices.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ class Process(msgspec.Struct):
     name: str
     hop: bool
     rows: bool
-    """Whether it has rows that are events."""
+    """Whether at least one row of the process (or of the server's hops) is an event."""
     distinct: int
     """Number of different indices."""
     largest: int
@@ -43,8 +43,8 @@ class Process(msgspec.Struct):
 
 
 def survey(packed: Iterable[bytes]) -> bytes:
-    """Return a :class:`Process` for each process of one part, computed from all runs in the part, and the summaries of
-    splits in the part, unchanged."""
+    """Combine all runs of indices in one part. Return a :class:`Process` for each process of the part, and the
+    summaries of splits that the part contains."""
     summaries: list[Summary] = []
     runs: dict[tuple[bool, str], list[tuple[bool, Longs, Longs]]] = {}
     for blob in packed:
@@ -67,13 +67,13 @@ def survey(packed: Iterable[bytes]) -> bytes:
 
 
 def surveyed(packed: bytes) -> tuple[list[Process], list[Summary]]:
-    """Return the processes of a survey, and the summaries."""
+    """Unpack the result of :func:`survey`: the processes, and the summaries of splits."""
     return msgspec.msgpack.decode(packed, type=tuple[list[Process], list[Summary]])
 
 
 def _overlaps(pieces: list[tuple[Longs, Longs]]) -> tuple[int, int, list[tuple[int, int]]]:
-    """Return the number of different indices in the runs, the largest index, and the runs that are covered more than
-    once."""
+    """Return the number of different indices in the runs, the largest index, and the runs of indices that occur more
+    than once."""
     # Ends are unsigned numbers, since the end of the largest index is that index + 1.
     start = np.concatenate([piece[0] for piece in pieces]).astype(np.uint64)
     end = np.concatenate([piece[1] for piece in pieces]).astype(np.uint64)
@@ -97,11 +97,11 @@ def _overlaps(pieces: list[tuple[Longs, Longs]]) -> tuple[int, int, list[tuple[i
 
 
 class Contest(msgspec.Struct, frozen=True):
-    """The runs of contested places, whose rows are compared. The runs of each process, or of each server's hops, are
-    sorted."""
+    """The contested places: the places that several events claim. The rows at these places are compared."""
 
     runs: dict[str, list[tuple[int, int]]]
-    """The key is ``p`` and the name of a process, or ``h`` and the name of a server (for its hops)."""
+    """Sorted runs of contested indices. The key is ``p`` followed by the name of a process, or ``h`` followed by the
+    name of a server (for its hops)."""
 
 
 def claims(split: Split, layout: Layout, contest: Contest) -> Iterator[tuple[int, bytes]]:
@@ -129,9 +129,10 @@ def claims(split: Split, layout: Layout, contest: Contest) -> Iterator[tuple[int
 
 
 def settle(packed: Iterable[bytes], with_rows: bool) -> bytes:
-    """Decide which rows at the contested places of one part are set aside. Return how many rows are set aside for each
-    reason, and the runs of contested places, without those of hops. Each run has a flag: are all rows at each of its
-    places copies of one row? With ``with_rows``, return also the split and number of each row that is set aside."""
+    """Compare the rows at the contested places of one part, and decide which rows are set aside. Return how many rows
+    are set aside for each reason, and the contested indices of processes (not of hops) as runs. Each run has a flag
+    that is true if, at each of its places, all rows are copies of one row. With ``with_rows``, also return the split
+    and the number of each row that is set aside."""
     places: dict[tuple[bool, str, int], list[tuple[int, int, bytes]]] = {}
     for blob in packed:
         for hop, process, index, digest, split, number in msgspec.msgpack.decode(blob):
@@ -162,6 +163,7 @@ def settle(packed: Iterable[bytes], with_rows: bool) -> bytes:
             runs.append([process, index, index + 1, once])
     if len(runs) > limits.contested_runs_max:
         raise TraceError(
-            f"several rows have the same process and index at more than {limits.contested_runs_max:,} separate places"
+            "too many rows have the same process and index as another row: they form more than "
+            f"{limits.contested_runs_max:,} separate runs of indices; remove the duplicate rows from the trace"
         )
     return pack({"again": again, "different": different, "runs": runs, "rows": rows})

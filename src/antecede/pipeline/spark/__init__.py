@@ -1,1 +1,2 @@
-"""Spark itself: the Java that runs it, the needs of a remote master, and the connection of stages."""
+"""Code for Spark: find a Java, check a remote master and its workers, pass data from stage to stage, and show
+progress."""

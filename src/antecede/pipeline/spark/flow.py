@@ -1,15 +1,15 @@
-"""The connection of stages: run a stage on inputs, group its output by part, run the next stage on the parts.
+"""Run the stages of the pipeline: run a stage on inputs, group its output by part, and run the next stage on the parts.
 
-A stage yields (part, bytes); the next stage gets all bytes of a part. Three classes carry this out, and no other code
-of the pipeline knows which one is used:
+A stage yields pairs of a part's number and bytes. The next stage gets all bytes of a part. The following classes run
+stages, and no other code of the pipeline knows which class is used:
 
 * :class:`Here`: in this process, one input after the other.
-* :class:`SparkFiles`: as Spark tasks on one machine, which pass each other files in the session's scratch directory;
-  :class:`SparkFrameFiles` begins with a given DataFrame.
-* :class:`SparkFrames`: as Spark tasks anywhere, with DataFrames only, so that it also works with Spark Connect.
+* :class:`SparkFiles`: as Spark tasks on one machine, which pass each other files in the session's scratch directory.
+  :class:`SparkFrameFiles` does this in a separate directory, and its inputs are the partitions of a DataFrame.
+* :class:`SparkFrames`: as Spark tasks on any machine. It uses only DataFrames, so it also works with Spark Connect.
 
-On one machine files are cheaper: between DataFrames every byte passes through two sockets and a JVM. Stages are
-functions of the installed package with plain arguments, so that a Spark worker finds them by name.
+On one machine files are cheaper than DataFrames, because between DataFrames every byte passes through two sockets and a
+JVM. Stages are functions of the installed package with plain arguments, so that a Spark worker finds them by name.
 """
 
 import os
@@ -47,12 +47,13 @@ class Parts(Protocol):
         ...
 
     def joined(self) -> "Parts":
-        """Return all parts as one, in their order if possible."""
+        """Join all parts into one part, in the order of the parts if possible."""
         ...
 
 
 class Flow(Protocol):
-    """The place where stages run."""
+    """Runs a stage on inputs, in this process or on Spark. The next stages run on the :class:`Parts` that it
+    returns."""
 
     def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> Parts:
         """Run a stage on each input. Return its output, grouped into ``onto`` parts."""
@@ -104,8 +105,9 @@ class SparkFiles:
 
 
 class SparkFrameFiles:
-    """A :class:`SparkFiles` for the partitions of a DataFrame; ``as_input`` turns each partition into an input. It
-    makes a new directory, which is removed when nothing refers to this object any more."""
+    """Runs stages like :class:`SparkFiles`. The inputs of the first stage are the partitions of a DataFrame;
+    ``as_input`` turns each partition into an input. The files are in a new directory, which is removed when this object
+    is deleted."""
 
     def __init__(self, frame: Any, as_input: "AsInput") -> None:
         self._frame, self._as_input = frame, as_input
@@ -133,7 +135,8 @@ _written_types = (pa.string(), pa.list_(pa.int32()), pa.list_(pa.int64()))
 
 
 def shares_our_files(spark: Any) -> bool:
-    """Return whether the tasks of a session run on this machine: a classic session with a local master."""
+    """Return whether the tasks of a Spark session can use the files of this machine. They can in a classic session
+    (without Spark Connect) with a local master."""
     context = getattr(spark, "sparkContext", None)
     return context is not None and re.fullmatch(r"local(\[.*\])?", context.master) is not None
 
@@ -142,14 +145,15 @@ Piece = tuple[str, int, int]
 """A piece of a file: the name of the file, the position of the first byte, and the number of bytes."""
 
 Written = tuple[str, list[tuple[int, int]]]
-"""A file's name, and the part and size of each piece in it."""
+"""A written file: its name, and for each piece in it the number of the piece's part and the number of bytes."""
 
 AsInput = Callable[[int, Iterator[Any]], Any]
-"""Turns the number of a partition and its Arrow batches into the input of a stage."""
+"""A function that turns the number of a partition and the partition's Arrow batches into the input of a stage."""
 
 
 class FileParts:
-    """Parts that are pieces of files: one file per task, with its pieces in the order in which they were made."""
+    """Parts that consist of pieces of files. Each run of a stage on one input writes one file, with its pieces in the
+    order in which they were made."""
 
     def __init__(self, context: Any, directory: str, pieces: list[list[Piece]]) -> None:
         self._context, self._directory = context, directory
@@ -169,7 +173,7 @@ class FileParts:
 
     @classmethod
     def of_files(cls, context: Any, directory: str, files: "list[Written]", onto: int) -> "FileParts":
-        """Return the parts in files that were written."""
+        """Return the parts that consist of the pieces in some written files."""
         made: list[list[Piece]] = [[] for _ in range(onto)]
         for name, pieces in files:
             start = 0
@@ -207,7 +211,7 @@ def _shared_out(context: Any, inputs: list[Any]) -> Any:
 
 
 def written(directory: str, blobs: Emit) -> Written:
-    """Write the output of a stage to a new file."""
+    """Write the output of a stage to a new file. Return the file's name, and the part and size of each piece."""
     sizes = []
     with tempfile.NamedTemporaryFile(dir=directory, prefix="stage-", delete=False) as file:
         for part, blob in blobs:
@@ -240,10 +244,10 @@ _blob_rows_max, _blob_batch_bytes = 1024, 64 * 1024 * 1024
 
 
 class SparkFrames:
-    """Runs stages as Spark tasks that share nothing: parts are the partitions of a DataFrame.
+    """Runs stages as Spark tasks that share no files. Parts are the partitions of a DataFrame.
 
-    The inputs of the first stage are given, or they are the partitions of a caller's DataFrame. ``as_input`` then makes
-    an input from the number of a partition and its Arrow batches.
+    The first stage gets the given inputs, or the partitions of a caller's DataFrame. For a DataFrame, ``as_input``
+    makes an input from the number of a partition and its Arrow batches.
     """
 
     def __init__(self, spark: Any, given: Any = None, as_input: AsInput | None = None) -> None:
@@ -304,7 +308,7 @@ class FrameParts:
         return cls(spark, frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY), onto)
 
     def _chosen(self, parts: Sequence[int]) -> Any:
-        """Return the rows of some parts, in at most as many partitions as there are parts."""
+        """Return the rows of some parts as a DataFrame. It has no more partitions than there are parts."""
         if len(parts) == self._count:
             return self._frame
         return self._frame.filter(f"part in ({', '.join(map(str, parts))})").coalesce(len(parts))
@@ -358,13 +362,13 @@ class FrameParts:
 
 
 def ddl(schema: Any) -> str:
-    """Return an Arrow schema of texts and numbers in Spark's notation."""
+    """Translate an Arrow schema to Spark's notation. All columns must be texts or integers of 64 bits."""
     kinds = {pa.string(): "string", pa.int64(): "bigint"}
     return ", ".join(f"`{field.name}` {kinds[field.type]}" for field in schema)
 
 
 def _by_part(batches: Iterator[Any]) -> Iterator[tuple[int, Iterator[bytes]]]:
-    """Yield the parts of a partition with their blobs; the rows of a part follow each other."""
+    """Yield the number and the blobs of each part in a partition. All rows of a part must be next to each other."""
     rows = (
         (part, blob.as_py())
         for batch in batches
@@ -375,8 +379,8 @@ def _by_part(batches: Iterator[Any]) -> Iterator[tuple[int, Iterator[bytes]]]:
 
 
 def _whole_batches(spark: Any) -> AbstractContextManager[None]:
-    """Make Spark limit Arrow batches by rows only. With a limit in bytes it computes the size of a batch after each
-    row, which takes quadratic time if a column has nulls."""
+    """Make Spark limit Arrow batches by rows only. If there is a limit in bytes, Spark computes the size of a batch
+    after each row. This takes quadratic time if a column has nulls."""
     return _batches(spark, None, 2**31 - 1)
 
 

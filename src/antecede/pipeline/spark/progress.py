@@ -1,16 +1,18 @@
-"""The progress of the running jobs of a Spark session, to be shown during the work."""
+"""Show the user how many tasks of the running Spark jobs are finished."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, runtime_checkable
 
 Counter = Callable[[], tuple[int, int] | None]
-"""Returns the number of finished tasks and the number of all tasks; None if they are unknown."""
+"""A function that returns the number of finished tasks and the number of all tasks; None if these numbers are
+unknown."""
 
 
 @runtime_checkable
 class Watching(Protocol):
-    """A function that shows texts and can also show a counter."""
+    """A display of progress: a call shows a text, and ``watch`` shows the numbers of a counter beside the text while
+    its context is open."""
 
     def __call__(self, text: str) -> None: ...
 
@@ -18,13 +20,14 @@ class Watching(Protocol):
 
 
 def shown_tasks(context: Any, say: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Show the tasks of the running jobs beside the texts, if ``say`` can show a counter."""
+    """While the context is open, show the number of finished tasks of the running jobs, if ``say`` can show a
+    counter."""
     return say.watch(lambda: tasks_of(context)) if isinstance(say, Watching) else nullcontext()
 
 
 def tasks_of(context: Any) -> tuple[int, int] | None:
-    """Return the number of finished tasks and of all tasks of the running stages; ``None`` if it is unknown or there is
-    at most one task."""
+    """Return two numbers for the running stages: the finished tasks, and all tasks. Return ``None`` if these numbers
+    are unknown or there is at most one task."""
     try:
         tracker = context.statusTracker()
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]

@@ -1,9 +1,9 @@
-"""A remote master: check that it answers, that it has workers, and that the workers have what our stages need.
+"""Prepare a remote Spark master: check that it answers and has workers, and that the workers can run our code.
 
 If a standalone master does not exist, Spark tries to reach it for more than a minute, and then reports only that Spark
 was stopped. So we first open a connection to the master. A master may have no workers yet, because they are still
-starting; in this case we print one line and wait. Then the workers are asked which modules they have. If this package
-is missing, it is sent to them. If libraries are missing, an error lists them.
+starting; in this case we print one line and wait. Then we ask the workers which modules they lack. If they lack this
+package, we send it to them. If they lack libraries, an error lists these libraries.
 """
 
 import socket
@@ -25,7 +25,8 @@ _patience_s = 20.0
 
 
 def answering(master: str) -> None:
-    """Raise an error if no host of a standalone master answers; other kinds of masters are left to Spark."""
+    """Raise an error if no host of a standalone master (``spark://…``) answers. Other kinds of masters are not checked
+    here."""
     if not master.startswith(_scheme):
         return
     refused = ""
@@ -42,8 +43,8 @@ def answering(master: str) -> None:
 
 
 def outfit(context: Any, scratch: Path) -> None:
-    """Make sure that the workers of a remote master can run our stages; ``scratch`` holds the archive that is sent to
-    them."""
+    """Make sure that the workers of a remote master can run our code. If they lack this package, write an archive of
+    the package to ``scratch`` and send it to them. Raise an error if they lack libraries."""
     # Spark sends a function of module __main__ as its code, not as a name that only this package could resolve.
     ask = FunctionType(_ask.__code__, {"__builtins__": __builtins__, "__name__": "__main__"}, "ask")
     ask.__module__ = "__main__"
@@ -79,7 +80,8 @@ def _ask(_: Any) -> list[str]:
 
 
 def _package(directory: Path) -> str:
-    """Write this package as an archive that Spark sends to its workers. Return its path."""
+    """Write this package to a zip archive in ``directory``, to be sent to the workers. Return the path of the
+    archive."""
     home = Path(antecede.__file__).resolve().parent
     target = directory / "antecede.zip"
     with ZipFile(target, "w", ZIP_DEFLATED) as archive:

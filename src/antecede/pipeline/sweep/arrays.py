@@ -1,7 +1,7 @@
-"""One run in the array kernel: the same result as :func:`antecede.simulator.run.simulate`, from the same settings.
+"""Simulate one run with the array kernel. Settings and result are those of :func:`antecede.simulator.run.simulate`.
 
 :func:`serves` returns whether the kernel can simulate given settings. :func:`simulate` raises :class:`KernelError` if
-the kernel cannot complete a run, and never returns figures of an incomplete run. The caller then uses the simulator.
+the kernel cannot complete a run; the caller then uses the simulator. Figures of an incomplete run are never returned.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ from antecede.simulator.workloads import SHAPES
 
 _kinds = {"matrix": kernel.MATRIX, "pruned": kernel.PRUNED, "direct": kernel.DIRECT, "updates": kernel.UPDATES}
 _slots, _entries_per_member, _window = 1_024, 8, 1_024
-"""Initial sizes of arrays; each is doubled until it is large enough."""
+"""The initial sizes of arrays. If a size is too small for a run, it is doubled and the run is repeated."""
 
 _doublings_max = 40
 
@@ -33,7 +33,7 @@ class KernelError(Exception):
 
 
 def serves(setup: Setup) -> bool:
-    """Return whether the kernel knows this order and these settings."""
+    """Return whether the kernel can simulate this order with these settings."""
     return (
         setup.order.name in _kinds
         and not setup.order.options
@@ -53,7 +53,8 @@ def simulate(setup: Setup) -> dict[str, Any]:
 
 
 def walk(setup: Setup, plan: Schedule, record: bool = False) -> tuple[Report, list[tuple[int, int]]]:
-    """Walk a schedule. Return the figures and, with ``record``, the deliveries as pairs of process and message."""
+    """Run the kernel over the events of a schedule. Return the figures, and a list of deliveries as pairs (process,
+    message). The list is empty without ``record``."""
     sizes = {SLOTS: _slots, ENTRIES: _entries_per_member, WINDOW: _window}
     for _ in range(_doublings_max):
         found = _figures(len(plan.arrival) if record else 0)
@@ -72,7 +73,7 @@ def walk(setup: Setup, plan: Schedule, record: bool = False) -> tuple[Report, li
 
 
 class _Counted(Report):
-    """The simulator's figures, with the counts of the kernel."""
+    """The same report as that of the simulator, filled with the counts of the array kernel."""
 
     def __init__(self, warmup: int, found: Figures, kept: Messages) -> None:
         super().__init__(warmup)
@@ -124,7 +125,8 @@ def _messages(n: int, sends: int, copies: int, slots: int) -> Messages:
 
 
 def _state(setup: Setup, sizes: dict[int, int], copies: int) -> tuple[Rows, Logs, Sets, Entries]:
-    """Return the state of the order; the states of the other orders are as small as possible."""
+    """Return empty arrays for all four orders. Only the arrays of the simulated order have the given sizes; the unused
+    arrays of the other orders are as small as possible."""
     n, kind, slots = setup.processes, _kinds[setup.order.name], sizes[SLOTS]
     return (
         _rows(n, slots, sizes[WINDOW]) if kind == kernel.MATRIX else _rows(1, 1, 1),

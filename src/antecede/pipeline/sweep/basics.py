@@ -8,11 +8,12 @@ from numpy.typing import NDArray
 from antecede.pipeline.kernels import compiled, inner
 
 DONE, SLOTS, ENTRIES, WINDOW, IMPOSSIBLE = range(5)
-"""The status of a run: complete; too few slots, entries or rows; or a state that the order cannot reach."""
+"""The status with which a run ends. ``DONE``: the run is complete. ``SLOTS``, ``ENTRIES``, ``WINDOW``: the arrays have
+too few slots, log entries or stored rows. ``IMPOSSIBLE``: the run reached a state that the order never reaches."""
 
 NOTHING, FORGOTTEN = -1, -2
-"""Values in place of the sender of a missing message. ``NOTHING``: no message is missing. ``FORGOTTEN``: this is
-unknown, because a row that is needed is too old and no longer stored."""
+"""Values that a function returns instead of the sender of a missing message. ``NOTHING``: no message is missing.
+``FORGOTTEN``: the function cannot know this, because it needs an old row that is no longer stored."""
 
 Ints = NDArray[np.int64]
 Shorts = NDArray[np.int32]
@@ -21,7 +22,8 @@ Masks = NDArray[np.uint64]
 
 @inner
 def number_size(value: int) -> int:
-    """Return the same as ``orders.encoding.number_size``."""
+    """Return how many bytes ``value`` takes when it is encoded; a compiled version of
+    ``orders.encoding.number_size``."""
     size = 1
     while value >= 0x80:
         value >>= 7
@@ -31,7 +33,7 @@ def number_size(value: int) -> int:
 
 @compiled
 def bits(mask: Any) -> int:
-    """Return the number of members in a set."""
+    """Return the number of members in a set. The set is a mask with one bit per member."""
     count = 0
     while mask:
         mask &= mask - np.uint64(1)
@@ -41,5 +43,5 @@ def bits(mask: Any) -> int:
 
 @compiled
 def within(to: Any, member: int) -> bool:
-    """Return whether a member is in a set."""
+    """Return whether a member is in the set ``to``, a mask with one bit per member."""
     return bool((to >> np.uint64(member)) & np.uint64(1))

@@ -1,8 +1,9 @@
 """A cell: one simulated run of a grid, its figures, and the command that repeats it.
 
-The settings of a cell determine its result; its key is a digest of them. It runs the same code as ``antecede simulate``
-or, for a density of conflicts, as ``antecede objects study``. If the array kernel knows the order, the kernel computes
-the cell instead. The figures are the same, and the column ``engine`` shows which of the two was used.
+The settings of a cell determine its result, and the key of a cell is a digest of its settings. A cell with a density of
+conflicts runs the code of ``antecede objects study``. Any other cell runs the code of ``antecede simulate`` or, if the
+array kernel supports its settings, the kernel. The simulator and the kernel give the same figures. The column
+``engine`` shows which of the two was used.
 """
 
 from collections.abc import Callable
@@ -39,15 +40,15 @@ class Cell(msgspec.Struct, frozen=True):
     size: int | None = None
     """Servers per domain; null means the default of the shape."""
     density: float | None = None
-    """The share of requests that conflict, in a group of objects; null for other runs."""
+    """The share of requests that conflict, for a run with a group of objects; null for any other run."""
 
     @property
     def key(self) -> str:
-        """A name that only these settings have."""
+        """A text that identifies these settings; other settings have another key."""
         return sha256(msgspec.json.encode(self)).hexdigest()[:20]
 
     def check(self) -> None:
-        """Raise an error for settings that cannot run."""
+        """Raise an error if a run with these settings is not possible."""
         try:
             # A study of conflicts sends messages like ``simulate``, so its settings must pass the same checks.
             self._setup().check()
@@ -131,7 +132,8 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 _kernel_us = {"matrix": 0.05, "pruned": 0.25, "direct": 0.2, "updates": 0.35}
-"""Microseconds per delivery and process in the array kernel."""
+"""For each order, the time in microseconds that the array kernel needs for one delivery in a run of n processes,
+divided by n."""
 
 
 def receivers(workload: str, processes: int) -> float:
@@ -195,12 +197,12 @@ FIGURES = (
 
 
 Study = Callable[[Cell], dict[str, Any]]
-"""Runs a cell with a density of conflicts and returns its columns. The command passes this function, because this
-package does not know simulated groups of objects."""
+"""A function that runs a cell with a density of conflicts, and returns columns of the cell's row. The command
+``antecede sweep`` passes this function, because this package must not import the simulation of objects."""
 
 
 def measured(cell: Cell, study: Study) -> Row:
-    """Run a cell. Return its row."""
+    """Run a cell. Return its row of the table. ``study`` runs the cell if it has a density of conflicts."""
     started = perf_counter()
     engine = cell.engine()
     figures = study(cell) if cell.density is not None else None

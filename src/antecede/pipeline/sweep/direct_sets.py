@@ -1,6 +1,7 @@
 """The steps of ``direct`` over arrays (see :mod:`antecede.pipeline.sweep.kernel` and :mod:`antecede.orders.direct`).
 
-A set of newest messages is one number per sender; 0 means that the set has no message of that sender.
+A set of messages is stored as one number per sender: the number of the sender's newest message in the set. 0 means that
+the set has no message of that sender.
 """
 
 from typing import NamedTuple
@@ -10,7 +11,9 @@ from antecede.pipeline.sweep.basics import DONE, IMPOSSIBLE, NOTHING, Ints, Shor
 
 
 class Sets(NamedTuple):
-    """The state of all processes, and the stamps of undelivered messages. Axes: process, target, sender."""
+    """The arrays of ``direct``: the state of all processes, and the stamps of undelivered messages by slot. ``clock``
+    has one number per process. The other arrays have these axes: process or slot, target (not in ``recent`` and
+    ``stamp_recent``), sender."""
 
     clock: Ints
     recent: Shorts
@@ -22,8 +25,8 @@ class Sets(NamedTuple):
 
 @inner
 def send_sets(sets: Sets, slot: int, source: int, to: int) -> None:
-    """Stamp a message. Then record it in the sender's sets: it is now the only direct predecessor of the sender's next
-    message to each of these destinations."""
+    """Stamp a message. Then record the message in the sender's sets: for each of its destinations, it is now the only
+    direct predecessor of the next message that the sender sends there."""
     sets.clock[source] += 1
     sets.stamp_recent[slot] = sets.recent[source]
     sets.stamp_before[slot] = sets.before[source]
@@ -35,7 +38,8 @@ def send_sets(sets: Sets, slot: int, source: int, to: int) -> None:
 
 @inner
 def missing_sets(sets: Sets, delivered: Ints, slot: int, target: int) -> tuple[int, int]:
-    """Return the sender and number of the first direct predecessor that the target has not delivered."""
+    """Find the first direct predecessor of the message in ``slot`` that the target has not delivered. Return its sender
+    and number; ``NOTHING`` and 0 if there is none."""
     for k in range(sets.recent.shape[0]):
         time = int(sets.stamp_before[slot, target, k])
         if time > delivered[target, k]:
@@ -45,7 +49,7 @@ def missing_sets(sets: Sets, delivered: Ints, slot: int, target: int) -> tuple[i
 
 @inner
 def learn_sets(sets: Sets, slot: int, number: int, source: int, to: int, process: int) -> int:
-    """Merge a stamp into the sets of the process that delivers it. Return a status."""
+    """Merge the stamp of a message into the sets of the process that delivers the message. Return a status."""
     members = sets.recent.shape[0]
     if source == process:
         # In the workloads of studies no process sends to itself, and the order treats such messages differently.
@@ -76,7 +80,7 @@ def learn_sets(sets: Sets, slot: int, number: int, source: int, to: int, process
 
 @inner
 def _set_entries(newest: Shorts, weight: Ints) -> int:
-    """Count the entries of a set into ``weight[0]``; return their bytes."""
+    """Add the number of entries of a set to ``weight[0]``. Return the size of the encoded set in bytes."""
     entries, size, previous = 0, 0, 0
     for k in range(len(newest)):
         if newest[k]:
@@ -89,8 +93,8 @@ def _set_entries(newest: Shorts, weight: Ints) -> int:
 
 @inner
 def weigh_sets(sets: Sets, slot: int, time: int, copies: int, weight: Ints) -> int:
-    """Add to ``weight`` the sums over all copies: dependents, bytes, and bytes as the paper counts them. Return the
-    bytes of one copy."""
+    """Add three sums over the stamps of all copies of a message to ``weight``: the number of dependencies, the bytes,
+    and the bytes as Jang et al. count them. Return the bytes of one stamp; all copies have the same stamp."""
     size = number_size(time) + _set_entries(sets.stamp_recent[slot], weight)
     for target in range(sets.recent.shape[0]):
         size += _set_entries(sets.stamp_before[slot, target], weight)

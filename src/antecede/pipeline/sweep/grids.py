@@ -1,8 +1,8 @@
 """Grids: the cells that a sweep runs, from a named study, a file or options.
 
-A grid is the product of its axes. The length of a run follows from the number of messages that each process receives,
-as in Jang et al.: a multicast to k processes counts k times. ``scale`` multiplies the length of the warm-up and of the
-measurement.
+A grid has one cell for each combination of the values of its axes. The length of a run is given as the mean number of
+messages that each process receives, as in Jang et al.; a multicast to k processes is received k times. ``scale``
+multiplies the length of the warm-up and of the measurement.
 
 The named studies repeat those of the papers and extend them:
 
@@ -62,8 +62,8 @@ class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _gaps(*ratios: float) -> tuple[str, ...]:
-    """Return distributions of the time between two sends. Their means are ``ratios`` times the mean delay, which is 0.1
-    s."""
+    """For each ratio, return a distribution of the time between two sends. Its mean is the ratio times the mean delay
+    of 0.1 seconds."""
     return tuple(f"exponential:{ratio / 10:g}" for ratio in ratios)
 
 
@@ -115,8 +115,8 @@ def study(name: str) -> tuple[Grid, ...]:
 
 
 def cells_of(grids: tuple[Grid, ...], axes: Mapping[str, Any], scale: float) -> list[Cell]:
-    """Return the cells of all grids, each once; ``axes`` replaces axes of every grid. Raise an error if a grid cannot
-    run."""
+    """Return the cells of all grids, without duplicates. The values in ``axes`` replace those of the same axes in every
+    grid. Raise an error if a cell cannot run."""
     if not 0.0 < scale <= limits.sweep_scale_max:
         raise UsageError(f"--scale {scale:g}: expected more than 0, at most {limits.sweep_scale_max}")
     cells: dict[str, Cell] = {}
@@ -131,8 +131,8 @@ def cells_of(grids: tuple[Grid, ...], axes: Mapping[str, Any], scale: float) -> 
 
 
 def _check(grid: Grid) -> None:
-    """Raise an error for axes without a value, for more than ``limits.sweep_cells_max`` cells, and for invalid
-    lengths."""
+    """Raise an error if an axis is empty, if the grid has more than ``limits.sweep_cells_max`` cells, or if the number
+    of seeds, a number of processes or a length is outside its limits."""
     cells = grid.seeds
     for name in ("orders", "processes", "workloads", "gaps", "delays", "shapes", "densities"):
         values = getattr(grid, name)

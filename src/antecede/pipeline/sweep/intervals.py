@@ -15,8 +15,8 @@ def half_width(values: Sequence[float]) -> float | None:
 
 @cache
 def student(freedom: int) -> float:
-    """Return Student's 97.5 % quantile: the t for which 95 % of the values with these degrees of freedom are between −t
-    and t."""
+    """Return the number t such that a value of Student's distribution with ``freedom`` degrees of freedom is between −t
+    and t with a probability of 95 %. This t is the 97.5 % quantile."""
     low, high = 0.0, 20.0
     for _ in range(100):
         middle = (low + high) / 2
@@ -25,7 +25,8 @@ def student(freedom: int) -> float:
 
 
 def _within(t: float, freedom: int) -> float:
-    """Return the probability of a value between −t and t (Abramowitz and Stegun 26.7.3 and 26.7.4)."""
+    """Return the probability that a value of Student's distribution is between −t and t (Abramowitz and Stegun 26.7.3
+    and 26.7.4)."""
     angle = atan(t / sqrt(freedom))
     total = 0.0
     if freedom % 2:

@@ -1,18 +1,18 @@
-"""Four orders as loops over arrays, for studies for which the simulator is too slow.
+"""The array kernel: it simulates four orders by loops over arrays, because the simulator is too slow for large studies.
 
-This is a second implementation of ``matrix``, ``pruned``, ``direct`` and ``updates``, and of what
-:mod:`antecede.simulator.bare` and :mod:`antecede.simulator.figures` do with them. It exists only for speed, and no
-verdict depends on it. ``tests/pipeline/test_sweep_kernel.py`` compares it with the orders themselves: it must give the
-same deliveries in the same sequence, and exactly the same figures. Without this test it must not be used.
+The kernel is a second implementation of the orders ``matrix``, ``pruned``, ``direct`` and ``updates``, and of the
+modules :mod:`antecede.simulator.bare` and :mod:`antecede.simulator.figures`. It exists only for speed, and no verdict
+depends on it. ``tests/pipeline/test_sweep_kernel.py`` compares the kernel with the first implementation: both must give
+the same deliveries in the same sequence, and exactly the same figures. Without this test, the kernel must not be used.
 
-This module has the code that the four orders share: the walk through the schedule, copies that wait, and figures. Each
-order has a separate module with its steps.
+This module has the code that the four orders share: it processes the events of the schedule, keeps copies that wait,
+and counts figures. The steps of each order are in a separate module.
 
-Arrays have a fixed size. If an array is too small, the run ends with a status that names it, and the caller starts
-again with a larger one.
+Arrays have a fixed size. If an array is too small, the run ends with a status that says which size was too small. The
+caller then repeats the run with larger arrays.
 """
 
-from math import log
+from math import floor, log
 from typing import NamedTuple
 
 import numpy as np
@@ -45,24 +45,27 @@ BUCKETS = 4_200
 
 
 class Figures(NamedTuple):
-    """The counts, as in :class:`antecede.simulator.figures.Figures`."""
+    """The figures of a run, counted in the same way as in :class:`antecede.simulator.figures.Figures`."""
 
     counts: Ints
     sums: NDArray[np.float64]
     latencies: Ints
     delivered_at: Ints
-    """The deliveries in their sequence, as process and message, if there is room for them."""
+    """The process of each delivery, in the sequence of the deliveries; ``delivered_message`` has the messages. Both
+    arrays are empty if deliveries are not recorded."""
     delivered_message: Ints
 
 
 class Messages(NamedTuple):
-    """The messages that have undelivered copies, by slot, and these copies, by copy slot."""
+    """The messages that have undelivered copies, and these copies. Such a message occupies a slot, and each undelivered
+    copy occupies a copy slot."""
 
     slot_of: Shorts
     free: Ints
     remaining: Ints
     weight: Ints
-    """The sums over all copies of the message: dependents, bytes, and bytes as the paper counts them."""
+    """For each slot, three sums over the stamps of all copies of its message: the number of dependencies, the bytes,
+    and the bytes as Jang et al. count them."""
     copy_slot_of: Shorts
     copy_free: Ints
     number: Ints
@@ -71,18 +74,19 @@ class Messages(NamedTuple):
     """The number of free slots, and the number of free copy slots."""
     next_parked: Ints
     awaited: Ints
-    """The number of the message that a parked copy waits for."""
+    """For each copy slot with a waiting copy, the number of the message that the copy waits for."""
     first_parked: Ints
     last_parked: Ints
-    """For each process and sender, the first and the last copy that waits for a message of that sender; −1 for none.
-    ``next_parked`` links them, oldest first."""
+    """``first_parked`` and ``last_parked``: for each process and sender, the copy slot of the first and of the last
+    copy that waits at the process for a message of the sender; −1 if no copy waits. ``next_parked`` links the waiting
+    copies, oldest first."""
     parked: Shorts
-    """For each copy slot, the number of its copy."""
+    """For each copy slot, the number that its copy has in the schedule."""
 
 
 class Run(NamedTuple):
-    """The whole state of a run. ``delivered`` has, for each process and sender, the number of the last message of the
-    sender that the process has delivered."""
+    """The whole state of a run. ``delivered[p, s]`` is the number of the last message from sender s that process p has
+    delivered."""
 
     kind: int
     warmup: int
@@ -98,7 +102,7 @@ class Run(NamedTuple):
 
 @inner
 def _stamp(state: Run, slot: int, source: int, to: int, copy_slots: Ints) -> int:
-    """Stamp a message. Return a status."""
+    """Stamp the message in ``slot`` according to the order of the run. Return a status."""
     if state.kind == MATRIX:
         return send_row(state.rows, slot, source, to)
     if state.kind == PRUNED:
@@ -112,8 +116,8 @@ def _stamp(state: Run, slot: int, source: int, to: int, copy_slots: Ints) -> int
 
 @inner
 def _number(state: Run, source: int, target: int) -> int:
-    """Return the number of the message that was just sent: for ``pruned`` and ``direct`` among all messages of its
-    source, for the other orders among those to its target."""
+    """Return the number of the message that ``source`` has just sent. ``pruned`` and ``direct`` count all messages of
+    the source; ``matrix`` and ``updates`` count only its messages to ``target``."""
     if state.kind == MATRIX:
         return number_row(state.rows, source, target)
     if state.kind == PRUNED:
@@ -125,8 +129,9 @@ def _number(state: Run, source: int, target: int) -> int:
 
 @inner
 def _missing(state: Run, slot: int, place: int, source: int, target: int) -> tuple[int, int]:
-    """Return the sender and number of a message that must be delivered before this copy. In place of the sender, return
-    ``NOTHING`` if there is no such message, and ``FORGOTTEN`` if this is unknown."""
+    """Return the sender and number of a message that the target has not delivered, and must deliver before this copy.
+    Instead of the sender, return ``NOTHING`` if there is no such message, and ``FORGOTTEN`` if a row that is needed to
+    find it is no longer stored."""
     if state.kind == MATRIX:
         return missing_row(state.rows, state.delivered, slot, source, target)
     if state.kind == PRUNED:
@@ -138,7 +143,7 @@ def _missing(state: Run, slot: int, place: int, source: int, target: int) -> tup
 
 @inner
 def _learn(state: Run, slot: int, place: int, source: int, to: int, target: int) -> int:
-    """Merge the stamp of a copy that is delivered. Return a status."""
+    """Merge the stamp of a copy into the state of the process that delivers the copy. Return a status."""
     number = state.kept.number[place]
     if state.kind == MATRIX:
         learn_row(state.rows, slot, target)
@@ -152,7 +157,7 @@ def _learn(state: Run, slot: int, place: int, source: int, to: int, target: int)
 
 @inner
 def _weigh(state: Run, slot: int, copies: int, places: Ints) -> int:
-    """Add up the sizes of all copies of a message. Return the bytes of the largest one."""
+    """Add up the sizes of the stamps of all copies of a message. Return the bytes of the largest stamp."""
     weight, numbers = state.kept.weight[slot], state.kept.number
     weight[:] = 0
     if state.kind == MATRIX:
@@ -166,7 +171,8 @@ def _weigh(state: Run, slot: int, copies: int, places: Ints) -> int:
 
 @inner
 def _send(state: Run, message: int, copy_slots: Ints, places: Ints) -> int:
-    """Send a message: stamp its copies, and count their sizes."""
+    """Send a message: reserve its slots, stamp its copies and, after the warm-up, count the sizes of their stamps.
+    Return a status."""
     plan, kept = state.plan, state.kept
     source, to = plan.source[message], plan.to[message]
     first, end = plan.first_copy[message], plan.first_copy[message + 1]
@@ -209,8 +215,8 @@ def _park(kept: Messages, place: int, target: int, sender: int, number: int) -> 
 
 @inner
 def _unpark(kept: Messages, target: int, sender: int, number: int, freed: Ints, count: int) -> int:
-    """Append the copies that waited for exactly this message to ``freed``, oldest first. Return the new number of
-    copies in ``freed``."""
+    """Remove the copies that wait at ``target`` for this message from the list of waiting copies, and append them to
+    ``freed``, oldest first. Return the new number of copies in ``freed``."""
     place, before = kept.first_parked[target, sender], -1
     while place >= 0:
         after = kept.next_parked[place]
@@ -231,7 +237,8 @@ def _unpark(kept: Messages, target: int, sender: int, number: int, freed: Ints, 
 
 @inner
 def _count_delivery(state: Run, copy: int, slot: int, now: float, seen: int) -> None:
-    """Count a delivery like ``Figures.delivered``, and free the slots that the message no longer needs."""
+    """Count a delivery as ``antecede.simulator.figures.Figures.delivered`` does. Free the copy slot and, if all copies
+    of the message are delivered, the slot of the message."""
     plan, found, kept = state.plan, state.found, state.kept
     message = plan.copy_message[copy]
     if seen < len(found.delivered_at):
@@ -257,14 +264,14 @@ def _count_delivery(state: Run, copy: int, slot: int, now: float, seen: int) -> 
         found.counts[DELIVERIES] += 1
         found.sums[LATENCY] += latency
         if latency > 1e-9:
-            found.latencies[int(log(latency) * BUCKETS_PER_E) - LOWEST_BUCKET] += 1
+            found.latencies[floor(log(latency) * BUCKETS_PER_E) - LOWEST_BUCKET] += 1
         else:
             found.latencies[BUCKETS] += 1
 
 
 @compiled
 def run(state: Run) -> int:
-    """Walk the schedule under one of the orders. Return a status."""
+    """Process all events of the schedule under the order ``state.kind``. Return a status."""
     plan, found, kept, delivered = state.plan, state.found, state.kept, state.delivered
     sends = len(plan.source)
     copy_slots = np.zeros(len(delivered), np.int64)

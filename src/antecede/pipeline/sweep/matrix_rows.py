@@ -1,8 +1,8 @@
 """The steps of ``matrix`` over arrays (see :mod:`antecede.pipeline.sweep.kernel`).
 
-A row of the matrix changes only when its owner sends. So a version of a row is identified by its owner and the number
-of messages that the owner has sent. A stamp has one such number per process. For each owner, the versions of the last
-``window`` sends are kept.
+Each row of the matrix belongs to one process, its owner, and changes only when the owner sends. So a version of a row
+is identified by the owner and the number of messages that the owner has sent. A stamp has one such number per process.
+For each owner, the versions of the last ``window`` sends are stored.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from antecede.pipeline.sweep.basics import DONE, FORGOTTEN, NOTHING, WINDOW, Int
 
 
 class Rows(NamedTuple):
-    """The state of all processes, and the stamps of undelivered messages."""
+    """The arrays of ``matrix``: the state of all processes, and the stamps of undelivered messages by slot."""
 
     newest: Ints
     counts: Shorts
@@ -23,8 +23,8 @@ class Rows(NamedTuple):
 
 @inner
 def send_row(rows: Rows, slot: int, source: int, to: int) -> int:
-    """Count the message in the sender's row, for each of its destinations. Then stamp it with the versions of all rows
-    that the sender knows. Return a status."""
+    """Count a message in the sender's row, for each destination of the message. Then stamp the message with the version
+    of each row that the sender knows. Return a status."""
     members, window = rows.size.shape
     before, after = rows.newest[source] % window, (rows.newest[source] + 1) % window
     rows.newest[source] += 1
@@ -52,7 +52,8 @@ def number_row(rows: Rows, source: int, target: int) -> int:
 
 @inner
 def missing_row(rows: Rows, delivered: Ints, slot: int, source: int, target: int) -> tuple[int, int]:
-    """Return the sender and number of the first message that a stamp counts and that the target has not delivered."""
+    """Find the first sender with a message that the stamp counts and that the target has not delivered. Return this
+    sender and the number of its newest such message. Instead of the sender, return ``NOTHING`` or ``FORGOTTEN``."""
     members, window = rows.size.shape
     for k in range(members):
         version = rows.stamp[slot, k]
@@ -68,15 +69,15 @@ def missing_row(rows: Rows, delivered: Ints, slot: int, source: int, target: int
 
 @inner
 def learn_row(rows: Rows, slot: int, process: int) -> None:
-    """Merge a stamp: of two versions of a row, keep the newer one."""
+    """Merge a stamp into the matrix of ``process``: keep the newer version of each row."""
     for k in range(rows.size.shape[0]):
         rows.known[process, k] = max(rows.known[process, k], rows.stamp[slot, k])
 
 
 @inner
 def weigh_row(rows: Rows, slot: int, copies: int, weight: Ints) -> int:
-    """Add to ``weight`` the sums over all copies: dependents, bytes, and bytes as the paper counts them. Return the
-    bytes of one copy."""
+    """Add three sums over the stamps of all copies of a message to ``weight``: the number of dependencies, the bytes,
+    and the bytes as Jang et al. count them. Return the bytes of one stamp; all copies have the same stamp."""
     members, window = rows.size.shape
     size = 0
     for k in range(members):

@@ -1,8 +1,9 @@
 """The steps of ``pruned`` over arrays: its log, its stamps and their sizes (see :mod:`antecede.pipeline.sweep.kernel`).
 
-The steps are those of Jang et al. §4.2, as in :mod:`antecede.orders.pruned`. The sizes are those of
-:mod:`antecede.orders.pruned_stamp`. The log of a process is stored by sender: for each sender, the timestamps and the
-destinations of the entries, in ascending order of the timestamps, and the number of entries.
+The steps are those of Jang et al. §4.2, as in :mod:`antecede.orders.pruned`; names such as S2 and R5 are rules of that
+paper. The sizes are those of :mod:`antecede.orders.pruned_stamp`. The log of a process is stored by sender: for each
+sender, the number of entries, and the timestamp and the destinations of each entry, in ascending order of the
+timestamps.
 """
 
 from typing import NamedTuple
@@ -14,7 +15,8 @@ from antecede.pipeline.sweep.basics import DONE, ENTRIES, NOTHING, Ints, Masks, 
 
 
 class Logs(NamedTuple):
-    """The state of ``pruned``."""
+    """The arrays of ``pruned``: the logs of all processes, the stamps of undelivered messages by slot, and the delivery
+    constraints of undelivered copies by copy slot."""
 
     clock: Ints
     length: Ints
@@ -38,7 +40,8 @@ def _set_size(mask: int, members: int) -> int:
 
 @inner
 def _replace(logs: Logs, process: int, to: int, members: int, copy_slots: Ints) -> int:
-    """Apply S2 and S3: extract each destination's constraints; the message that is being sent replaces them."""
+    """Apply the rules S2 and S3 when a message is sent: move the constraints of each destination from the sender's log
+    to the copy for that destination. In the log, the new message replaces these constraints. Return a status."""
     room = logs.constraint_time.shape[1]
     for k in range(members):
         length = logs.length[process, k]
@@ -73,7 +76,7 @@ def _replace(logs: Logs, process: int, to: int, members: int, copy_slots: Ints) 
 
 @inner
 def _stamp_log(logs: Logs, slot: int, process: int, members: int) -> int:
-    """Copy the sender's log into the stamp."""
+    """Copy the sender's log into the stamp. Return a status."""
     room = logs.stamp_time.shape[1]
     place = 0
     for k in range(members):
@@ -91,7 +94,8 @@ def _stamp_log(logs: Logs, slot: int, process: int, members: int) -> int:
 
 @inner
 def _control_size(logs: Logs, slot: int, time: int, members: int) -> int:
-    """Return the same as ``Control.size``."""
+    """Return the size of a stamp without its constraints, in bytes; the same number as ``Control.size`` of
+    ``orders.pruned_stamp``."""
     size = number_size(time) + 2 * ((members + 7) >> 3)
     for k in range(members):
         first, end = logs.stamp_first[slot, k], logs.stamp_first[slot, k + 1]
@@ -115,7 +119,8 @@ def _control_size(logs: Logs, slot: int, time: int, members: int) -> int:
 
 @inner
 def _constraints_size(logs: Logs, slot: int, copy: int) -> int:
-    """Return the same as ``constraints_size``."""
+    """Return the size of a copy's constraints in bytes; the same number as ``constraints_size`` of
+    ``orders.pruned_stamp``."""
     count = logs.constraints[copy]
     size = number_size(count)
     previous = 0
@@ -129,7 +134,8 @@ def _constraints_size(logs: Logs, slot: int, copy: int) -> int:
 
 @inner
 def _merge(logs: Logs, process: int, k: int, times: Ints, masks: Masks, first: int, end: int) -> int:
-    """Apply R5, R6 and R9 for one sender: merge the entries from ``first`` to ``end`` into the log of a process."""
+    """Apply the rules R5, R6 and R9 for one sender ``k``: merge the entries ``first`` to ``end`` − 1 of ``times`` and
+    ``masks`` into the log of a process. Return a status."""
     room = logs.time.shape[2]
     length = logs.length[process, k]
     own_time, own_mask = logs.time[process, k], logs.mask[process, k]
@@ -174,7 +180,7 @@ def _merge(logs: Logs, process: int, k: int, times: Ints, masks: Masks, first: i
 
 @inner
 def learn_log(logs: Logs, slot: int, number: int, source: int, to: int, process: int) -> int:
-    """Merge a stamp into the log of the process that delivers it."""
+    """Merge the stamp of a message into the log of the process that delivers the message. Return a status."""
     members = logs.length.shape[0]
     times, masks = logs.stamp_time[slot], logs.stamp_mask[slot]
     for k in range(members):
@@ -200,7 +206,7 @@ def learn_log(logs: Logs, slot: int, number: int, source: int, to: int, process:
 
 @inner
 def send_log(logs: Logs, slot: int, source: int, to: int, copy_slots: Ints) -> int:
-    """Stamp a message. Return a status."""
+    """Stamp a message, and add an entry for it to the sender's log. Return a status."""
     members = logs.length.shape[0]
     logs.clock[source] += 1  # S1
     for target in range(members):
@@ -224,8 +230,8 @@ def send_log(logs: Logs, slot: int, source: int, to: int, copy_slots: Ints) -> i
 
 @inner
 def missing_log(logs: Logs, delivered: Ints, place: int, target: int) -> tuple[int, int]:
-    """Return the sender and number of the first message that a copy must still wait for, by its constraints (rule
-    R1)."""
+    """Find the first message in the constraints of a copy that the target has not delivered (rule R1). Return its
+    sender and number; ``NOTHING`` and 0 if there is none."""
     for at in range(logs.constraints[place]):
         k = logs.constraint_sender[place, at]
         if logs.constraint_time[place, at] > delivered[target, k]:
@@ -235,8 +241,8 @@ def missing_log(logs: Logs, delivered: Ints, place: int, target: int) -> tuple[i
 
 @inner
 def weigh_log(logs: Logs, slot: int, time: int, places: Ints, copies: int, weight: Ints) -> int:
-    """Add to ``weight`` the sums over all copies: dependents, bytes, and bytes as the paper counts them. Return the
-    bytes of the largest copy."""
+    """Add three sums over the stamps of all copies of a message to ``weight``: the number of dependencies, the bytes,
+    and the bytes as Jang et al. count them. Return the bytes of the largest stamp."""
     members = logs.length.shape[0]
     entries = logs.stamp_first[slot, members]
     destinations = 0

@@ -1,8 +1,9 @@
 """The results of a sweep: a directory with one table and, while the sweep runs, one file per finished cell.
 
-A finished cell is first written under another name and then renamed, so that its file is always complete, however the
-sweep ends. At the end, and when the next sweep begins, the cells are joined into ``table.parquet``. A sweep does not
-repeat cells whose results are already in the directory. Rows of other grids stay.
+The file of a finished cell is first written under a temporary name and then renamed. So the file is always complete,
+even if the sweep is killed. When a sweep begins, it reads the rows of earlier sweeps, also those of a sweep that was
+killed. It does not repeat cells that already have a row. When a sweep ends, it writes all rows into ``table.parquet``.
+Rows of cells that are not in its grid stay in the table.
 """
 
 import fcntl
@@ -23,7 +24,7 @@ _cells = "cells"
 
 
 class Results:
-    """The rows of a directory."""
+    """Reads the rows of earlier sweeps in a directory, and stores the rows of newly finished cells there."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -1,8 +1,8 @@
-"""The cells of a sweep as Spark tasks, as many at a time as there are cores, each in a separate job.
+"""Run the cells of a sweep on Spark. Each cell is a separate job with one task; on each core, one cell runs at a time.
 
-With one job per cell, a finished cell can be stored immediately, and a failed cell does not affect others. If a cell
-fails in its own code, the task reports it; if its worker dies, the job reports it. If Spark itself ends, the sweep
-ends; finished cells are kept.
+With one job per cell, a finished cell can be stored immediately, and a failed cell does not affect others. If the code
+of a cell raises an error, the task reports the error. If the worker dies, the job reports this. If Spark itself ends,
+the sweep ends too, and the finished cells are kept.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ _patience_seconds = 1.0
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A cell that failed, the reason, and the command that repeats it."""
+    """A cell that failed, the reason, and the command that runs the cell again."""
 
     cell: Cell
     error: str
@@ -31,7 +31,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Progress:
-    """The progress of a sweep: finished cells, and their estimated share of the work."""
+    """Counts the finished cells of a sweep, and estimates their share of the work and the remaining time."""
 
     def __init__(self, cells: Sequence[Cell], kept: int) -> None:
         self._efforts = {cell.key: cell.effort() for cell in cells}
@@ -76,7 +76,7 @@ def carry_out(
     study: Study,
 ) -> None:
     """Run the cells, the longest first. When a cell ends, call ``keep`` with its row, or ``report`` with its failure.
-    ``study`` must be a function of a module, since it is sent to the workers."""
+    ``study`` must be a function at the top level of a module, because Spark sends it to the workers."""
     waiting = sorted(cells, key=lambda cell: -cell.effort())
     pool = ThreadPoolExecutor(max(1, context.defaultParallelism))
     try:

@@ -1,12 +1,13 @@
 """The schedule of a run: every send and every arrival, in the sequence in which the simulator processes them.
 
 Under the orders of the array kernel, each copy leaves when its message is sent, and no other packet is sent. So the
-time of each event depends on the random draws and not on the order, and a schedule can be computed before the run. It
-uses the simulator's own workloads and draws, so that its events are the same as those of ``antecede simulate`` with
-these settings.
+time of each event depends on the random draws and not on the order, and the schedule can be computed before the run.
+This module uses the workloads and the random draws of the simulator. So the events of a schedule are the same as those
+of ``antecede simulate`` with the same settings.
 
-Events at the same time take place in the sequence in which the simulator schedules them. The simulator's counter begins
-with one wake-up for each process; a send then schedules its copies, and after them the next wake-up of its process.
+If two events have the same time, the event that the simulator scheduled first comes first. The simulator numbers all
+events by a counter when it schedules them. At the start it schedules one wake-up per process. When a process wakes up
+and sends, the simulator schedules the arrivals of the copies, and then the next wake-up of this process.
 """
 
 from typing import NamedTuple
@@ -32,16 +33,17 @@ class Schedule(NamedTuple):
     source: NDArray[np.int32]
     to: NDArray[np.uint64]
     first_copy: NDArray[np.int64]
-    """For each send, the number of its first copy; and at the end the number of all copies."""
+    """For each send, the number of its first copy. One more element at the end is the number of all copies."""
     copy_message: NDArray[np.int32]
     copy_target: NDArray[np.int32]
     arrival: NDArray[np.float64]
     events: NDArray[np.int64]
-    """Event e is send e, or the arrival of copy e − (number of sends)."""
+    """The events in their sequence. If a value e is less than the number of sends, the event is send e. Otherwise it is
+    the arrival of copy e − (number of sends)."""
 
 
 class _Sends(World):
-    """A world that only records the sends of its workload."""
+    """A simulated world that runs a workload and records its sends, but delivers no message."""
 
     def __init__(self, processes: int) -> None:
         super().__init__(processes)
@@ -60,8 +62,8 @@ _unread = Message("", 0, 0, b"")
 
 
 def make(setup: Setup) -> Schedule:
-    """Return the schedule of a run: one flat group of at most 64 processes, on links that lose no message but may
-    reorder messages."""
+    """Return the schedule of a run. The run must have one flat group of at most 64 processes. Its links lose no
+    message, but may reorder messages."""
     gap = parse_draw(setup.gap, stream(setup.seed, "gap"))
     destinations = SHAPES[setup.workload](setup.processes, stream(setup.seed, "destinations"))
     world = _Sends(setup.processes)
@@ -86,8 +88,8 @@ def _arranged(setup: Setup, world: _Sends) -> Schedule:
 
 
 def _wake_ties(processes: int, source: NDArray[np.int32], first_copy: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return, for each send, the simulator's counter when the send was scheduled. This happens right after the previous
-    send of its process."""
+    """For each send, return the value of the simulator's counter when the wake-up for this send was scheduled. A
+    wake-up is scheduled right after the previous send of the same process; the first one is scheduled at the start."""
     sends = len(source)
     ties = source.astype(np.int64)
     by_process = np.argsort(source, kind="stable")
@@ -99,7 +101,8 @@ def _wake_ties(processes: int, source: NDArray[np.int32], first_copy: NDArray[np
 
 @compiled
 def _spread(to: NDArray[np.uint64], copy_message: NDArray[np.int32], copy_target: NDArray[np.int32]) -> None:
-    """Store message and target of each copy, targets ascending."""
+    """Store the message and the target of each copy in ``copy_message`` and ``copy_target``. The copies of a message
+    are sorted by target."""
     copy = 0
     for message in range(len(to)):
         for target in range(PROCESSES_MAX):

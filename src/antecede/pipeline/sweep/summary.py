@@ -1,6 +1,7 @@
-"""The summary of a sweep: for each setting the mean over its seeds, and its confidence interval.
+"""The summary of a sweep. Runs that differ only in their seed form a group. For each group, the summary has the mean
+and the confidence interval of each figure.
 
-The interval is that of 95 % (:mod:`antecede.pipeline.sweep.intervals`). With one seed there is none.
+The confidence level is 95 % (:mod:`antecede.pipeline.sweep.intervals`). A group of one run has no interval.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,11 +12,12 @@ from antecede.pipeline.sweep.cells import FIGURES, Row
 from antecede.pipeline.sweep.intervals import half_width
 
 SETTINGS = ("order", "shape", "size", "processes", "workload", "gap", "delay", "density", "messages", "warmup")
-"""All settings of a cell except its seed."""
+"""The columns with the settings of a cell, except its seed."""
 
 
 def summary(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Return one entry for each setting, in the sequence in which the settings first occur."""
+    """Return one entry for each combination of settings, in the sequence in which the combinations first occur in
+    ``rows``."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(getattr(row, name) for name in SETTINGS), []).append(row)
@@ -45,7 +47,8 @@ def _figure(values: Sequence[float | None]) -> dict[str, float | None] | None:
 
 
 def stamp_table(entries: Iterable[dict[str, Any]]) -> dict[str, dict[int, float]]:
-    """Return the mean stamp in bytes by order and number of processes, in the form of the planner's model."""
+    """Return the mean size of a stamp in bytes, by order and number of processes. This is the form of the table
+    ``STAMP_BYTES`` in the planner's model."""
     table: dict[str, dict[int, float]] = {}
     for entry in entries:
         table.setdefault(entry["order"], {})[entry["processes"]] = round(entry["figures"]["bytes_mean"]["mean"], 1)

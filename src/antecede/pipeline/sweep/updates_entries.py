@@ -1,7 +1,7 @@
 """The steps of ``updates`` over arrays (see :mod:`antecede.pipeline.sweep.kernel` and :mod:`antecede.orders.updates`).
 
-Entry (line, column) of the matrix has the number line · n + column. A stamp is the list of entries that its target
-lacks.
+Each process has a matrix of n × n entries for n processes. Entry (line, column) has the number line · n + column. The
+stamp of a copy is the list of entries that the copy's target lacks.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from antecede.pipeline.sweep.basics import DONE, IMPOSSIBLE, NOTHING, Ints, Shor
 
 
 class Entries(NamedTuple):
-    """The state of all processes, and the stamps of undelivered copies."""
+    """The arrays of ``updates``: the state of all processes, and the stamps of undelivered copies by copy slot."""
 
     state: Ints
     stamped: Ints
@@ -19,15 +19,15 @@ class Entries(NamedTuple):
     when: Shorts
     node: Shorts
     changes: Ints
-    """The number of entries that a copy carries."""
+    """For each copy slot, the number of entries in the stamp of its copy."""
     change_key: Shorts
     change_value: Shorts
 
 
 @inner
 def send_entries(entries: Entries, source: int, to: int, copy_slots: Ints) -> None:
-    """Count the message for all its destinations in the sender's matrix; then stamp each copy with the entries that its
-    target lacks."""
+    """Count a message in the sender's matrix, for each destination of the message. Then stamp each copy with the
+    entries that the copy's target lacks."""
     members = entries.stamped.shape[0]
     line, state = source * members, entries.state[source]
     value, when, node = entries.value[source], entries.when[source], entries.node[source]
@@ -52,7 +52,7 @@ def send_entries(entries: Entries, source: int, to: int, copy_slots: Ints) -> No
 
 @inner
 def number_entry(entries: Entries, source: int, target: int) -> int:
-    """Return the number of the message that was just sent, on the link from its source to its target."""
+    """Return the number of the message that was just sent, among those from its source to its target."""
     return int(entries.value[source, source * entries.stamped.shape[0] + target])
 
 
@@ -60,7 +60,8 @@ def number_entry(entries: Entries, source: int, target: int) -> int:
 def missing_entry(
     entries: Entries, delivered: Ints, place: int, number: int, source: int, target: int
 ) -> tuple[int, int]:
-    """Return the sender and number of the first message that a stamp counts and that the target has not delivered."""
+    """Find the first sender with a message that the stamp counts and that the target has not delivered. Return this
+    sender and the number of its newest such message; ``NOTHING`` and 0 if there is no such message."""
     if number - 1 > delivered[target, source]:
         return source, number - 1
     members = entries.stamped.shape[0]
@@ -73,7 +74,7 @@ def missing_entry(
 
 @inner
 def learn_entries(entries: Entries, place: int, number: int, source: int, process: int) -> int:
-    """Merge a stamp into the matrix of the process that delivers it. Return a status."""
+    """Merge the stamp of a copy into the matrix of the process that delivers the copy. Return a status."""
     if source == process:
         # In the workloads of studies no process sends to itself, and the order treats such messages differently.
         return IMPOSSIBLE
@@ -94,8 +95,8 @@ def learn_entries(entries: Entries, place: int, number: int, source: int, proces
 
 @inner
 def weigh_entries(entries: Entries, places: Ints, numbers: Ints, copies: int, weight: Ints) -> int:
-    """Add to ``weight`` the sums over all copies: dependents, bytes, and bytes as the paper counts them. Return the
-    bytes of the largest copy."""
+    """Add three sums over the stamps of all copies of a message to ``weight``: the number of dependencies, the bytes,
+    and the bytes as Jang et al. count them. Return the bytes of the largest stamp."""
     largest = 0
     for copy in range(copies):
         place = places[copy]

@@ -6,28 +6,30 @@ commands, receives their answers as the values of ``yield``, and returns the out
 independent of each other. The process that drives this generator may be killed at any point and start again, because of
 these rules:
 
-* One server, the **coordinator**, decides. The change is made once its log contains the commit. The coordinator is the
-  first to get the command to commit, after all servers have staged the change and have received their new agents.
+* One server, the **coordinator**, decides. The change is made as soon as the coordinator's log contains the commit. The
+  coordinator is the first server that gets the command to commit. It gets this command after all servers have staged
+  the change and have received their new agents.
 * If the process is started again before this commit, it abandons the change, and the old topology stays in force. The
-  coordinator is the first to abandon the change: from then on it cannot commit.
+  coordinator is the first server that abandons the change. From then on the coordinator cannot commit it.
 * After this commit, every other server that has staged the change gets the command to commit, or learns the decision
   from another server (:mod:`antecede.server.change.deciding`).
 
-**Servers that are down.** A server for which nothing changes may be down; it is *absent* and learns the change when it
-connects (:mod:`antecede.server.peering.learning`). Until the change is decided, servers that take part have no
-connections to absent ones. So all servers that answer take part. A server that is behind, because it was absent before,
-first learns what it has missed. If a server that is not needed goes away during the change, or cannot write its log,
-the change is abandoned and begun again without that server. A change that was decided is finished without it. The first
-server of the topology in force takes part in every change. So two operators cannot make different changes at the same
-time, even if each reaches only some servers.
+**Servers that are down.** A server for which nothing changes may be down. Such a server is *absent*, and learns the
+change when it connects (:mod:`antecede.server.peering.learning`). Until the change is decided, servers that take part
+have no connections to absent servers. So all servers that answer take part. A server that was absent from earlier
+changes first learns these changes. A server that is not needed may go away during the change, or may be unable to write
+its log. If the change is not decided yet, it is then abandoned and begun again without this server. If the change is
+decided, it is finished without this server. The first server of the topology in force takes part in every change. So
+two operators cannot make different changes at the same time, even if each of them reaches only some servers.
 
-Each run of this sequence is an **attempt** with a random name, which is part of every command. If two operators make
-changes at the same time, the second one waits until the first has ended its change, or has sent no command for a while.
+Each execution of this sequence is an **attempt** with a random name, which is part of every command. If two operators
+make changes at the same time, the second operator waits until the first one has ended the change, or has sent no
+command for a while.
 
-**Drained.** A frame counts as in transit until its receiver has acknowledged it, and a server acknowledges a frame in
-the step that has delivered or forwarded its letters. So if two checks in a row find nothing in transit, and no server
-has sent anything in between, then nothing was in transit between the two checks. Letters that would enter the region of
-the change (:mod:`antecede.topology.change`) wait, so this stays true.
+**Drained.** A frame counts as in transit until its receiver has acknowledged it. A server acknowledges a frame in the
+step that has delivered or forwarded the letters of the frame. So if two checks in a row find nothing in transit, and no
+server has sent anything in between, then nothing was in transit between the two checks. This stays true, because
+letters wait before they enter the region of the change: the domains that pause (:mod:`antecede.topology.change`).
 """
 
 from collections.abc import Iterable
@@ -44,12 +46,12 @@ class Outcome(msgspec.Struct, frozen=True):
     """The result of a change."""
 
     state: str
-    """``unchanged``, ``planned`` (with ``dry``), ``refused`` or ``done``."""
+    """``unchanged``, ``planned`` (only in a dry run), ``refused`` or ``done``."""
     old: TopologyFile
     """The topology that was in force before."""
     change: Change
     number: int
-    """The number of the change in force."""
+    """The number of the newest change that is in force: the number of this change, if it is done."""
     system: str
     refusals: tuple[str, ...] = ()
     letters: dict[str, int] = {}
@@ -57,19 +59,19 @@ class Outcome(msgspec.Struct, frozen=True):
     absent: tuple[str, ...] = ()
     """The servers that did not take part, and learn the change when they connect."""
     ended: dict[int, str] = {}
-    """The numbers of earlier changes that were still in progress, each with its end: ``abandoned`` or ``finished``."""
+    """For each earlier change that was still in progress, by its number: ``abandoned`` or ``finished``."""
 
 
 Steps = Part[Outcome]
-"""A generator that yields commands, and receives their answers; an answer is None if the server did not answer. After a
-:class:`Wait` it receives an empty list. If a command fails, its error is raised inside the generator, which then
-abandons the change, unless the change is decided. The error for a server that is busy for too long is
-:class:`BusyServerError`."""
+"""A generator that yields lists of commands, and receives lists of their answers. An answer is None if the server did
+not answer. After a :class:`Wait` the generator receives an empty list. If a command fails, its error is raised inside
+the generator, which then abandons the change, unless the change is decided. If a server is busy for too long, this
+error is a :class:`BusyServerError`."""
 
 
 class BusyServerError(OverloadError):
-    """A server answers, but could not carry out a command, although the driver has tried for a while: for example, its
-    disk is full."""
+    """The error that a server answers, but cannot carry out a command, for example because its disk is full. The driver
+    of the generator has repeated the command for a while before it raises this error."""
 
     def __init__(self, server: str, reason: str) -> None:
         super().__init__(reason)
@@ -77,8 +79,8 @@ class BusyServerError(OverloadError):
 
 
 def carry_out(wish: Wish, without: frozenset[str] = frozenset()) -> Steps:
-    """Make a change. ``without``: servers that went away or were busy during an earlier try, and are not asked any
-    more."""
+    """Make a change. ``without``: the servers to leave out, because they went away or were busy during an earlier
+    attempt."""
     views, old = yield from survey(wish, without)
     ended: dict[int, str] = {}
     if any(view.staged for view in views.values()):
@@ -137,8 +139,8 @@ def carry_out(wish: Wish, without: frozenset[str] = frozenset()) -> Steps:
 
 
 def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dict[str, str]) -> tuple[Outcome, View]:
-    """Return the plan of a change, with the reasons to refuse it, and the view of a server that has the topology in
-    force. ``unable``: servers that cannot learn earlier changes, with the reason."""
+    """Return the plan of a change with the reasons to refuse it, and the :class:`View` of a server that has the
+    topology in force. ``unable``: the servers that cannot learn earlier changes, each with the reason."""
     change = plan_change(old, wish.new)
     leader = max((view for view in views.values() if view.server in old.servers), key=lambda view: view.change)
     servers = list({**old.servers, **wish.new.servers})
@@ -170,8 +172,8 @@ def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dic
 
 
 def _classes(wish: Wish, views: dict[str, View], old: TopologyFile) -> Part[list[str]]:
-    """Let servers with new agents (or all servers, if the module is new) check the classes of their agents. Return a
-    list with the first error, or an empty list."""
+    """Ask the servers that get new agents to check the classes of their agents. Ask all servers if the topology names
+    another module. Return a list with the first error, or an empty list."""
     every = old.module != wish.new.module
     new = {agent.server for agent in {*wish.new.agents} - {*old.agents}}
     asked = [name for name, view in views.items() if view.checks and (every or name in new)]
@@ -183,8 +185,8 @@ def _classes(wish: Wish, views: dict[str, View], old: TopologyFile) -> Part[list
 
 
 def _told(servers: list[str], moment: tuple[str, str]) -> Part[list[str]]:
-    """Inform servers that a change is made; return those that do not answer. If a command fails, return an empty
-    list."""
+    """Send ``change-commit`` to servers after the change is decided. Return the servers that do not answer. If a
+    command fails, return an empty list."""
     if not servers:
         return []
     try:
@@ -195,8 +197,8 @@ def _told(servers: list[str], moment: tuple[str, str]) -> Part[list[str]]:
 
 
 def end_change(wish: Wish) -> Steps:
-    """End a change that was begun: abandon it, or finish it if it was decided. ``wish.new`` is not put in force. The
-    servers that do not answer are ``absent``."""
+    """End a change that was begun: finish it if it was decided, otherwise abandon it. The topology ``wish.new`` does
+    not come into force. The field ``absent`` of the outcome has the servers that do not answer."""
     views, old = yield from survey(wish)
     ended = yield from _finish(views, wish)
     views, old = yield from survey(wish, frozenset(server for server in old.servers if server not in views))
@@ -231,8 +233,8 @@ def _why_behind(view: View, newest: int, unable: dict[str, str]) -> str:
 
 
 def _made(views: Iterable[View], number: int, attempt: str) -> bool:
-    """Return whether one of these servers knows that this attempt has made the change. Older servers do not name the
-    attempt: then the number of the change is enough."""
+    """Return whether one of these servers knows that this attempt has made the change. Servers of older versions do not
+    name the attempt; for them, the number of the change is enough."""
     return any(
         view.change >= number
         and next((one.attempt for one in view.history if one.change == number), "") in ("", attempt)
@@ -241,9 +243,9 @@ def _made(views: Iterable[View], number: int, attempt: str) -> bool:
 
 
 def _finish(views: dict[str, View], wish: Wish) -> Part[dict[int, str]]:
-    """Finish each change that was begun, if its coordinator has decided it; otherwise abandon it. Return, for the
-    number of each change, ``finished`` or ``abandoned``. If the coordinator does not answer, ``wish.resolve`` decides;
-    raise TopologyError if this is empty."""
+    """End each change that was begun: finish it if its coordinator has decided it, otherwise abandon it. Return
+    ``finished`` or ``abandoned`` for the number of each change. If no server knows the decision and the coordinator
+    does not answer, ``wish.resolve`` decides. Raise TopologyError if ``wish.resolve`` is empty."""
     ended: dict[int, str] = {}
     for number, id_ in sorted({(view.staged, view.attempt) for view in views.values() if view.staged}):
         parts = [view for view in views.values() if (view.staged, view.attempt) == (number, id_)]
@@ -253,8 +255,8 @@ def _finish(views: dict[str, View], wish: Wish) -> Part[dict[int, str]]:
         if not decided and coordinator and coordinator not in views:
             if not wish.resolve:
                 raise TopologyError(
-                    f"change {number} was begun, and only server {coordinator} knows whether it was made, but "
-                    "that server does not answer: start it, or, if its data is lost: antecede topology resolve "
+                    f"change {number} was begun, but server {coordinator} does not answer, and only this server knows "
+                    "whether the change was made: start the server; if its data is lost, run antecede topology resolve "
                     f"{wish.new.name if wish.live else '--data DIR'} --decision abandon"
                 )
             decided = wish.resolve == "commit"
@@ -273,9 +275,10 @@ def _finish(views: dict[str, View], wish: Wish) -> Part[dict[int, str]]:
 
 
 def _prepare(servers: list[str], wish: Wish, change: Change, attempt: str) -> Part[None]:
-    """Pause, and return when nothing is in transit in the region; raise TopologyError if this takes too long. From here
-    on, letters wait before they enter the region, and agents that leave their server do not react. This also applies to
-    agents whose server has no peers, although the region is empty then."""
+    """Pause the region of the change (the domains that must be empty for it), and return when nothing is in transit
+    there. Raise TopologyError if this takes too long. During the pause, letters wait before they enter the region, and
+    agents that leave their server do not react. These agents also pause if the region is empty because
+    their server has no peers."""
     if not change.paused:
         return
     region = ",".join(change.region)
@@ -295,7 +298,10 @@ def _prepare(servers: list[str], wish: Wish, change: Change, attempt: str) -> Pa
         if busy is not None:
             yield Wait(_look_seconds, f"server {busy['server']}: {busy['in_transit']}")
     state = "servers still send letters" if busy is None else f"server {busy['server']}: {busy['in_transit']}"
-    raise TopologyError(f"{state}, for more than {wish.limit_seconds:g} s: the change is abandoned")
+    raise TopologyError(
+        f"the change is abandoned, because letters were still in transit after {wish.limit_seconds:g} s ({state}): "
+        "try again, or use a longer --limit"
+    )
 
 
 def _stage_of(
@@ -311,9 +317,9 @@ def _stage_of(
 
 
 def _hand_over(ready: list[dict[str, object]], attempt: str) -> Part[None]:
-    """Bring the agents and clients that leave a server, with all that belongs to them, to their new server. ``ready``:
-    the answers of all servers to ``change-ready``, which is sent after the change is staged. Earlier answers are not
-    enough, since new clients may have come after them."""
+    """Copy the agents and clients that leave a server, with everything that belongs to them, to their new server.
+    ``ready``: the answers of all servers to ``change-ready``. This command is sent after the change is staged, because
+    new clients may come until then."""
     for source, targets in [(str(one["server"]), one["targets"]) for one in ready]:
         for target in targets if isinstance(targets, list) else ():
             page, more = 0, True
@@ -332,4 +338,4 @@ _others_idle_seconds = 2.0
 """The time without commands after which an operator counts as gone. A working operator sends commands more often."""
 _others_wait_seconds = 0.5
 _others_max = 60
-"""The largest number of waits for another operator; together they take half a minute."""
+"""The largest number of times to wait for another operator. All these waits together take half a minute."""

@@ -1,23 +1,24 @@
 """The end of a change whose operator is gone: each server finds out by itself whether the change was made.
 
-The coordinator's log decides (:mod:`antecede.server.change.changing`). So after a time without a command of the
-attempt:
+The coordinator's log decides (:mod:`antecede.server.change.changing`). If a server gets no command of the attempt for
+some time, it acts as follows:
 
-* the coordinator abandons the change, if it has not committed it. From then on it cannot commit it.
-* A server that lets letters wait for the change, but has not staged it, abandons it as well. Without this server there
-  is no commit.
-* A server that has staged the change must not decide. It asks the coordinator, again and again: it connects, and sends
-  a hello with the attempt. The answer is the coordinator's hello, with the number of the change in force there and the
-  attempt that is in progress there. If neither of them is this change, the coordinator has abandoned it. Only an answer
-  counts: the coordinator may have sent another hello before it took part in the change.
+* If the coordinator has not committed the change, it abandons the change. From then on it cannot commit the change.
+* A server that pauses for the change, but has not staged it, abandons it as well. This is safe: the change cannot be
+  committed unless this server stages it.
+* Any other server that has staged the change must not decide. It asks the coordinator repeatedly: it connects,
+  and sends a hello with the attempt. The coordinator answers with its own hello. This hello has the number of the
+  change in force there, and the attempt in progress there. If neither of them is this change, the coordinator has
+  abandoned it. Only a hello that answers the question counts: the coordinator may have sent an earlier hello before it
+  took part in the change.
 
-Besides, the first server of the topology sends the history of changes, with the attempts that made them, to a server
-that is behind (:mod:`antecede.server.peering.learning`). This is how a server that was down at the commit learns of it.
+A server that was down at the commit learns of it in another way. The first server of the topology sends the history of
+changes, with the attempts that made them, to servers that are behind (:mod:`antecede.server.peering.learning`).
 
-Why a server may abandon a staged change when the coordinator does not have it: the operator sends the commit only after
-every server, the coordinator included, has confirmed that the change is staged there. If the change is not staged at
-the coordinator any more, the coordinator refuses the commit. If it is not staged there yet, the commit is never sent,
-because a server refuses to confirm an attempt that it has abandoned.
+A server may abandon a staged change when the coordinator does not have it, for the following reason. The operator sends
+the commit only after every server, the coordinator included, has confirmed that the change is staged there. If the
+coordinator has abandoned the change, the coordinator refuses the commit. If the coordinator has not staged the change
+yet, the commit is never sent, because this server refuses to confirm an attempt that it has abandoned.
 """
 
 from collections.abc import Callable
@@ -29,18 +30,18 @@ from antecede.wire import ServerHello
 
 
 class Deciding:
-    """One server's knowledge about the decision of a change in progress."""
+    """Finds out, for one server, how a change in progress ends if its operator sends no commands."""
 
     def __init__(self, machine: AgentServer, decide: Callable[[Abandoned], None]) -> None:
-        """``decide``: carries out a decision."""
+        """``decide``: a function that abandons the change that is named by its argument."""
         self._machine = machine
         self._decide = decide
         self._attempt = machine.organisation.attempt
         self._commanded = 0.0
-        """The time of the last command of this attempt; 0: none in this life."""
+        """The time of the last command of the attempt; 0: no command has come since the server started."""
         self._since: float | None = None
-        """The time from which the attempt counts as idle: the time of its last command or, if no command came in this
-        life, of the first check; None: no attempt is in progress."""
+        """The time since which the attempt counts as idle. This is the time of its last command. If no command has come
+        since the server started, it is the time of the first check. None: no attempt is in progress."""
         self._ask_at = 0.0
 
     def commanded(self, now: float) -> None:
@@ -48,8 +49,8 @@ class Deciding:
         self._commanded = self._since = now
 
     def idle(self, now: float) -> float | None:
-        """Return the seconds since the last command of the attempt in progress; an hour if none came since the server
-        started; None if no attempt is in progress."""
+        """Return the seconds since the last command of the attempt in progress; None: no attempt is in progress. If no
+        command has come since the server started, return the seconds of one hour."""
         return None if not self._in_progress else max(0.0, now - self._commanded) if self._commanded else _long_ago
 
     @property
@@ -58,9 +59,9 @@ class Deciding:
         return bool(organisation.paused or organisation.staged is not None)
 
     def watch(self, now: float) -> str:
-        """Return the name of the coordinator, if it is another server and it is time to ask it for the decision;
-        otherwise return an empty string. If this server is the coordinator, or has not staged the change, abandon the
-        change when no command came for too long."""
+        """Check whether the change in progress is idle. If this server is the coordinator, or has not staged the
+        change, it abandons the change when no command came for too long. Otherwise return the name of the coordinator
+        when it is time to ask the coordinator for the decision. Return an empty string in all other cases."""
         organisation = self._machine.organisation
         if not self._in_progress:
             self._since = None

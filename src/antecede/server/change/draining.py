@@ -1,8 +1,8 @@
 """Exchange the letters that are in transit between stopped servers, in memory, until all have arrived.
 
-The machines of all servers are connected directly: no sockets, no clients, no reactions, no timers. They do what
-running servers would do: a step takes frames, its record is kept, and only then its own frames reach the others. So the
-process may be killed at any point: the servers continue from their logs.
+The machines of all servers are connected directly: no sockets, no clients, no reactions, no timers. They do the same as
+running servers: a step takes frames, and the frames that this step sends reach other servers only after the step's
+record is durable. So the process may be killed at any point: at the next start, the servers continue from their logs.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from antecede.errors import TopologyError
 from antecede.server import AgentServer, FromPeer, Input
 
 Keep = Callable[[dict[str, bytes]], None]
-"""A function that makes records durable, one per server, before it returns."""
+"""A function that stores one record per server (server → record). When it returns, the records are durable."""
 
 
 def drain(machines: Mapping[str, AgentServer], keep: Keep) -> None:
@@ -21,7 +21,10 @@ def drain(machines: Mapping[str, AgentServer], keep: Keep) -> None:
     for name, machine in machines.items():
         for domain, peer, _ in machine.channel.links.ends:
             if peer not in machines:
-                raise TopologyError(f"domain {domain}: {name} needs the data of server {peer}, which is missing")
+                raise TopologyError(
+                    f"domain {domain}: server {name} needs the data of server {peer}, but this data is missing: "
+                    f"add the data directory of server {peer}"
+                )
             other = machines[peer].channel.consumers.get(domain)
             if other is None or name not in other.links:
                 raise TopologyError(f"domain {domain}: servers {name} and {peer} do not agree on its members")

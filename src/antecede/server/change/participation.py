@@ -1,11 +1,11 @@
 """A server's part in a change of the topology: it answers the commands of the operator's process.
 
-The commands are those of operators (:mod:`antecede.server.operations`), or are called directly on the machine of a
-stopped server. :mod:`antecede.server.change.changing` says in which sequence they come. Each may be repeated: a command
-that was carried out already has no further effect.
+A running server gets the commands over the network, like other commands of operators
+(:mod:`antecede.server.operations`). For a stopped server, they are called directly on its machine. Their sequence is in
+:mod:`antecede.server.change.changing`. Each command may be repeated: the repetition has no further effect.
 
 A command names its attempt: ``7:ab12`` is the attempt ``ab12`` to make change 7. So the commands of two operators do
-not mix: a server takes part in one attempt at a time, and refuses the commands of another one.
+not mix: a server takes part in one attempt at a time, and refuses the commands of any other attempt.
 
 Some commands have a :meth:`Participant.preparation`, which a driver carries out before the command. For
 ``change-classes``, ``change-stage`` and ``change-receive`` the preparation imports classes and reads states, and must
@@ -32,7 +32,7 @@ from antecede.wire import is_temporary
 
 
 class Participant:
-    """One server's part in changes."""
+    """Carries out the commands of changes of the topology at one server."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class Participant:
     ) -> None:
         """``change``: gives an item to the next step; the command is answered when this item is durable. ``prepare``:
         imports the classes of the agents that will live here and reads their states, or raises an error. ``indices``:
-        returns the next index of processes in the recorded trace."""
+        returns, for each of the given addresses, the index of its next event in the recorded trace."""
         self._machine = machine
         self._change = change
         self._prepare = prepare
         self.check = prepare
-        """For a dry run: raises an error if ``prepare`` would raise one."""
+        """A function for a dry run: it changes nothing, and raises an error if ``prepare`` would raise one."""
         self._indices = indices
         self._pages: list[bytes] = []
         self._sizes: dict[int, tuple[Belongings, int]] = {}
@@ -60,7 +60,7 @@ class Participant:
         self.restored: Callable[[], str] = lambda: ""
         """Returns the id of the restored system that this server belongs to; empty: it was not restored."""
         self.belong: Callable[[str], None] = lambda restored: None
-        """Makes this server belong to a restored system, durably."""
+        """A function that stores durably that this server belongs to the restored system with this id."""
         self.commands: dict[str, tuple[int, Callable[..., Any]]] = {
             "change-look": (2, self.look),
             "change-classes": (1, self.classes),
@@ -110,8 +110,8 @@ class Participant:
         ]
 
     def look(self, topology: str, drop: str) -> dict[str, Any]:
-        """Return the state of this server, and the obstacles to this change. If ``drop`` is not empty, letters of
-        removed agents and clients may be lost."""
+        """Return the state of this server as a :class:`View`, with the obstacles to a change to this topology. If
+        ``drop`` is not empty, letters of removed agents and clients may be lost."""
         machine, organisation = self._machine, self._machine.organisation
         new = parse_topology(topology, "the new topology")
         staged = organisation.staged
@@ -148,7 +148,8 @@ class Participant:
         return {"server": machine.name}
 
     def classes(self, topology: str) -> dict[str, Any]:
-        """Answer that the classes of a topology can be used here: the preparation of this command has checked it."""
+        """Confirm that this server can use the classes of a topology. The preparation of this command has checked
+        them."""
         return {"server": self._machine.name}
 
     def lesson(self) -> dict[str, Any]:
@@ -156,8 +157,8 @@ class Participant:
         return {"server": self._machine.name, "lesson": lesson_of(self._machine.organisation).decode()}
 
     def learn(self, lesson: str) -> dict[str, Any]:
-        """Learn the changes that another server has sent as a lesson, if this server is behind. Return whether it was
-        behind."""
+        """Learn the changes in a lesson (the topology in force and the history of changes at another server), if this
+        server has missed them. Return whether this server has learned changes."""
         item = item_of(self._machine, read_lesson(lesson))
         if item is not None:
             self._change(item)
@@ -202,8 +203,8 @@ class Participant:
                 )
 
     def pause(self, attempt: str, domains: str, agents: str, whole: str) -> dict[str, Any]:
-        """Pause these domains and agents: letters that would enter the domains or go to the agents wait here. Both
-        arguments are names separated by commas. ``whole``: "1" if the change removes this server."""
+        """Pause these domains and agents: letters that would enter the domains or go to the agents wait here.
+        ``domains``, ``agents``: names separated by commas. ``whole``: "1" if the change removes this server."""
         organisation = self._machine.organisation
         number, id_ = self._check(attempt)
         total = [name for name in _names(domains) if self._machine.channel.is_total(name)]
@@ -216,7 +217,8 @@ class Participant:
         return {"server": self._machine.name, "paused": number}
 
     def transit(self, attempt: str, domains: str) -> dict[str, Any]:
-        """Return what this server has in transit through these domains, and how many frames it has ever sent there."""
+        """Return a text about what this server has in transit in these domains, and the number of all frames that it
+        has ever sent in them. The text is empty if nothing is in transit."""
         organisation = self._machine.organisation
         number, _ = self._check(attempt)
         if organisation.paused != number:
@@ -261,9 +263,9 @@ class Participant:
         return {"server": machine.name, "staged": stage.change}
 
     def ready(self, attempt: str) -> dict[str, Any]:
-        """Check that the change is staged here, and that nothing is in transit in the domains that are new or begin
-        again with it. (Nothing can enter these domains any more.) Also return the servers to which agents and clients
-        of this server move."""
+        """Check that the change is staged at this server, and that nothing is in transit in the domains that the change
+        adds or starts with a new state. (Nothing can enter these domains now.) Return the servers to which agents and
+        clients of this server move."""
         staged, machine = self._staged(attempt), self._machine
         begun = [name for name, since in staged.since.items() if since == staged.change]
         found = machine.channel.in_transit(begun)
@@ -298,7 +300,7 @@ class Participant:
             self._pages = []
             raise TopologyError(
                 f"server {self._machine.name} gets more than {limits.change_bytes_max >> 20} MiB from other servers: "
-                "expected fewer agents and clients in one change, or smaller states"
+                "move fewer agents and clients in one change, or make their states smaller"
             )
         if last == "1":
             came = self._belongings(number, data)
@@ -311,8 +313,8 @@ class Participant:
         return {"server": self._machine.name, "received": number}
 
     def _came_bytes(self) -> int:
-        """Return how many bytes of belongings have come from other servers so far. The belongings of each agent or
-        client are encoded only once, and their size is kept."""
+        """Return how many bytes of belongings have come from other servers so far. To find their size, the belongings
+        of each agent or client are encoded once; the size is then kept in ``_sizes``."""
         came = self._machine.organisation.came
         sizes = [self._sizes.get(id(one)) or (one, len(msgspec.msgpack.encode(one))) for one in came]
         self._sizes = {id(one): (one, size) for one, size in sizes}
@@ -320,7 +322,7 @@ class Participant:
 
     def _earlier(self, page: int) -> list[bytes]:
         if page > len(self._pages):
-            raise UsageError(f"page {page} of a change: expected page {len(self._pages)}")
+            raise UsageError(f"page {page} of moved agents and clients: expected page {len(self._pages)} first")
         return self._pages[:page]
 
     def _belongings(self, page: int, data: str) -> list[Belongings]:
@@ -331,8 +333,8 @@ class Participant:
             raise UsageError(f"unreadable data of moved agents and clients: {error}") from None
 
     def _check_arrivals(self, came: list[Belongings]) -> None:
-        """Refuse a client if another client with the same name is here or comes here. Otherwise the publishes of the
-        two would have the same numbers, and both would look for their letters under one address."""
+        """Refuse a client if this server has, or gets, another client with the same name. Otherwise the publishes of
+        both clients would have the same numbers, and both clients would look for their letters under one address."""
         machine = self._machine
         organisation, here, present = machine.organisation, {*addresses_of(machine)}, self.present()
         coming = {one.client: one.address for one in organisation.came}
@@ -343,8 +345,8 @@ class Participant:
             known = name in organisation.adopted or f"{name}@{machine.name}" in here or name in present
             if known or coming.setdefault(name, one.address) != one.address:
                 raise TopologyError(
-                    f"client {one.address} cannot move to server {machine.name}, which has another client {name} "
-                    "(--drop forgets the clients of removed servers that have no line in [moved])"
+                    f"client {one.address} cannot move to server {machine.name}, which has another client {name}: "
+                    "to forget all clients of the removed server, delete its line in [moved] and use --drop"
                 )
 
     def commit(self, attempt: str, clock_ms: str) -> dict[str, Any]:
@@ -361,19 +363,21 @@ class Participant:
         return {"server": self._machine.name, "change": number}
 
     def abandon(self, attempt: str) -> dict[str, Any]:
-        """Abandon this attempt to make a change. Raise :class:`DecidedError` if it has already made the change here."""
+        """Abandon this attempt to make a change. Raise :class:`DecidedError` if the attempt has already made its
+        change."""
         organisation = self._machine.organisation
         number, id_ = read_attempt(attempt)
         if organisation.made_by(number) in ("", id_):
             raise DecidedError(
-                f"change {number} is in force at server {self._machine.name}: apply another change instead"
+                f"change {number} is in force at server {self._machine.name}: to undo it, apply another change"
             )
         if organisation.attempt == id_ and (organisation.paused or organisation.staged is not None):
             self._change(Abandoned(number, id_))
         return {"server": self._machine.name, "abandoned": number}
 
     def history(self) -> dict[str, Any]:
-        """Return the topologies that are or were in force here, and the change in progress."""
+        """Return the epochs of all topologies that are or were in force here, and the state of the change in
+        progress."""
         epochs = [
             {"change": one.change, "epoch": one.epoch, "since_ms": one.clock_ms or None}
             for one in self._machine.organisation.history
@@ -381,26 +385,28 @@ class Participant:
         return {"server": self._machine.name, **self._machine.organisation.state(), "epochs": epochs}
 
     def _check(self, attempt: str) -> tuple[int, str]:
-        """Read an attempt. Refuse it if its change, or a later one, is in force here, or if the server takes part in
-        another attempt."""
+        """Return the number of the change and the name of an attempt. Raise TopologyError if this change or a later
+        change is in force here, or if this server takes part in another attempt."""
         organisation, name = self._machine.organisation, self._machine.name
         number, id_ = read_attempt(attempt)
         if number <= organisation.change:
-            raise TopologyError(f"change {number} is in force already at server {name}")
+            raise TopologyError(f"change {number} or a later change is already in force at server {name}: try again")
         if (organisation.paused or organisation.staged is not None) and organisation.attempt != id_:
-            raise TopologyError(f"server {name} takes part in another change: antecede topology abort ends it")
+            raise TopologyError(
+                f"server {name} takes part in another change: try again later, or end it with antecede topology abort"
+            )
         return number, id_
 
     def _resumed(self, number: int) -> TopologyError:
-        """Return the error for a change that this server has abandoned by itself, because no command came for a long
-        time."""
-        return TopologyError(f"server {self._machine.name} does not wait for change {number} any more: try again")
+        """Return the error that this server does not pause for this change, for example because it has abandoned the
+        change after a long time without a command."""
+        return TopologyError(f"server {self._machine.name} has ended its pause for change {number}: try again")
 
     def _staged(self, attempt: str) -> Staged:
         number, id_ = read_attempt(attempt)
         staged = self._machine.organisation.staged
         if staged is None or (staged.change, staged.attempt) != (number, id_):
-            raise TopologyError(f"change {number} is not staged any more at server {self._machine.name}")
+            raise TopologyError(f"change {number} is not staged at server {self._machine.name}: try again")
         return staged
 
 
@@ -408,12 +414,13 @@ def _bytes(page: str, data: str) -> bytes:
     try:
         return b64decode(data, validate=True)
     except ValueError:
-        raise UsageError(f"page {page} of a change is not base64") from None
+        raise UsageError(f"page {page} of moved agents and clients is not base64") from None
 
 
 def _target(new: TopologyFile, address: str) -> str:
-    """Return the server to which an address belongs in the new topology. The address is that of an agent or a client,
-    or the name of a server; a server's name stands for the letters that it could not forward."""
+    """Return the server to which the belongings under this address move in the new topology. ``address``: the address
+    of an agent or a client, or the name of a server. Letters that a server could not forward are kept under its
+    name."""
     home = next((agent.server for agent in new.agents if agent.name == address), "")
     return home or new.home_of(address.rpartition("@")[2] or address)
 

@@ -1,14 +1,14 @@
-"""The states of all servers at one cut: whether they fit together, and how they become the states of a new system.
+"""Check that the snapshots of all servers fit together, and make snapshots for a new system from them.
 
-A **restored system** is a new one. Each of its servers has a new incarnation, and knows the new incarnations of its
+A **restored system** is a new system. Each of its servers has a new incarnation, and knows the new incarnations of its
 peers. So a server of the old system and a server of the restored system refuse each other before one of them accepts
 anything, and new letters get ids that the old system never used. Everything else is kept: agents, mailboxes, clients
 and their numbers, timers, orders, and the frames in transit, which are still stored in the senders' links.
 
-**The check.** For each pair of servers of a domain, every frame that one has accepted was sent by the other. Every
-frame that was sent and not accepted is still stored at the sender, which can send it again. Each server of the pair
-remembers the incarnation of the other, and both have reset the domain the same number of times. Copies of directories
-that were made at different moments fail this check.
+**The check.** The snapshots must be one consistent cut. For each pair of servers in a domain this means: Every frame
+that one server has accepted was sent by the other server. Every frame that was sent and not accepted is still stored at
+the sender, which can send it again. Each server of the pair remembers the incarnation of the other. Both have reset the
+domain the same number of times. Copies of directories that were made at different moments fail this check.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,8 +39,8 @@ def faults_of(snapshots: Mapping[str, bytes]) -> Iterator[str]:
 
 
 def _misfits(where: str, peer: str, link: SavedLink, other: SavedLink) -> Iterator[str]:
-    """Yield the contradictions between one end of a link, which has sent frames, and the other end, which has accepted
-    them."""
+    """Yield the contradictions between the frames that one end of a link has sent and those that the other end has
+    accepted. ``link``: the sending end; ``other``: the accepting end, at server ``peer``."""
     if other.peer not in (0, link.incarnation):
         yield f"{where}: {peer} remembers incarnation {other.peer:016x}, not {link.incarnation:016x}"
         return
@@ -56,9 +56,9 @@ def _misfits(where: str, peer: str, link: SavedLink, other: SavedLink) -> Iterat
 
 
 def renewed(snapshot: bytes, server: str, incarnations: Mapping[str, int], epoch: str, topology: str = "") -> bytes:
-    """Return the snapshot of a server, changed for a new system. ``incarnations``: those of all servers of the new
-    system. ``epoch``, ``topology``: the epoch and the text of the new system's topology. This text replaces the text in
-    the snapshot, unless one of the two texts is empty."""
+    """Return the snapshot of a server, changed for a new system. ``incarnations``: the incarnations of all servers of
+    the new system. ``epoch``, ``topology``: the epoch and the text of the new system's topology. The text replaces the
+    topology in the snapshot, if the snapshot has one and ``topology`` is not empty."""
     state = decode_state(snapshot)
     mine = incarnations[server]
     consumers = {}

@@ -1,15 +1,15 @@
-"""A running server's part in changes of the topology: the commands of the operator's process, one after the other, and
-what follows from them.
+"""A running server's part in changes of the topology. It carries out the commands of the operator's process, one after
+the other, and then adapts the server to the new topology.
 
 :class:`antecede.server.change.participation.Participant` carries out the commands. For each command it first checks the
 state of the machine, and then gives an item to the next step. No other item about a change may come between the check
 and this step. So a command waits until a step has taken the item of the previous command. A command is answered when
 its own item is durable.
 
-After a step with such an item, everything follows the topology that is now in force: agents that are paused for a move
-are dropped from memory; peers with which a shared domain has begun again are connected again; clients of a removed
-server get the address of the server that has their mailboxes now. The adapter does the rest (:class:`Adapter`). When a
-server is removed, the adapter ends its process.
+After a step with such an item, the server is adapted to the topology that is now in force. Agents that are paused for a
+move are dropped from memory. The server connects again to peers with which it shares a domain that has started with a
+new state. Clients of a removed server get the address of the server that has their mailboxes now. The adapter does the
+rest (:class:`Adapter`). When a server is removed, the adapter ends the process of the server.
 
 While the server is paused for a backup, it carries out no command that changes anything: otherwise the copies of two
 servers could contain different decisions.
@@ -39,28 +39,29 @@ from antecede.server.sessions import MOVED, STOPPING, Sessions
 from antecede.topology import TopologyFile
 
 Done = Callable[[Any, AntecedeError | None], None]
-"""Called once with the result of a command, or with the error."""
+"""A function that is called once when a command has ended: with its result and None, or with None and its error."""
 
 
 class Adapter:
-    """The work for a change that only the adapter of a server can do. Here the methods do nothing, except ``offload``,
-    which does the work at once."""
+    """The work for a change that depends on how the server runs: as a real process, or in a simulation. Subclasses do
+    this work. In this class the methods do nothing, except ``offload``, which does the work at once."""
 
     def prepare(self, file: TopologyFile, came: list[Belongings]) -> None:
-        """Import the classes of the agents that will live here, and read the states in ``came``; raise an error if that
-        fails. Another thread may call it."""
+        """Import the classes of the agents that will live at this server, and read the states in ``came``. Raise an
+        error if that fails. This method may be called in another thread."""
 
     def check(self, file: TopologyFile, came: list[Belongings]) -> None:
-        """Raise an error if ``prepare`` would raise one; for a dry run, so it should change nothing. Another thread may
-        call it."""
+        """Raise an error if ``prepare`` would raise one. This is for a dry run, so this method should change nothing.
+        It may be called in another thread."""
         self.prepare(file, came)
 
     def indices(self, addresses: list[str]) -> dict[str, int]:
-        """Return the next index of these processes in the recorded trace. Another thread may call it."""
+        """Return, for each of these addresses, the index of its next event in the recorded trace. This method may be
+        called in another thread."""
         return {}
 
     def offload(self, work: Callable[[], None], then: Callable[[AntecedeError | None], None]) -> None:
-        """Do some work that may take long, then call ``then`` with its error, or None."""
+        """Do some work that may take long. Then call ``then`` with the error of the work, or with None."""
         try:
             work()
         except AntecedeError as error:
@@ -69,10 +70,10 @@ class Adapter:
             then(None)
 
     def disown(self, agents: list[str]) -> None:
-        """Drop agents from memory; the outcomes of their reactions in progress must not be reported any more."""
+        """Drop agents from memory. If reactions of these agents are in progress, do not report their outcomes."""
 
     def organised(self, file: TopologyFile) -> None:
-        """Use a topology that has come into force: its classes, its addresses."""
+        """Use the agent classes and the server addresses of a topology that has come into force."""
 
     def belong(self, restored: str) -> None:
         """Write the id of the restored system that this server belongs to from now on."""
@@ -82,7 +83,7 @@ class Adapter:
 
 
 class Reorganising:
-    """One running server's part in changes of the topology."""
+    """Carries out changes of the topology at one running server."""
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class Reorganising:
         self._log = log
         self.adapter = Adapter()
         self._known_indices: dict[str, int] = {}
-        """The next indices of processes that leave, as the adapter has found them."""
+        """For each address that leaves this server: the index of its next event in the trace, found by the adapter."""
         self.participant = Participant(
             *(machine, self._feed, lambda file, came: self.adapter.prepare(file, came)),
             lambda addresses: self._known_indices,
@@ -119,7 +120,7 @@ class Reorganising:
         """Whether a command is being carried out."""
         self._fed = False
         self._looks = 0
-        """The number of checks in which this server was new and had no connected peer."""
+        """The number of calls of ``watch`` in which this server was new and had no connected peer."""
         self._plan = machine.plan
         self._frozen: frozenset[str] = frozenset()
         self._removed = machine.organisation.removed
@@ -149,7 +150,7 @@ class Reorganising:
                 self.adapter.offload(work, partial(self._prepared, command, arguments, done))
 
     def _examine(self, command: str, arguments: list[str]) -> Callable[[], None] | None:
-        """Check a command; return the work to do before it, or None."""
+        """Check a command. Return the work that must be done before the command is carried out, or None."""
         if len(arguments) != self.commands[command][0]:
             raise UsageError(f"unknown request {command!r} with {len(arguments)} arguments")
         if command not in _looks and self._peering.paused:
@@ -209,7 +210,8 @@ class Reorganising:
     # Decisions.
 
     def learn(self, content: bytes, done: Done) -> None:
-        """Take the topology in force from an authenticated server that is ahead."""
+        """Take over the topology in force from an authenticated server that has newer changes. ``content``: the lesson
+        from that server."""
         try:
             text = content.decode()
         except UnicodeDecodeError:
@@ -218,13 +220,13 @@ class Reorganising:
         self.request("change-learn", [text], done)
 
     def ask(self, server: str) -> None:
-        """Ask a server for its hello. If this server is behind the other one, a lesson follows."""
+        """Ask another server for its hello. If that server has newer changes, it then sends a lesson about them."""
         self._peering.inquiries.ask(server, self._driver.now)
         self._driver.poke()
 
     def watch(self, now: float) -> None:
-        """Check whether the operator of a change is gone, and whether this server is new and must be added by a change
-        first. Call this about once per second."""
+        """Check whether the operator of a change is gone. Also check whether this server is new, so that a change must
+        add it first. Call this about once per second."""
         inquiries, peers = self._peering.inquiries, self._peering.peers
         if self._busy:
             self.deciding.commanded(now)
@@ -253,8 +255,8 @@ class Reorganising:
     # After a step.
 
     def organised(self, due: list[React]) -> None:
-        """Follow a step that has applied an item about a change. ``due``: the batches of letters that the step has
-        handed out; batches that will be handed out again are removed from it."""
+        """Adapt the server after a step that has applied an item about a change. ``due``: the batches of letters that
+        the step gives to agents. Batches that a later step will give to their agents again are removed from ``due``."""
         machine, organisation = self._machine, self._machine.organisation
         engine = machine.engine
         agents = (*machine.plan.homes, *engine.born)
@@ -310,7 +312,7 @@ class Reorganising:
 _looks = ("change-look", "change-classes", "change-history", "change-lesson")
 """Commands that change nothing."""
 _unbound = (*_looks, "change-join", "change-learn")
-"""Commands that belong to no attempt."""
+"""The commands that do not name an attempt."""
 _looks_unasked = 1
-"""The number of checks without a connected peer before a new server asks a peer: in the first second its peers may
-still be starting."""
+"""The number of calls of ``watch`` in which a new server without a connected peer only waits, because its peers may
+still be starting. After that, it asks a peer."""

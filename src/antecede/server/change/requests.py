@@ -23,7 +23,7 @@ class Command(msgspec.Struct, frozen=True):
     name: str
     arguments: tuple[str, ...] = ()
     patient: bool = False
-    """Whether to wait for a server that does not answer, because the change is decided."""
+    """Whether to keep waiting if the server does not answer. This is used when the change is decided."""
 
     @property
     def seconds_max(self) -> float:
@@ -33,15 +33,15 @@ class Command(msgspec.Struct, frozen=True):
 
     @property
     def begins(self) -> int:
-        """The number of the change, if this is the command to pause for it, to stage it or to commit it; otherwise
-        0."""
+        """The number of the change, if this command is ``change-pause``, ``change-stage`` or ``change-commit``;
+        otherwise 0."""
         if self.name == "change-stage":
             return read_stage(self.arguments[0]).change
         return read_attempt(self.arguments[0])[0] if self.name in ("change-pause", "change-commit") else 0
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """The new topology and how to change to it, as every server gets it with ``change-stage``."""
+    """The content of the command ``change-stage``: the new topology, and how to change to it."""
 
     system: Mark
     change: ChangeNumber
@@ -51,7 +51,7 @@ class Stage(msgspec.Struct, frozen=True):
     clock_ms: ClockMs
     attempt: Mark = ""
     pausing: Names = []
-    """The servers that must already have carried out ``change-pause``, so that letters wait on them."""
+    """The servers that must have carried out ``change-pause`` before ``change-stage``, so that letters wait there."""
     drop: bool = False
     """Whether letters of removed agents and clients may be lost."""
     absent: Names = []
@@ -61,7 +61,7 @@ class Stage(msgspec.Struct, frozen=True):
     members: Names = []
     """The servers of the topology in force; the change adds all other servers of the new topology."""
     history: History = []
-    """The topologies so far, oldest first, for new servers."""
+    """All topologies that have been in force so far, oldest first. Only new servers use this field."""
 
 
 class View(msgspec.Struct, frozen=True):
@@ -89,18 +89,18 @@ class View(msgspec.Struct, frozen=True):
     history: History = []
     """The topologies so far, oldest first."""
     checks: bool = False
-    """Whether the server knows ``change-classes``; older ones do not."""
+    """Whether the server knows the command ``change-classes``. Servers of older versions do not know it."""
     restored: Mark = ""
     """The id of the restored system that the server belongs to; empty: it was not restored."""
 
 
 def attempt_of(change: int, attempt: str) -> str:
-    """Return the name of an attempt in a command, such as ``7:ab12``."""
+    """Return the argument that names an attempt in a command, such as ``7:ab12`` for change 7 and attempt ``ab12``."""
     return f"{change}:{attempt}"
 
 
 def read_attempt(text: str) -> tuple[int, str]:
-    """Read the number of a change, and the name of the attempt to make it."""
+    """Return the number of the change, and the name of the attempt, from an argument such as ``7:ab12``."""
     number, mark, id_ = text.partition(":")
     if not mark or len(id_) > limits.mark_chars_max:
         raise UsageError(f"{text[:32]!r}: expected the number and the attempt of a change, such as 7:ab12")

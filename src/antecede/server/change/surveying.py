@@ -1,7 +1,8 @@
-"""The survey before a change of the topology: what the servers have, and which topology is in force.
+"""The survey before a change of the topology: it asks the servers for their state, and finds the topology in force.
 
-All parts of the sequence of commands (:mod:`antecede.server.change.changing`) are generators, see :data:`Part`. A
-server that has missed changes learns them, and a new server joins the restored system that the others belong to.
+The functions here do the first parts of a change; :mod:`antecede.server.change.changing` does the other parts. Each
+part is a generator, see :data:`Part`. ``teach`` lets servers learn changes that they have missed. ``join`` lets new
+servers join a restored system.
 """
 
 from collections.abc import Generator, Iterable
@@ -27,33 +28,35 @@ class Wish(msgspec.Struct, frozen=True):
 
     new: TopologyFile
     servers: tuple[str, ...]
-    """The servers to ask at first; those of the topology in force are added."""
+    """The servers that are asked first. Other servers of the topology in force are asked after them."""
     system: str
-    """The identity that a system gets if it has none."""
+    """The identity for the whole system of servers, if the system has none yet."""
     clock_ms: int
     dry: bool = False
     drop: bool = False
     """Whether letters of removed agents and clients may be lost."""
     attempt: str = ""
-    """A random name for this run."""
+    """A random name for this attempt to make the change."""
     live: bool = True
     """Whether the servers are running. Stopped servers send nothing, so no letters have to wait for the change."""
     limit_seconds: float = 60.0
     """The longest time for which letters wait until everything in transit has arrived. After that, the change is
     abandoned."""
     resolve: str = ""
-    """The decision about a change whose coordinator is lost: ``commit`` or ``abandon``."""
+    """The operator's decision about an unfinished change: ``commit`` or ``abandon``. It is needed only if the
+    coordinator of that change does not answer."""
     basis: str = ""
-    """The epoch of the topology that must be in force; empty: any."""
+    """The epoch that the topology in force must have; empty: any epoch is accepted."""
 
 
 _Result = TypeVar("_Result")
 Part = Generator[list[Command] | Wait, list[dict[str, object] | None], _Result]
-"""A part of the sequence of commands, and its result."""
+"""A generator for a part of a change. It yields commands or a pause, gets the servers' answers to the commands (None: a
+server does not answer), and returns the result of this part."""
 
 
 class SilentServerError(TopologyError):
-    """The error that a server does not answer."""
+    """Raised if a server does not answer."""
 
     def __init__(self, server: str) -> None:
         super().__init__(f"server {server} does not answer")
@@ -61,7 +64,7 @@ class SilentServerError(TopologyError):
 
 
 def all_of(commands: Iterable[Command]) -> Part[list[dict[str, object]]]:
-    """Give commands and return their answers; raise an error if a server does not answer."""
+    """Yield commands and return the servers' answers. Raise SilentServerError if a server does not answer."""
     given = list(commands)
     answers = yield given
     for command, answer in zip(given, answers, strict=True):
@@ -71,8 +74,8 @@ def all_of(commands: Iterable[Command]) -> Part[list[dict[str, object]]]:
 
 
 def survey(wish: Wish, without: frozenset[str] = frozenset()) -> Part[tuple[dict[str, View], TopologyFile]]:
-    """Ask all servers of the new topology and of the one in force for their state. Return the answers, and the topology
-    in force."""
+    """Ask the servers of the new topology and of the topology in force for their state. Return the answers, and the
+    topology in force. ``without``: servers that are not asked."""
     views = yield from _look(wish, [server for server in wish.servers if server not in without])
     old = _in_force(views)
     # Their addresses may be known only now.
@@ -93,8 +96,8 @@ def _look(wish: Wish, servers: Iterable[str]) -> Part[dict[str, View]]:
 
 
 def _in_force(views: dict[str, View]) -> TopologyFile:
-    """Return the topology in force. Servers that are to be added have the new topology; they are not part of the one in
-    force."""
+    """Return the topology in force, according to the servers' answers. A server that the change will add reports the
+    new topology, which is ignored here."""
     if not views:
         raise TopologyError(
             "no server answers: start the servers, or name the file of the topology in force (--from OLD)"
@@ -131,7 +134,8 @@ def teach(views: dict[str, View], old: TopologyFile, behind: dict[str, View]) ->
     """Let servers learn the changes that they have missed. Return the servers that cannot learn, with the reason. Each
     server learns only from the first server of its own topology (:func:`antecede.server.peering.learning.believes`), so
     that another server cannot deceive it with a false topology. There are two exceptions: the first server was removed,
-    or it has lost its data and must learn itself. Then the server with the newest change is believed."""
+    or the first server has lost its data and is the one that must learn. In both cases the teacher is the server with
+    the newest change."""
     unable: dict[str, str] = {}
     members = [views[name] for name in old.servers if name in views]
     leader = max(members, key=lambda view: view.change)
@@ -151,13 +155,16 @@ def teach(views: dict[str, View], old: TopologyFile, behind: dict[str, View]) ->
 
 
 def join(views: dict[str, View]) -> Part[None]:
-    """Let servers without earlier data join the restored system that the others belong to
-    (:mod:`antecede.backups.system`): new servers, and servers that began again with empty directories. Otherwise no
-    other server would connect to them."""
+    """Let servers without earlier data join a restored system (:mod:`antecede.backups.system`), if some servers belong
+    to one. Servers without earlier data are new servers, and servers that started again with empty directories. If they
+    did not join, no other server would connect to them."""
     restored = {view.restored: view.server for view in views.values() if view.restored}
     if len(restored) > 1:
         one, other = list(restored.values())[:2]
-        raise TopologyError(f"servers {one} and {other} belong to different systems: one was restored from a backup")
+        raise TopologyError(
+            f"servers {one} and {other} belong to different systems, because they were restored separately: stop the "
+            "servers of one of the two systems"
+        )
     for system in restored:
         yield from all_of(
             Command(view.server, "change-join", (system,)) for view in views.values() if not view.restored

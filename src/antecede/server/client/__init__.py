@@ -10,7 +10,7 @@ client that is disconnected for too long. A temporary client that may have been 
 that it repeats might count as new.
 
 The owner of a line (``TcpLine``, which serves a :class:`antecede.live.client.Bus`, or a simulated client) decides what
-to publish and what to do with letters. ``now`` and randomness are arguments.
+to publish and what to do with letters. A line has no clock and no random numbers: callers pass them.
 """
 
 from collections.abc import Callable
@@ -37,12 +37,12 @@ from antecede.server.pauses import Backoff
 
 
 class LineOwner(Protocol):
-    """The methods that a line calls."""
+    """The owner of a line: the line calls these methods to report what the server sends."""
 
     name: str
 
     def welcomed(self, address: str, last: int) -> None:
-        """Take the server's welcome: it accepted our hello, and has our publishes up to the number ``last``."""
+        """Take the server's welcome: the server accepts this client, and has its publishes up to number ``last``."""
         ...
 
     def accepted(self, upto: int) -> None:
@@ -51,7 +51,7 @@ class LineOwner(Protocol):
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
         """Take the refusal of the publish with this number. The server has not accepted later publishes either.
-        ``retry``: it may accept the same publish later."""
+        ``retry``: whether the server may accept the same publish later."""
         ...
 
     def delivered(self, letters: list[Letter]) -> None:
@@ -64,7 +64,7 @@ class LineOwner(Protocol):
 
 
 class ClientLine:
-    """The connection of a client to its home server, through all reconnections."""
+    """The connection of a client to its server. The same object is used for all reconnections."""
 
     def __init__(
         self,
@@ -77,15 +77,15 @@ class ClientLine:
         keyring: Keyring | None = None,
     ) -> None:
         """``flush_soon``: called when there is something to write; ``flush`` must follow. ``clock``: a clock in seconds
-        that continues while the machine sleeps. ``random``: returns numbers from 0 to 1, for the jitter of dialing.
-        ``speaks``: the newest wire version that this client supports. ``keyring``: the client's identity, for servers
-        with an access file."""
+        that continues while the machine sleeps. ``random``: returns numbers from 0 to 1, which vary the pauses before
+        dialing. ``speaks``: the newest wire version that this client supports. ``keyring``: the client's identity, for
+        servers with an access file."""
         self._owner = owner
         self._keyring = keyring
         self._proof: Dialing | None = None
         """The proof of identity that is in progress; None: there is none."""
         self._left = False
-        """Whether we have closed this connection, because the server did not prove its identity."""
+        """Whether this client has closed the connection, because the server did not prove its identity."""
         self._speaks = speaks
         self._token = token
         self._flush_soon = flush_soon
@@ -93,22 +93,22 @@ class ClientLine:
         self._random = random
         self._temporary = wire.is_temporary(owner.name)
         self._lost_at: float | None = None
-        """The time since which this client has had no connection with a welcome; None: it has one, or never had one."""
+        """The time at which the last welcomed connection ended; None: it is still open, or there was none yet."""
         self._connection: Connection | None = None
         self._parts: list[wire.Part] = []
         self._backoff = Backoff()
         self._flushing = False
         self.welcomed = False
         self.dial_at: float | None = None
-        """The time to dial; None: not now."""
+        """The time at which to dial next; None: no dialing is planned."""
         self.trouble = ""
-        """The reason why the last connection could not be made, or ended."""
+        """The reason why the last attempt to connect failed, or why the last connection ended."""
         self.refusal = ""
         """The reason why the server or this client closed the connection for good; empty: neither did."""
         self._refusal_code = ""
         self.closed_here = False
         self.moved_to = ""
-        """The address to dial from now on, which the server has sent; empty: the same as before."""
+        """The new address to dial, if the server has sent one; empty: the address has not changed."""
 
     def start(self, now: float) -> None:
         """Dial the server."""
@@ -122,7 +122,7 @@ class ClientLine:
         return True
 
     def dial_failed(self, reason: str, now: float) -> None:
-        """Schedule another attempt, after a pause that grows each time, because the connection could not be made."""
+        """Record that the connection could not be made. Dial again after a pause, which grows each time."""
         self.trouble = reason
         self._dial_later(now)
 
@@ -140,8 +140,8 @@ class ClientLine:
     # Writing.
 
     def publish(self, ticket: Ticket, last: bool) -> None:
-        """Send a ticket, if there is a connection; otherwise it is sent after the next welcome. ``last``: no other
-        publish follows at this moment, so all parts that wait are written at once."""
+        """Send a ticket (a batch of publishes), if there is a connection; otherwise it is sent after the next welcome.
+        ``last``: no other publish follows at this moment, so all parts that wait are written at once."""
         if self.welcomed:
             bodies = list(ticket.bodies)
             sent = ticket.number, ticket.to, ticket.kind, bodies, ticket.ask
@@ -152,16 +152,16 @@ class ClientLine:
                 self._soon()
 
     def done(self, letters: list[str], dead: str) -> None:
-        """Report letters as handled; ``dead``: why the last of them is dead, empty if it is not."""
+        """Report letters as handled. ``dead``: the reason why the last of these letters is dead; empty: it is not."""
         self._put(wire.Done(letters, dead))
 
     def listen(self) -> None:
-        """Ask for letters."""
+        """Tell the server that it may send letters on this connection from now on."""
         self._put(wire.Listen())
 
     def _put(self, part: wire.Part) -> None:
-        """Send a part, if there is a connection. Otherwise it is dropped: the owner repeats it after the next
-        welcome."""
+        """Send a part, if there is a connection with a welcome. Otherwise drop it, because the owner repeats everything
+        that is still needed after the next welcome."""
         if self.welcomed:
             self._parts.append(part)
             self._soon()
@@ -214,8 +214,8 @@ class ClientLine:
         self._greet(connection)
 
     def _renews(self, code: str) -> bool:
-        """Read the credentials again, if the refusal with this code is about an identity; return whether to dial
-        again."""
+        """Read the credentials again, if this code of a refusal means that an identity was not proven or a key was
+        revoked. Return whether to dial again."""
         return code in (NOT_PROVEN, REVOKED) and self._keyring is not None and self._keyring.renew(code)
 
     def received(self, parts: list[wire.AnyPart]) -> None:
@@ -288,7 +288,7 @@ class ClientLine:
 
 
 def refusal_of(reason: str, code: str, retry: bool) -> AntecedeError:
-    """Return the error of a publish that the server refused. An older server sends no code."""
+    """Return the error for a publish that the server refused. ``code`` is empty if the server is an older one."""
     if retry:
         return OverloadError(reason)
     return _refusals.get(code, UsageError)(reason)

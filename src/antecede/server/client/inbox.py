@@ -32,18 +32,18 @@ class Inbox:
         done: Callable[[list[str], str], None],
         begins: Callable[[str], None],
     ) -> None:
-        """``answered``: takes an answer. ``done``: reports letters as handled; its second argument is why the last of
-        them is dead, empty if it is not. ``begins``: called before a letter is handled."""
+        """``answered``: takes an answer. ``done``: reports letters as handled; its second argument is the reason why
+        the last of these letters is dead (empty: it is not). ``begins``: called with a letter's id before the letter is
+        handled."""
         self._answered = answered
         self._done = done
         self._begins = begins
         self._letters: deque[Letter] = deque()
         """Letters that were delivered on this connection and are not yet handled."""
         self._reported: list[str] = []
-        """Letters that were handled on this connection and are not yet reported."""
+        """The ids of letters that were handled on this connection and are not yet reported as done."""
         self._handled: dict[str, str] = {}
-        """The ids of the last letters that were handled, each with the reason if it is dead, otherwise with an empty
-        text."""
+        """The id of a letter that was handled lately → the reason why the letter is dead; empty: it is not dead."""
         self._current: Letter | None = None
         """The letter whose handler runs, or is to be tried again."""
         self._outdated = False
@@ -54,13 +54,14 @@ class Inbox:
         """Whether a handler runs."""
 
     def begin(self) -> None:
-        """Begin a new connection: letters that were not reported as done come again."""
+        """Begin a new connection. Forget the letters of the previous one: the server sends all letters again that were
+        not reported as done."""
         self._letters.clear()
         self._reported.clear()
         self._outdated = True
 
     def delivered(self, letters: list[Letter]) -> None:
-        """Take letters that arrived. Answers are handled at once if no letter is before them."""
+        """Take letters that arrived. Answers are handled at once if no earlier letter is still to be handled."""
         if not self._letters and self._current is None:
             answers = 0
             while answers < len(letters) and letters[answers].answers:

@@ -1,14 +1,15 @@
 """A client's publishes, without I/O: numbers, batches, how many may be outstanding, and what is sent again.
 
 **Numbers.** Publishes are numbered 1, 2, 3 … without gaps and kept until the server has accepted them. After a broken
-connection the server's welcome says which ones it has; the others are sent again, so the server gets none twice. The
-server skips the publishes after a refused one; they get new numbers.
+connection the server's welcome says which ones it has; the others are sent again, so the server gets none twice. If the
+server refuses a publish, it skips the later ones, too. The client gives these new numbers, or lets them fail
+(``Numbering.refused``).
 
 **Batches.** Consecutive notifications of one type to the same destinations share a batch, up to a largest number and
 size. The batch that is being filled is sent when the owner calls ``flush``, or when a notification does not fit into
-it. When a batch is begun, ``flush_soon`` asks the owner to call ``flush`` soon. A batch names the letters that the
-client began to handle before each publish, so that the trace of the server has the deliveries of these letters before
-the publish.
+it. When a batch is begun, ``flush_soon`` asks the owner to call ``flush`` soon. A batch also contains the ids of
+letters that the client began to handle before or between these publishes. So the server's trace can show the delivery
+of such a letter before the publishes that follow it.
 
 **The window.** The number of outstanding publishes is bounded: the server closes the connection of a client that sends
 more. An owner that waits while ``Numbering.crowded`` is set always has room for a batch.
@@ -42,10 +43,10 @@ class Ticket:
         self.kind = kind
         self.ask = ask
         self.context = context
-        """The span in which all these publishes were sent, and their label, as in ``Letter.context``; empty: none."""
+        """The trace context and the label of all these publishes, as in ``Letter.context``; empty: neither."""
         self.begun: list[tuple[int, str]] = []
-        """(position, letter): the client began to handle the letter before the publish at this position of the
-        batch."""
+        """Pairs of a position in the batch and the id of a letter: the client began to handle this letter before the
+        publish at this position."""
         self.bodies: list[bytes] = []
         self.bytes = 0
 
@@ -73,7 +74,8 @@ class Numbering(Generic[T]):
         self.tickets: deque[T] = deque()
         """Batches that were sent and are not accepted yet, in the sequence of their numbers."""
         self.asks: dict[int, T] = {}
-        """Questions that wait for an answer, by the number that an answer quotes."""
+        """The number of a publish → the question that it asked and that still waits for an answer. The answer will
+        quote this number."""
         self.crowded = False
         """Whether the owner should publish no more for now. Programs look at this for each message, so it is stored,
         not computed. The batch that is being filled is not counted, because it is short."""
@@ -98,7 +100,8 @@ class Numbering(Generic[T]):
         return self.last - self.accepted_upto
 
     def accepted(self, upto: int) -> None:
-        """Settle all publishes up to this number: the server has accepted them."""
+        """Remove all publishes up to this number, because the server has accepted them. Call ``settled`` for each
+        ticket that is completely accepted."""
         self.accepted_upto = max(self.accepted_upto, upto)
         self._weigh()
         tickets = self.tickets
@@ -113,8 +116,9 @@ class Numbering(Generic[T]):
             self._settled(ticket, None)
 
     def welcomed(self, last: int) -> AntecedeError | None:
-        """Process a welcome: the server has our publishes up to ``last``. Number the others again from there; they must
-        then be sent again. Return an error if the client cannot continue, otherwise None."""
+        """Process a welcome: the server has this client's publishes up to ``last``. Number the other publishes again,
+        from ``last`` + 1; the caller must send them again. Return an error if the client cannot continue, otherwise
+        None."""
         if self.tickets and last >= self.next:
             return UsageError("another client publishes under the same name: expected one at a time")
         if last < self.accepted_upto:
@@ -126,9 +130,10 @@ class Numbering(Generic[T]):
         return None
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> AntecedeError | None:
-        """Process a refusal of the batch that begins with this number and of all batches after it. With ``retry`` all
-        of them fail, and their owners may try again later. Otherwise only the first fails, and the others get new
-        numbers and must be sent again. Return an error if the client cannot continue, otherwise None."""
+        """Process a refusal: the server has accepted neither the batch that begins with this number nor the batches
+        after it. With ``retry`` all these batches fail, and the program may publish them again later. Otherwise only
+        the first batch fails; the others get new numbers, and the caller must send them again. Return an error if the
+        client cannot continue, otherwise None."""
         tickets = self.tickets
         if not tickets or tickets[0].number != number:
             return UsageError(f"the server refused publish {number}, which is not the first that waits for an answer")
@@ -143,7 +148,7 @@ class Numbering(Generic[T]):
         return None
 
     def fail(self, error: AntecedeError) -> None:
-        """Report the error for all publishes that are not accepted yet, because there is no server any more."""
+        """Report the error for all publishes that are not accepted yet: the connection has ended for good."""
         tickets, self.tickets = self.tickets, deque()
         if self.open is not None:
             tickets.append(self.open)
@@ -167,7 +172,7 @@ class Numbering(Generic[T]):
 
 
 class Publishing(Generic[T]):
-    """All publishes of one process of a client."""
+    """Publishes the notifications and questions of one client process: puts them into batches and sends these."""
 
     def __init__(
         self,
@@ -186,11 +191,11 @@ class Publishing(Generic[T]):
         self._flush_soon = flush_soon
         self._flushing = False
         self.closed: AntecedeError | None = None
-        """The reason why nothing more can be published."""
+        """The reason why nothing more can be published; None: publishing is possible."""
         self.pause = 0.0
         """How many seconds to wait before the next publish, because the server was overloaded."""
         self._begun = ""
-        """The last letter that the client has begun to handle."""
+        """The id of the last letter that the client has begun to handle; empty: there was none."""
 
     def put(self, to: str | Iterable[str], kind: str, body: bytes, context: str = "") -> T:
         """Publish a notification; return the batch that it is part of."""
@@ -219,7 +224,7 @@ class Publishing(Generic[T]):
             raise UsageError(f"{count} notifications in one call: expected at most {limits.publish_many_max}")
         outstanding = self.numbering.outstanding
         if outstanding + count > limits.publish_window_max:
-            raise OverloadError(f"{outstanding} publishes are not accepted yet: await bus.ready() or a ticket")
+            raise OverloadError(f"{outstanding} publishes are not accepted yet: await bus.ready() or a ticket first")
 
     def put_many(self, to: str | Iterable[str], groups: list[tuple[str, str, list[bytes]]]) -> list[T]:
         """Publish groups of notifications, each with its type, its context and its bodies; return their batches. If one
@@ -248,7 +253,7 @@ class Publishing(Generic[T]):
         return tickets
 
     def ask(self, to: str | Iterable[str], kind: str, body: bytes, context: str = "") -> T:
-        """Return the ticket of a question, with its number; ``send`` must follow at once."""
+        """Create the ticket of a question and give it a number. The caller must pass the ticket to ``send`` at once."""
         if len(body) > letter_bytes_max:
             raise UsageError(body_fault(len(body)))
         ticket = self._begin(to, kind, context, ask=True)
@@ -290,7 +295,7 @@ class Publishing(Generic[T]):
         return ticket
 
     def begins(self, letter: str) -> None:
-        """Record that the client begins to handle a letter: its publishes from now on come after the letter."""
+        """Record that the client begins to handle this letter. All publishes from now on come after the letter."""
         ticket, self._begun = self.numbering.open, letter
         if ticket is not None:
             begun, place = ticket.begun, len(ticket.bodies)
@@ -333,15 +338,15 @@ class Publishing(Generic[T]):
             self._send(ticket, False)
 
     def fail(self, error: AntecedeError) -> AntecedeError:
-        """Report the error for all publishes that are not accepted yet, because there will be no server any more.
-        Publish nothing from now on. Return the error that was given in the first call of this method."""
+        """Report the error for all publishes that are not accepted yet: the connection has ended for good. Publish
+        nothing from now on. Return the error that was given in the first call of this method."""
         self.closed = self.closed or error
         self.numbering.fail(self.closed)
         return self.closed
 
 
 def _targets(to: str | Iterable[str]) -> tuple[str | tuple[str, ...], tuple[str, ...]]:
-    """Return destinations as the caller gave them, and sorted without duplicates."""
+    """Return the destinations in two forms: as the caller gave them, and as a sorted tuple without duplicates."""
     target = to if isinstance(to, str) else tuple(to)
     targets = (target,) if isinstance(target, str) else tuple(sorted(set(target)))
     if not targets:

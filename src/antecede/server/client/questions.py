@@ -21,25 +21,26 @@ from antecede.server.client.publishing import Numbering, Ticket
 T = TypeVar("T", bound=Ticket)
 
 Ends = Callable[[T, Letter | Exception], None]
-"""Called when a question has ended: with the answer, or with the error that its owner gets."""
+"""A function that is called when a question has ended. Its arguments are the ticket of the question, and either the
+answer or the error that the program gets instead."""
 
 
 class Questions(Generic[T]):
-    """All open questions of one client, by the ticket that asked."""
+    """All open questions of one client. Each question is identified by its ticket."""
 
     def __init__(self, numbering: Numbering[T], ends: Ends[T]) -> None:
         self._numbering = numbering
         self._ends = ends
         self._open: dict[T, tuple[float, float]] = {}
-        """Ticket → when its answer is due, and its timeout."""
+        """The ticket of a question → the latest time for its answer, and its timeout in seconds."""
         self._due: float | None = None
 
     def __len__(self) -> int:
         return len(self._open)
 
     def open(self, ticket: T, timeout: float, now: float) -> float:
-        """Begin to wait for the answer to a question. Its ``ticket`` must already have a number. Return when the answer
-        is due."""
+        """Begin to wait for the answer to a question. Its ``ticket`` must already have a number. Return the latest time
+        for the answer."""
         due = now + timeout
         self._open[ticket] = (due, timeout)
         self._numbering.asks[ticket.number] = ticket
@@ -48,7 +49,7 @@ class Questions(Generic[T]):
         return due
 
     def close(self, ticket: T) -> bool:
-        """Forget a question: its owner no longer waits for the answer. Return whether it was open."""
+        """Forget a question, because the program no longer waits for the answer. Return whether it was open."""
         if self._open.pop(ticket, None) is None:
             return False
         # The number of a refused question is used again, so a newer question may have it.
@@ -57,14 +58,14 @@ class Questions(Generic[T]):
         return True
 
     def answered(self, letter: Letter) -> None:
-        """Settle the question that this letter answers, if it is still open."""
+        """End the question that this letter answers, if the question is still open."""
         quoted = letter.answers[1:]
         ticket = self._numbering.asks.get(int(quoted)) if quoted.isdecimal() else None
         if ticket is not None and self.close(ticket):
             self._ends(ticket, _unanswered(letter) if letter.type == _unanswered_type else letter)
 
     def fail(self, ticket: T, error: Exception) -> bool:
-        """End the question of this ticket: there will be no answer. Return whether its owner still waited."""
+        """End the question of this ticket: there will be no answer. Return whether the question was still open."""
         if not self.close(ticket):
             return False
         self._ends(ticket, error)

@@ -1,8 +1,8 @@
 """The driver: everything between :class:`antecede.server.AgentServer` and a socket, a disk or a clock.
 
-It queues inputs and decides how many of them one step takes; numbers the records and cuts long ones into pieces; lets
-nothing leave before it is durable (``gate``); delays acknowledgements; tries failed reactions again (``retries``);
-takes no step while the disk is full; and knows when it must be called next. A life of the server begins with a record,
+It queues inputs and decides how many of them one step takes; numbers the records and cuts long ones into pieces; keeps
+output back until the records before it are durable (``gate``); delays acknowledgements; tries failed reactions again
+(``retries``); takes no step while the disk is full; and knows when it must be called next. A life begins with a record,
 and no step is taken before this record is durable. The driver does no I/O and owns no clock. The live server and the
 simulator are two adapters around this class, so the simulator tests every rule above.
 
@@ -40,7 +40,7 @@ from antecede.server.items import FORMAT_WITH_LISTS, Handled, Organising, Reacte
 
 
 class Driver:
-    """One server, from its inputs to its outputs."""
+    """Takes the inputs of one server in steps, makes records of them, and lets the output leave."""
 
     # An object with more than 30 attributes outside of slots has slower methods.
     __slots__ = ("__dict__", "_let_leave", "_open", "_rested", "_retry_at", "_slow", "_steps", "awake", "now", "taken")
@@ -57,12 +57,12 @@ class Driver:
         durable: int = 0,
     ) -> None:
         """``lives``: whether an address is an agent of this server, not a client. ``wake``: called when a turn is
-        needed soon, at most once per turn. ``first``: the first record of this life. ``last``, ``durable``: the state
-        of the log after recovery."""
+        needed soon, at most once per turn. ``first``: the first record of this life. ``last``, ``durable``: the numbers
+        of the last record and of the last durable record in the log, after recovery."""
         self.machine = machine
         self.gate = Gate(last, durable, outputs.send, outputs.reply)
         self.durable = self.gate.open
-        """``durable(number)``: all records up to this number are durable. Output that waited for them then leaves."""
+        """``durable(number)`` reports that all records up to this number are durable, and lets waiting output leave."""
         self.retries = Retries(machine.engine, machine.channel.check, log, lambda: bool(machine.channel.hidden))
         self.acknowledgements = Acknowledgements()
         self.stopping = False
@@ -70,7 +70,7 @@ class Driver:
         self._halted = True
         """Whether no step is taken: the first record of this life is not durable yet, or the driver is ``broken``."""
         self.broken = False
-        """Whether a step could not be completed: then no more steps are taken, and the server must end."""
+        """Whether a step has failed. If so, no more steps are taken, and the server must end."""
         self.now = 0.0
         """The time of the last turn or, if an input came after it, of the last input."""
         self.trouble = ""
@@ -85,16 +85,16 @@ class Driver:
         """Records that are not yet appended to the log."""
         self.gate.last += len(self._records)
         self.taken = self._changes = 0
-        """Number of inputs that steps have taken; number of queued inputs that are about a change of the topology."""
+        """``taken``: how many inputs steps have taken. ``_changes``: how many queued inputs are changes of topology."""
         self._organised = machine.organisation.applied
         self._when_taken: deque[tuple[int, Callable[[], None]]] = deque()
-        """(inputs taken, call): the call is made when that many inputs have been taken."""
+        """Pairs of a number and a function: the function is called when ``taken`` has reached the number."""
         self._open = False
-        """Whether a step goes on: its record will contain the results of the reactions that run now."""
+        """Whether a step is open: its record will also contain the results of the reactions that run now."""
         self._later: list[React] = []
-        """Letters for clients that became due in the open step: they wait for its record."""
+        """Batches of letters for clients that came out of the open step. They are delivered when the step ends."""
         self._when_sealed: list[Callable[[], None]] = []
-        """Calls that wait for the record of the open step."""
+        """Functions to call when the record of the open step is durable."""
         self._careful: list[React] = []
         """Batches of letters that had to wait until their letters were durable, and may be handled now."""
         self._deferred: list[Callable[[], None]] = []
@@ -102,14 +102,14 @@ class Driver:
         self.awake = False
         """Whether a turn was requested, will be requested at once, or is in progress."""
         self._steps, self._until = 0, 0.0
-        """The number of steps in this run of turns, and its time limit: a reaction that ends later ends the run."""
+        """``_steps``: how many steps this run of turns has. ``_until``: a reaction that ends after it ends the run."""
         self._slow = self.hurries = False
-        """Whether reactions are slow in this run of turns, and whether they were slow in the last run. If they were,
-        records should be committed before a turn's reactions run, so that output that waits for them leaves earlier."""
+        """``_slow``: whether reactions are slow in this run of turns. ``hurries``: whether they were slow in the last
+        run. If so, records should be committed before a turn's reactions run: waiting output then leaves earlier."""
         self.stepped = True
         """Whether the last turn took a step."""
         self.calm = True
-        """Whether, at the beginning of this run of turns, no output had left for a while."""
+        """Whether no output had left for a while when this run of turns began."""
         self._rested = 0.0
         """The end of the last run of turns."""
         self._let_leave = 0.0
@@ -153,8 +153,8 @@ class Driver:
             self._wake()
 
     def gathered(self, now: float) -> bool:
-        """End a group of inputs that came together; it began when the caller set ``awake``. Return True if the server
-        is idle, so that a turn should be taken at once. Under load the turn waits for more input."""
+        """End a group of inputs that came together. (The group began when the caller set ``awake``.) Return True if the
+        server is idle, so that a turn should be taken at once. Under load the turn waits for more input."""
         if now - self._rested > _calm_seconds:
             return True
         self._wake()
@@ -165,14 +165,14 @@ class Driver:
         self._wake()
 
     def when_durable(self, call: Callable[[], None]) -> None:
-        """Make this call when everything recorded so far is durable, after the output of all steps so far."""
+        """Call a function when everything recorded so far is durable and the output of all steps so far has left."""
         if self._open:
             self._when_sealed.append(call)
         elif self.gate.call(call):
             self.poke()
 
     def hand_out(self, letters: list[Letter], deliver: Callable[[list[Letter]], None]) -> None:
-        """Hand letters to a client when all records so far are durable. ``Gate`` explains the exception."""
+        """Hand letters to a client when all records so far are durable. The module ``gate`` explains one exception."""
         gate = self.gate
         if gate.calls or not self.machine.calls.are_sure(letters):
             self.when_durable(partial(deliver, letters))
@@ -183,12 +183,12 @@ class Driver:
         deliver(letters)
 
     def when_taken(self, call: Callable[[], None]) -> None:
-        """Make this call after the step that takes the last of the inputs that are queued now."""
+        """Call a function when steps have taken all inputs that are queued now."""
         self._when_taken.append((self.taken + len(self.inputs), call))
         self.poke()
 
     def defer(self, call: Callable[[], None]) -> None:
-        """Make this call at the beginning of the next turn, so that long work shares the time with everything else."""
+        """Call a function at the beginning of the next turn. So long work can be split, and other work runs between."""
         self._deferred.append(call)
         self.poke()
 
@@ -205,14 +205,14 @@ class Driver:
 
     @property
     def can_step(self) -> bool:
-        """Whether a turn takes a step."""
+        """Whether the next turn can take a step."""
         return not (self._records or self._halted)
 
     # Turns.
 
     def turn(self, now: float, clock_ms: int) -> Turn:
         """Take one step, if the records of the previous steps have been appended; otherwise return these records again.
-        A small step stays open if it makes reactions due: reactions that run at once share its record."""
+        A small step that leads to reactions stays open while they run: their results become part of its record."""
         self.now = now
         self.awake = True
         if self._deferred and not self.broken:
@@ -271,7 +271,7 @@ class Driver:
         return Turn(list(records), [] if self.stopping else reactions)
 
     def _stays_open(self, reactions: list[React]) -> bool:
-        """Return whether the step stays open while reactions run. If so, add the due ones to ``reactions``."""
+        """Return whether the step stays open while reactions run. If so, add those that are due to ``reactions``."""
         # Objects act at the end of a step. After slow reactions, what waits for the record should leave before them.
         apart = self.machine.calls.site is not None or self.hurries or self.stopping
         if apart or self._steps >= _steps_together or not self.retries.idle():
@@ -283,7 +283,7 @@ class Driver:
         return goes_on
 
     def _seal(self, now: float, clock_ms: int) -> Step:
-        """End the step, and put its output into the gate."""
+        """End the step, and put its output into the gate, where it waits until the step's record is durable."""
         acknowledgements, machine, records = self.acknowledgements, self.machine, self._records
         acknowledge = acknowledgements.any and acknowledgements.are_due(now)
         step = machine.seal(now, clock_ms, acknowledge)
@@ -319,7 +319,7 @@ class Driver:
         self.poke()
 
     def _admitted(self, now: float) -> list[React]:
-        """Return the batches that may run: their letters are durable. Letters without a try left become dead."""
+        """Return the batches that may run now: their letters are durable. Letters with no tries left become dead."""
         careful, self._careful = self._careful, []
         admitted, dead = self.retries.admitted([due for due in careful if self._lives(due.agent)], now)
         for agent, reaction in dead:
@@ -327,8 +327,8 @@ class Driver:
         return admitted
 
     def appended(self, count: int, reason: str = "") -> None:
-        """Report how many of the turn's records the log has taken and, if not all, the reason. Until the log has space
-        for the rest, no step is taken and nothing is read from connections."""
+        """Report how many of the turn's records were appended to the log. ``reason``: why the others were not. Until
+        the log has space for these, no step is taken and nothing is read from connections."""
         records = self._records
         if count == len(records) and not self.trouble:
             records.clear()
@@ -346,8 +346,8 @@ class Driver:
             self._outputs.hold(False)
 
     def goes_on(self) -> bool:
-        """Return whether to take another turn at once. Then the log gets the results of reactions in the same group and
-        write as the step that started them. After a turn that only appended records, a step must follow."""
+        """Return whether to take another turn at once. This lets the log write the results of reactions together with
+        the step that started them. After a turn that only appended records, a turn with a step must follow."""
         if self._open:
             return True
         if self._records or self._halted:
@@ -383,15 +383,15 @@ class Driver:
         return HERE if self.calm and not self.inputs else SOON
 
     def committed(self, now: float) -> None:
-        """Record the end of the commit that ``rest`` requested; its output has left. Inputs that came during the commit
-        are one group. An adapter may omit this call if nothing had to be synced and the driver was ``calm``. The time
-        of ``rest`` then counts as the end: an answer to the last output may come before this call."""
+        """Record that the commit requested by ``rest`` has ended, and that its output has left. Inputs that came during
+        the commit are one group. If nothing had to be synced and the driver was ``calm``, an adapter may omit this
+        call. The commit then counts as ended at ``rest``: an answer to its output may come very soon after that."""
         if self._let_leave == self._rested:
             self._let_leave = now
         self._rested = now
 
     def reacted(self, due: React, outcome: Outcome, now: float, clock_ms: int) -> None:
-        """Report the outcome of a batch of reactions. Slow ones end a run of turns, so that other work can go on."""
+        """Report the outcome of a batch of reactions. Slow reactions end the run of turns: other work can go on."""
         if self._steps and now >= self._until:
             self._steps, self._slow = _steps_together, True
         clock_ms = self.machine.clock.at(now, clock_ms)
@@ -411,7 +411,7 @@ class Driver:
             self.defer(self.poke)
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
-        """Return the time at which ``turn`` must be called, if nothing else happens before; None: not at all."""
+        """Return the time at which ``turn`` must be called, if nothing else happens before; None: no call is needed."""
         if self._records:
             return self._retry_at
         alarm = self.machine.alarm_ms()
@@ -445,6 +445,6 @@ _calm_seconds: Final = 0.00005
 _steps_together: Final = 4
 """The largest number of steps in one run of turns. After them, other work of the process can go on."""
 _early_seconds: Final = 0.001
-"""An alarm that comes early, by at most this time, is on time: timers of event loops are not more precise."""
+"""An alarm that is early by at most this time counts as on time, because timers of event loops are not precise."""
 _unhurried_seconds: Final = 0.01
-"""The time that records may stay in memory if no output waits for them. A crash loses them; their inputs come again."""
+"""How long records may stay in memory if no output waits for them. If a crash loses them, their inputs come again."""

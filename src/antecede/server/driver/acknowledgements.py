@@ -9,19 +9,20 @@ class Acknowledgements:
 
     A connection loses nothing, and an unacknowledged frame costs its sender only a little memory. If each frame were
     acknowledged at once, both servers would spend a large part of their work on acknowledgements. So acknowledgements
-    wait for some milliseconds, or until many frames have come. The next step then sends them, in the same write as its
-    frames. If no step is taken within the same time again, a step is taken only to send acknowledgements.
+    wait for a few milliseconds (``_ack_seconds``), or until many frames have come (``_frames_together``). After that,
+    the next step sends them, in the same write as its frames. If no step comes within another ``_ack_seconds``, the
+    driver takes a step only to send acknowledgements.
     """
 
     def __init__(self) -> None:
         self.any = False
         """Whether frames came, or acknowledgements were left for later, since the last step that acknowledged."""
         self.wait = False
-        """Whether a step left acknowledgements for later."""
+        """Whether a step left acknowledgements for later, and no step has sent them yet."""
         self.frames = 0
         """The number of frames that came since the last step that acknowledged."""
         self.due = inf
-        """The time from which a step acknowledges; infinite if no step left acknowledgements for later."""
+        """From this time on, the next step sends the acknowledgements that wait; infinite: no acknowledgements wait."""
 
     def received(self, frames: int) -> None:
         """Count frames that must be acknowledged."""
@@ -33,7 +34,7 @@ class Acknowledgements:
         return now >= self.due or self.frames >= _frames_together
 
     def stepped(self, waiting: bool, now: float) -> None:
-        """Record a step; ``waiting``: it left acknowledgements for later."""
+        """Record that a step was taken. ``waiting``: whether this step left acknowledgements for later."""
         self.any = self.wait = waiting
         if not waiting:
             self.frames, self.due = 0, inf
@@ -41,7 +42,7 @@ class Acknowledgements:
             self.due = now + _ack_seconds
 
     def deadline(self) -> float | None:
-        """The time at which a step must be taken to send acknowledgements; None: none wait."""
+        """Return the time at which a step must be taken to send acknowledgements; None: no acknowledgements wait."""
         return None if self.due == inf else self.due + _ack_seconds
 
 

@@ -22,8 +22,9 @@ def take_inputs(inputs: deque[Input]) -> list[Input]:
 
 
 def take_until_change(inputs: deque[Input]) -> list[Input]:
-    """Remove and return the inputs before the next item about a change of the topology, with the limit of
-    ``take_inputs``. If this item is the first input, remove and return only this item."""
+    """Remove from the queue the inputs that come before the next item about a change of the topology, and return them.
+    Stop at ``step_bytes_max`` bytes, as ``take_inputs`` does. If the first input is such an item, remove and return
+    only this item."""
     if not inputs or isinstance(inputs[0], Organising):
         return [inputs.popleft()] if inputs else []
     taken: list[Input] = []
@@ -35,7 +36,7 @@ def take_until_change(inputs: deque[Input]) -> list[Input]:
 
 
 def _size_of(given: Any) -> int:
-    """Return about how many bytes an input adds to the record of its step."""
+    """Return the approximate number of bytes that an input adds to the record of its step."""
     if isinstance(given, FromPeer):
         return len(getattr(given.content, "body", b"")) + 64
     if isinstance(given, PublishedMany):
@@ -50,4 +51,4 @@ def _size_of(given: Any) -> int:
 
 
 _copy_bytes: Final = limits.step_bytes_max // limits.step_letters_max
-"""The bytes that are counted for a copy of a letter besides its body."""
+"""The number of bytes that ``_size_of`` counts for each copy of a letter, in addition to the letter's body."""

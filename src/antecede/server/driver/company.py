@@ -1,8 +1,10 @@
-"""Output that is not urgent waits for other output, so that its receiver wakes up once and takes both in one step.
+"""Output that is not urgent waits for other output, and leaves together with it. So a receiver of both wakes up only
+once, and takes both in one step.
 
-The commit of an operation that conflicts with no other operation leaves with the next frame, because nothing waits for
-such a commit. The reply that a call was accepted leaves with the answer to the call, because the client waits only for
-the answer. After a few milliseconds both leave in any case.
+The message that commits an operation is not urgent if the operation conflicts with no other operation, because nothing
+waits for this commit. The message leaves together with the next frame. The reply that a call was accepted leaves
+together with the answer to the call, because the client waits only for the answer. After a few milliseconds both leave
+in any case.
 """
 
 from collections.abc import Callable
@@ -17,13 +19,14 @@ _Replies = list[Accepted | Refused]
 
 
 class Company:
-    """The output of a server that waits for other output."""
+    """The output that is not urgent, and therefore waits in a server until other output leaves."""
 
     def __init__(self) -> None:
         self._frames: list[Outgoing] = []
         self._replies: _Replies = []
         self.recorded = 0
-        """The number of the newest record at the moment when the last of the waiting replies came."""
+        """The number of the record that was the newest when the last of the waiting replies came. The replies may leave
+        when this record is durable."""
         self.leave_at: float | None = None
         """The time at which the waiting output must leave; None: nothing waits."""
 
@@ -33,8 +36,9 @@ class Company:
     def admit(
         self, step: Step, calls: Calls, lives: Callable[[str], bool], now: float, recorded: int
     ) -> tuple[list[Outgoing], _Replies]:
-        """Take the output of a step of a server with objects; return the frames and replies that leave now. ``lives``:
-        whether an address is an agent of this server, not a client. ``recorded``: the newest record."""
+        """Take the output of a step of a server with objects. Return the frames and replies that leave now; the others
+        wait. ``lives``: returns whether an address belongs to an agent of this server, not to a client. ``recorded``:
+        the number of the newest record."""
         frames, replies = step.outgoing, step.replies
         if self.leave_at is None and not (frames and frames[0].unhurried) and not (replies and replies[0].unhurried):
             return frames, replies
@@ -50,11 +54,12 @@ class Company:
         recorded: int = 0,
         sure: bool = False,
     ) -> tuple[list[Outgoing], _Replies]:
-        """Take the output of a step; return the frames and replies that leave now, in their sequence. ``letters``:
-        whether letters for clients follow; then the replies leave now. ``recorded``: the number of the newest record.
-        ``sure``: whether the step has letters that leave before this record is durable. Then the step's
-        acknowledgements are not urgent: otherwise the record might be synced at once only because of them. A caller may
-        omit this call if nothing waits and the first frame and the first reply are urgent."""
+        """Take the output of a step. Return the frames and replies that leave now, in their sequence; the others wait.
+        ``letters``: whether letters for clients follow; then the replies leave now. ``recorded``: the number of the
+        newest record. ``sure``: whether the step has answers that leave before this record is durable. Then the step's
+        acknowledgements are not urgent: if they left now, the record might have to be synced at once only because of
+        the acknowledgements. A caller may omit this call if nothing waits and the first frame and the first reply are
+        urgent."""
         due = self.leave_at is not None and now >= self.leave_at - _early_seconds
         if frames or self._frames:
             self._frames += frames
@@ -72,8 +77,8 @@ class Company:
         return frames, replies
 
     def take_replies(self) -> _Replies:
-        """Remove and return the replies that wait. They leave together with an answer that does not wait for the
-        log."""
+        """Remove and return the replies that wait. The caller sends them together with an answer that does not wait for
+        the log."""
         replies, self._replies = self._replies, []
         if not self._frames:
             self.leave_at = None

@@ -1,16 +1,16 @@
-"""The gate: nothing leaves a server before everything that was recorded before it is durable.
+"""The gate: output leaves a server only when all records that were made before this output are durable.
 
 *Persist, then send, then acknowledge* (Laumay et al. §5): frames, acknowledgements, replies to clients, letters for
-clients, welcomes and hellos all pass through one queue. Each of them waits for the record that was the newest one when
-it was put into the queue, even if this record still waits for space on the disk. (This is also true for the output of a
-step without a record, because such a step may acknowledge again what an earlier step accepted.) Nothing overtakes
-anything. So when a call in the queue opens a new connection or session, all output for the previous one has already
-left.
+clients, welcomes and hellos all pass through one queue. Each output waits for one record: the record that was the
+newest when the output was put into the queue, even if this record still waits for space on the disk. (The output of a
+step without a record waits as well, because such a step may acknowledge again what an earlier step accepted.) Nothing
+overtakes anything. The queue also contains function calls. When such a call opens a new connection or session, all
+output for the previous connection or session has already left.
 
 There is one exception: answers that the server will give again, unchanged, after a crash (``Calls.sure``). Such an
-answer leaves at once, unless a call is in the queue: then it waits like other output. Replies that wait for other
-output (:mod:`antecede.server.driver.company`) leave together with such an answer, if the gate ``is_open`` for the
-record of these replies.
+answer leaves at once, unless a function call is in the queue: then the answer waits like other output. Replies that
+wait for other output (:mod:`antecede.server.driver.company`) leave together with such an answer, if the gate
+``is_open`` for the record of these replies.
 """
 
 from collections import deque
@@ -34,7 +34,7 @@ class Gate:
         reply: Callable[[list[Reply]], None],
     ) -> None:
         self.last = last
-        """The number of the newest record, including one that waits for space on the disk."""
+        """The number of the newest record. This record may still wait for space on the disk."""
         self.durable = durable
         """All records up to this number are durable."""
         self._send = send
@@ -42,15 +42,16 @@ class Gate:
         self.waiting: deque[_Waiting] = deque()
         """The output that has not left yet."""
         self.calls = 0
-        """How many calls wait in the queue."""
+        """The number of function calls that wait in the queue; ``call`` adds them."""
 
     def put(self, outgoing: list[Outgoing], replies: list[Reply]) -> None:
-        """Let this output leave when everything recorded so far is durable; replies leave before frames."""
+        """Put output into the queue. The output leaves when all records so far are durable; its replies leave before
+        its frames."""
         self.waiting.append((self.last, outgoing, replies, None))
 
     def call(self, call: Callable[[], None]) -> bool:
-        """Make this call when everything recorded so far is durable, after everything that is in the queue already.
-        Return whether the first entry of the queue may leave now."""
+        """Put a function into the queue. It is called when all records so far are durable, after all earlier entries of
+        the queue have left. Return whether the first entry of the queue may leave now."""
         self.waiting.append((self.last, [], [], call))
         self.calls += 1
         return self.waiting[0][0] <= self.durable
@@ -61,8 +62,8 @@ class Gate:
         return record <= self.durable and not self.waiting
 
     def open(self, durable: int) -> None:
-        """Record that all records up to ``durable`` are durable. Let the output that waited for them leave, in
-        sequence."""
+        """Set the number up to which all records are durable, and let the output that waited for these records leave,
+        in the sequence of the queue."""
         if durable > self.durable:
             self.durable = durable
         durable, waiting = self.durable, self.waiting

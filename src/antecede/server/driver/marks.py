@@ -1,9 +1,11 @@
-"""High-water marks: back-pressure acts where messages enter.
+"""High-water marks: bounds for the data that waits in a server. Above a mark, new messages are refused where they enter
+the system.
 
 Above a mark, publishes of clients are refused with a typed error. Messages of agents and routers are always accepted.
-Above the mark for letters, nothing more is read from peers, so that the peers reach their marks and refuse publishes,
-too. Dead letters do not count: they have a separate bound. If the disk has no space for the next segment of the log,
-publishes are refused as well: the remaining space is for messages that were already accepted.
+Above the mark for letters, nothing more is read from peers. So letters wait at the peers, and the peers reach their
+marks and refuse publishes, too. Dead letters do not count, because they have a separate bound. If the disk has no space
+for the next segment of the log, publishes are refused as well: the remaining space is for messages that were already
+accepted.
 """
 
 from collections.abc import Callable
@@ -18,7 +20,8 @@ from antecede.server.inputs import Log
 
 
 class LogView(Protocol):
-    """The state of the log; see :class:`antecede.store.contract.Store`."""
+    """The part of a :class:`antecede.store.contract.Store` that the classes of a server use to check the state of the
+    log."""
 
     @property
     def pending_bytes(self) -> int: ...
@@ -43,10 +46,10 @@ class LogView(Protocol):
 
 
 class Marks:
-    """The check of one server's waiting data against the marks."""
+    """Checks the data that waits in one server against the high-water marks."""
 
     def __init__(self, machine: AgentServer, store: LogView, hold_peers: Callable[[bool], None], log: Log) -> None:
-        """``hold_peers``: stops reading from all peers, or continues."""
+        """``hold_peers``: a function that stops reading from all peers (True), or continues to read (False)."""
         self._machine = machine
         self._store = store
         self._hold_peers = hold_peers
@@ -59,7 +62,7 @@ class Marks:
         self._rough = 0
         """Number of checks in a row that did not count the letters."""
         self.shortage = ""
-        """The reason why there may soon be no space for more records; empty: there is enough."""
+        """The reason why there may soon be no space for more records; empty: there is enough space."""
 
     def watch(self, stopping: bool) -> None:
         """Check all queues and the log against their marks. Refuse publishes if a mark is exceeded or the server is
@@ -121,7 +124,8 @@ class Marks:
             self._machine.overloaded = True
 
     def _hold(self, *, peers: bool) -> None:
-        """Stop reading from peers, or continue. Reactions still run, so the mailboxes become shorter."""
+        """Stop reading from peers (``peers``), or continue to read. While reading is stopped, reactions still run, so
+        the mailboxes become shorter."""
         if peers != self.held:
             self.held = peers
             self._log.warning("peers-held" if peers else "peers-read-again")
@@ -131,5 +135,6 @@ class Marks:
 _letter_bytes = 600
 """The bytes of memory that a letter needs in addition to its body."""
 _rough_max = 9
-"""The largest number of checks in a row that do not count the letters. These checks take about one second. The time
-must not be longer, because some letters reach a mailbox long after they were logged."""
+"""The largest number of checks in a row that do not count the letters. Because of this limit, the letters are counted
+about once per second. They must not be counted less often, because some letters reach a mailbox long after they were
+logged."""

@@ -1,20 +1,21 @@
-"""Failed reactions: when each is tried again, and when its letter is dead.
+"""The rules for failed reactions: when a reaction is tried again, and when its letter becomes a dead letter.
 
-A reaction that fails is tried again after a pause, then after a longer one; its agent reacts to nothing else meanwhile.
-After the last try the letter is dead, with the reason. The reactions of the batch before the failing letter are kept.
-These tries are counted in memory: a restart begins counting again.
+A failed reaction is tried again after a pause. If it fails again, the next pause is longer. Meanwhile its agent reacts
+to nothing else. After the last try the letter becomes a dead letter, with the reason. The reactions to the letters
+before it in the same batch are kept. These tries are counted in memory, so the count begins again after a restart.
 
-While a change of the topology that adds agents is staged here, no letter dies of failed tries. Other servers may have
-made the change already, so a handler may want to answer a new agent that this server does not know yet.
+While a change of the topology that adds agents is staged here, no letter becomes dead because of failed tries. Other
+servers may have made the change already, so a handler may want to answer a new agent that this server does not know
+yet.
 
-A handler call that ended the process, or a worker process, counts as a try of its letter; the other letters of its
-batch run again, and this does not count as a try for them. The letter is now a *suspect*
+If a handler call ends the server's process, or the worker process in which it runs, this counts as a try of its letter.
+The other letters of the batch run again, and this does not count as a try for them. The letter is now a *suspect*
 (:mod:`antecede.engine.tries`): it runs alone, after its pause, and at most one suspect runs at a time. Tries that ended
-the process are in the log.
+the server's process are counted in the log.
 
-A reaction that asked for its id too early (:mod:`antecede.engine.context`) has not failed. It runs again when its
-letter is durable, and its agent is *keyed* from then on: all batches of this agent wait until their letters are
-durable.
+If a handler asks for the id of its reaction too early (:mod:`antecede.engine.context`), the reaction has not failed. It
+runs again when its letter is durable. From then on its agent is *keyed*: all batches of this agent wait until their
+letters are durable.
 """
 
 from collections import deque
@@ -31,7 +32,7 @@ from antecede.whereabouts import described
 
 
 class Retries:
-    """The agents of one server with failed reactions, and when they try again."""
+    """The failed reactions of one server's agents, and the times at which they are tried again."""
 
     def __init__(
         self,
@@ -40,25 +41,27 @@ class Retries:
         log: Log,
         undecided: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``undecided``: whether a change that adds agents is staged, and not decided yet."""
+        """``undecided``: returns whether a change of the topology that adds agents is staged, and not decided yet."""
         self._undecided = undecided
         self._engine = engine
         self._suspects = engine.tries
         self._check = check
         self._log = log
         self.tries: dict[str, tuple[str, int]] = {}
-        """Agent → the letter that failed, and how often it was tried."""
+        """For each agent with a failed reaction: the id of the letter that failed, and how often the letter was
+        tried."""
         self.waiting: list[tuple[float, int, React]] = []
-        """Batches that wait for their next try, as a heap of (time, number, batch)."""
+        """Batches that wait for their next try, as a heap of (time of this try, running number, batch)."""
         self.queue: deque[React] = deque()
-        """Suspects whose pause is over."""
+        """Suspect letters whose pause is over, each as a batch. They run one at a time."""
         self._running = ""
-        """The agent whose suspect is running; empty: none."""
+        """The agent that handles a suspect letter now; empty: no suspect letter is being handled."""
         self._number = 0
         self.keyed: set[str] = set()
-        """The agents that ask for the ids of their reactions."""
+        """The agents that have asked for the id of a reaction too early. All their batches wait until their letters are
+        durable."""
         self.early: dict[str, React] = {}
-        """Agent → its batch that waits until its letters are durable."""
+        """The batches that must not run before their letters are durable, by agent."""
         self.done = 0
         """Number of reactions that succeeded."""
         self.failed = 0
@@ -67,7 +70,8 @@ class Retries:
         """Number of letters that became dead."""
 
     def idle(self) -> bool:
-        """Return whether every batch may run at once."""
+        """Return whether every batch may run at once: no letter has failed or is a suspect, and no agent must wait
+        until its letters are durable."""
         suspects = self._suspects
         return not (self.tries or self.keyed or suspects.careful or suspects.letters)
 
@@ -76,8 +80,8 @@ class Retries:
         return due.agent in self.keyed or self._suspects.is_careful(due.agent, due.letters[0].id)
 
     def admit(self, due: React, now: float) -> bool:
-        """Return whether a batch may run now. If earlier tries of its first letter failed, the batch waits until its
-        pause is over."""
+        """Return whether a batch may run now. If earlier tries of its first letter failed, return False and let the
+        batch wait for a pause."""
         letter = due.letters[0].id
         trouble = self.tries.get(due.agent)
         if trouble is None or trouble[0] != letter:
@@ -89,9 +93,9 @@ class Retries:
         return False
 
     def admitted(self, careful: list[React], now: float) -> tuple[list[React], list[tuple[str, Reaction]]]:
-        """Return two lists: the batches that may run now, because their letters are durable; and the reactions to
-        letters that have no tries left, each as a pair of agent and reaction. Batches that were forgotten meanwhile are
-        left out."""
+        """Check batches whose letters are durable now. Return two lists: the batches that may run now; and, for each
+        suspect letter that has no tries left, a pair of its agent and the reaction that makes the letter dead. The
+        other batches wait for a pause, or were forgotten meanwhile."""
         admitted: list[React] = []
         dead: list[tuple[str, Reaction]] = []
         for waited in careful:
@@ -109,8 +113,8 @@ class Retries:
         return admitted, dead
 
     def exhausted(self, due: React) -> Reaction | None:
-        """Return the reaction to a suspect letter that has had all its tries: the letter is dead, and is not tried
-        again. Return None if a try is left."""
+        """Return the reaction that makes the first letter of the batch dead, if the letter has had all its tries and
+        the process ended during each of them. Return None if a try is left."""
         letter = due.letters[0]
         tries = self._suspects.of(due.agent, letter.id)
         if not is_last_try(tries):
@@ -121,8 +125,8 @@ class Retries:
         return reaction
 
     def due(self, now: float) -> list[React]:
-        """Remove and return the batches whose pause is over. At most one of them is a suspect, and only if no other
-        suspect is running."""
+        """Remove and return the batches whose pause is over. At most one of them contains a suspect letter, and only if
+        no other suspect letter is being handled."""
         waiting, found = self.waiting, []
         while waiting and waiting[0][0] <= now:
             batch = heappop(waiting)[2]
@@ -139,7 +143,8 @@ class Retries:
         return self._suspects.is_suspect(due.agent, due.letters[0].id)
 
     def forget(self, agents: set[str]) -> None:
-        """Forget the batches of these agents: they leave, or their letters will be handed out again."""
+        """Forget the batches of these agents, because the agents leave this server, or because their letters will be
+        handed out again."""
         self.waiting = [one for one in self.waiting if one[2].agent not in agents]
         heapify(self.waiting)
         self.queue = deque(due for due in self.queue if due.agent not in agents)
@@ -163,9 +168,9 @@ class Retries:
             del self.tries[due.agent]
 
     def settle(self, due: React, outcome: Outcome, now: float) -> list[Reaction]:
-        """Return the reactions of a batch to commit. If there are none, the batch waits for its next try, or its
-        letters are handed out again. If a reaction asked for its id too early, the caller must let the batch wait until
-        its letters are durable."""
+        """Process the outcome of a batch, and return the reactions to commit. If there are none, the batch waits for
+        its next try, or its letters are handed out again, or a reaction asked for its id too early. In the last case
+        the caller must let the batch wait until its letters are durable."""
         if self._running == due.agent:
             self._running = ""
         if outcome.plain:

@@ -1,4 +1,5 @@
-"""The interface between the driver of a server and its adapters: a turn's work, and the time of a commit."""
+"""The interface between the driver of a server and its adapters: the work after a turn, and the time of the next commit
+of the log."""
 
 from enum import Enum
 from typing import Final
@@ -9,19 +10,20 @@ from antecede.engine import React
 
 
 class Turn(msgspec.Struct, gc=False):
-    """The adapter's work after a turn, in this sequence."""
+    """The work that an adapter must do after a turn of the driver, in the sequence of the fields."""
 
     records: list[bytes]
-    """FIRST append these to the log, in this sequence, and report with ``appended``. Everything that depends on them
-    waits in the gate until they are durable. If the log has no space for one, stop there: the next turn returns it
-    again."""
+    """First, append these records to the log, in this sequence, and report with ``Driver.appended``. All output that
+    depends on these records waits in the gate until they are durable. If the log has no space for a record, stop before
+    this record: the next turn returns it again."""
     reactions: list[React]
-    """THEN run these (agents are independent of each other), and report each with ``reacted``. They need not wait for
-    the records, because their results are part of the record of an open step, or of a later record."""
+    """Then run these batches of reactions (agents are independent of each other), and report each with
+    ``Driver.reacted``. A batch need not wait until the records above are durable, because its results become part of
+    the record of an open step, or of a later record."""
 
 
 class Commit(Enum):
-    """The time to commit the log, after a run of turns."""
+    """The answer of ``Driver.rest``, after one or more turns: when and where to commit the log."""
 
     HERE = "here"
     """The adapter commits at once, in its own thread, because something waits for the records, and there is no other
@@ -35,5 +37,5 @@ class Commit(Enum):
 HERE: Final = Commit.HERE
 SOON: Final = Commit.SOON
 LATER: Final = Commit.LATER
-"""Separate names for the members of :class:`Commit`. Every turn uses them, and finding a member of an enumeration takes
-as long as ten other instructions."""
+"""``HERE``, ``SOON`` and ``LATER`` are separate names for the members of :class:`Commit`. Every turn uses a member, and
+to find it through the class takes as long as ten other instructions."""

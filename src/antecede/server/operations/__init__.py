@@ -34,7 +34,7 @@ from antecede.server.sessions import Sessions
 
 
 class Operations:
-    """An operator's commands on one server."""
+    """The commands that operators can run on one server."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class Operations:
         lives: Callable[[str], bool],
         trouble: Callable[[], str],
     ) -> None:
-        """``lives``: returns whether an address is an agent of this server. ``trouble``: returns the reason why the
-        server cannot work; empty: it can."""
+        """``lives``: returns whether an address belongs to an agent of this server. ``trouble``: returns the reason why
+        the server cannot work; empty: the server can work."""
         self._machine = machine
         self._store = store
         self._driver = driver
@@ -66,7 +66,7 @@ class Operations:
         self.stopping = False
         """Whether the server is stopping, so that it accepts no more publishes and no more connections."""
         self.trace: Callable[[], dict[str, Any] | None] = lambda: None
-        """Returns the progress of the recorded trace; None: nothing is recorded."""
+        """A function that returns the progress of the trace that is being recorded; None: no trace is recorded."""
         self.dead = DeadLetters(machine, self._change)
         self.clients = ClientCommands(machine, sessions, lives, self._change)
         self.backups = Backups(machine, driver, peering)
@@ -111,8 +111,9 @@ class Operations:
     def _reorganise(
         self, who: Who, remote: str, command: str, arguments: list[str], answer: Callable[[wire.Answer], None]
     ) -> None:
-        """Run a command about a change of the topology. Write it to the audit log if it changes something or fails. The
-        audit log gets only the beginning of the first argument, not whole topologies or letters."""
+        """Run a command about a change of the topology. Write the command to the audit log if it changes something or
+        fails. Write only the beginning of its first argument, because the arguments can be whole topologies or
+        letters."""
 
         def done(result: Any, error: AntecedeError | None) -> None:
             if error is not None or command not in _only_looks:
@@ -131,7 +132,8 @@ class Operations:
         return Refusal(OverloadError.code, f"{who.label} sends {exceeded}: try again later") if exceeded else None
 
     def run(self, command: str, arguments: list[str]) -> tuple[bool, bytes]:
-        """Run a command. Return whether it succeeded, and the document: the result, or what was wrong."""
+        """Run a command. Return whether it succeeded, and a JSON document: the result of the command, or the error's
+        text."""
         return self._run(command, arguments)[:2]
 
     def _run(self, command: str, arguments: list[str]) -> tuple[bool, bytes, str]:
@@ -161,7 +163,8 @@ class Operations:
         return "stopping" if self.stopping else "overloaded" if machine.overloaded else "ok"
 
     def status(self) -> dict[str, Any]:
-        """Return health, links, queue depths, and what the first held messages of each domain wait for."""
+        """Return the server's status: its health, its links, the lengths of its queues, what the first held messages of
+        each domain wait for, and more."""
         machine, store, sessions = self._machine, self._store, self._sessions
         stopped = [
             {"domain": domain, "peer": peer, "reason": reason} for (domain, peer), reason in machine.stopped.items()
@@ -231,8 +234,9 @@ class Operations:
         }
 
     def mailbox_drop(self, address: str) -> dict[str, Any]:
-        """Delete the first letters of a disconnected client's mailbox, at most ``drop_letters_max``; they cannot be
-        restored. Return how many letters are left. If a deleted letter is a question, its sender is not informed."""
+        """Delete the first letters of a disconnected client's mailbox, at most ``drop_letters_max``. The letters cannot
+        be restored. Return how many were deleted and how many are left. If a deleted letter is a question, its sender
+        is not informed."""
         machine, sessions = self._machine, self._sessions
         if self._lives(address):
             raise UsageError(f"{address} is an agent: only a client's mailbox can be dropped")
@@ -247,7 +251,7 @@ class Operations:
         return {"server": machine.name, "dropped": dropped, "client": address, "left": waiting - dropped}
 
     def acknowledge(self) -> dict[str, Any]:
-        """Acknowledge all truncations of the log, so that ``status`` does not show them any more; return them."""
+        """Acknowledge all truncations of the log, and return them. From then on, ``status`` does not show them."""
         truncations = self._machine.truncations
         shown = truncations.status()
         if shown:
@@ -276,8 +280,8 @@ class Operations:
         return {"server": machine.name, "domain": domain, "generation": int(generation), "sent_again": again}
 
     def _check_room(self) -> None:
-        """Refuse a command that changes something while records wait for space on the disk: the operator could not
-        learn whether the change is durable."""
+        """Raise OverloadError for a command that changes something, if records wait for space on the disk. In this case
+        the operator could not learn whether the change is durable."""
         if self._driver.behind:
             raise OverloadError(f"server {self._machine.name} cannot write its log: {self._driver.trouble}")
 
@@ -294,5 +298,5 @@ _only_looks = (
     *("change-history", "change-lesson"),
 )
 argument_chars_max = message_id_chars_max + 1 + address_chars_max
-"""The largest length of an argument of a request. The longest argument is the key of a dead letter: its id and the
-agent's address."""
+"""The largest number of characters in an argument of a request. The longest argument is the key of a dead letter: the
+letter's id and the agent's address."""

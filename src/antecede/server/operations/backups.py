@@ -1,4 +1,4 @@
-"""A server's part in a backup of the whole system: take part in a consistent cut, and hand out the files of its state.
+"""A server's part in a backup of the whole system: take part in a consistent cut, then send its files to the operator.
 
 **The cut.** A server's durable state is a prefix of its log. Copies of several logs form a system that can continue if
 
@@ -47,7 +47,7 @@ class Frozen(Protocol):
     """Name and length of each file."""
 
     def read(self, name: str, offset: int, count: int) -> bytes:
-        """Return ``count`` bytes of a file from ``offset`` on, or fewer at its end."""
+        """Return ``count`` bytes of a file from ``offset`` on, or fewer if the file ends before."""
         ...
 
     def end(self) -> None:
@@ -56,19 +56,19 @@ class Frozen(Protocol):
 
 
 class Backups:
-    """The commands about backups on one server."""
+    """The operators' commands with which one server takes part in a backup."""
 
     def __init__(self, machine: AgentServer, driver: Driver, peering: "Peering") -> None:
         self._machine = machine
         self._driver = driver
         self._peering = peering
         self.freeze: Callable[[], Frozen] | None = None
-        """A function that keeps the files as they are at the time of the call. The adapter sets it. None: this server
-        has no files."""
+        """A function that returns the files as they are at the time of the call, and keeps them unchanged. The adapter
+        sets this function. None: this server has no files."""
         self._id = ""
-        """The backup in progress; empty: none."""
+        """The name of the backup in which this server takes part now; empty: none."""
         self._until = 0.0
-        """The time at which the backup is given up, unless its operator sends a command before."""
+        """The time at which this server gives up the backup if no further command of this backup comes."""
         self._frozen: Frozen | None = None
         self.commands: dict[str, tuple[int, Callable[..., Any]]] = {
             "backup": (1, self.hold),
@@ -81,7 +81,8 @@ class Backups:
         """The commands that are in the audit log even if they change nothing."""
 
     def hold(self, id_: str) -> dict[str, Any]:
-        """Take nothing from peers until the cut, but at most for ``backup_hold_seconds_max``."""
+        """Begin a backup: accept nothing from peers until the cut. If the cut does not come within
+        ``backup_hold_seconds_max``, the server gives up the backup."""
         name = self._machine.name
         if self.freeze is None or not self._machine.kept:
             raise UsageError(f"server {name} keeps no log: with --durability memory there is nothing to back up")
@@ -90,13 +91,13 @@ class Backups:
         if self._id and self._id != id_:
             raise OverloadError(f"server {name} is part of another backup: try again later")
         if not 0 < len(id_) <= _id_chars_max:
-            raise UsageError(f"name of a backup with {len(id_)} characters: expected 1 to {_id_chars_max}")
+            raise UsageError(f"the name of the backup has {len(id_)} characters: expected 1 to {_id_chars_max}")
         self._id, self._until = id_, self._driver.now + limits.backup_hold_seconds_max
         self._peering.pause()
         return {"server": name}
 
     def cut(self, id_: str) -> dict[str, Any]:
-        """Keep the files as they are at this moment, and take messages from peers again. Return the names and lengths
+        """Keep the files as they are at this moment, and accept messages from peers again. Return the names and lengths
         of the files."""
         self._check(id_)
         if not self._peering.paused or self.freeze is None:
@@ -125,7 +126,9 @@ class Backups:
         if frozen is None or size is None:
             raise UsageError(f"the backup has no file {name[:100]!r}")
         if not (offset.isascii() and offset.isdecimal() and len(offset) <= _digits_max):
-            raise UsageError(f"offset {offset[:_digits_max]!r}: expected a number")
+            raise UsageError(
+                f"offset {offset[:_digits_max]!r}: expected a whole number of at most {_digits_max} digits"
+            )
         self._until = self._driver.now + limits.backup_idle_seconds_max
         count = min(limits.backup_page_bytes, max(0, size - int(offset)))
         return {"bytes": b64encode(frozen.read(name, int(offset), count)).decode()}
@@ -137,7 +140,7 @@ class Backups:
         return {"server": self._machine.name}
 
     def watch(self, now: float) -> None:
-        """Give up a backup whose operator is gone. Call this about once per second."""
+        """Give up the backup if its operator has sent no command for too long. Call this about once per second."""
         if self._id and now > self._until:
             self._leave()
 

@@ -1,8 +1,8 @@
-"""Operators' commands about clients: list them, remove one that will not return, end its subscription to a topic.
+"""Operators' commands about clients: list clients, remove a client that will not return, end a client's subscription.
 
 A client is known to its server if it is connected, if it ever published, or if letters wait for it. Only a disconnected
-client can be removed: its letters are deleted for good, a limited number with each request, and the number of its last
-publish is forgotten. A client of this name that connects later is a new one.
+client can be removed. Its letters are deleted for good, a limited number with each request. Then the number of its last
+publish is forgotten. If a client of the same name connects later, it is a new client.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class ClientCommands:
         """The commands, each with the number of its arguments."""
 
     def list(self, after: str) -> dict[str, Any]:
-        """Return one page of the clients, sorted by address: those whose address comes after ``after``."""
+        """Return one page of the clients, sorted by address. The page begins after the address ``after``."""
         machine = self._machine
         known = {client_address(machine, client) for client in machine.clients if client != OPERATOR}
         known.update(address for address in machine.engine.mailboxes if not self._lives(address))
@@ -63,8 +63,8 @@ class ClientCommands:
         }
 
     def remove(self, address: str) -> dict[str, Any]:
-        """Delete the first letters of a disconnected client, up to a limit; if no letters are left, forget the
-        client."""
+        """Delete the letters that wait for a disconnected client, at most ``drop_letters_max`` with each call. If no
+        letters are left then, forget the client."""
         machine, client = self._machine, self._checked(address)
         if not self._sessions.is_away(address):
             raise UsageError(f"client {address} is connected: only a disconnected client can be removed")
@@ -77,8 +77,8 @@ class ClientCommands:
         return {"server": machine.name, "client": address, "dropped": dropped, "left": waiting - dropped}
 
     def unsubscribe(self, address: str, topic: str) -> dict[str, Any]:
-        """Send a topic the request to unsubscribe, in the name of a client. The request travels like any message, so
-        letters that are already in transit still arrive."""
+        """Ask a topic, in the name of a client, to end the client's subscription. The request travels like any message,
+        so letters that are already in transit still arrive."""
         self._checked(address)
         if self._machine.organisation.closed:
             raise OverloadError(self._machine.organisation.closed)

@@ -1,8 +1,8 @@
 """The operator's part in a consistent cut: first hold all servers, and only when all are held, cut each of them.
 
-See :mod:`antecede.server.operations.backups` for the reason. If one server does not answer, or refuses, the others are
-released, and the cut has failed. This class does no I/O: an adapter sends the ``requests`` that are due, and reports
-each answer.
+:mod:`antecede.server.operations.backups` explains why. If one server does not answer, or refuses, the cut has failed,
+and the other servers are released. This class does no I/O: an adapter sends the ``requests``, and reports each answer
+with ``answered``.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from antecede.errors import AntecedeError
 
 
 class Cutting:
-    """One cut of several servers."""
+    """One consistent cut of several servers: the requests to send to them, and their answers."""
 
     def __init__(self, servers: Iterable[str], id_: str) -> None:
         """``id_``: a name that no other backup has."""
@@ -37,8 +37,8 @@ class Cutting:
         return self.done or (self.failure is not None and not self._asked)
 
     def requests(self) -> list[tuple[str, str, list[str]]]:
-        """Return the requests to send now, all at once: server, command, arguments. There are none while answers are
-        missing, and after a failure."""
+        """Return the requests to send now, all at once. Each is a tuple of server, command and arguments. The list is
+        empty while answers are missing, and after a failure."""
         if self._asked or self.failure is not None:
             return []
         if self._phase == _phases[0] and len(self._held) == len(self._servers):
@@ -48,7 +48,7 @@ class Cutting:
         return [(server, self._phase, [self._id]) for server in due]
 
     def answered(self, server: str, document: Any, error: AntecedeError | None) -> None:
-        """Take the answer of a server: a document, or the error."""
+        """Take the answer of a server: ``document`` if the request succeeded, otherwise ``error``."""
         self._asked.discard(server)
         if error is not None:
             self.failure = self.failure or (server, error)
@@ -58,8 +58,8 @@ class Cutting:
             self.cuts[server] = document
 
     def releases(self) -> list[tuple[str, str, list[str]]]:
-        """Return the requests that end the backup at all servers, after its files were read or when it failed. A server
-        that does not get its request gives up the backup by itself."""
+        """Return the requests that end the backup, one for each server. Send them after the files were read, or when
+        the backup has failed. A server that does not get its request gives up the backup by itself after some time."""
         return [(server, "backup-end", [self._id]) for server in self._servers]
 
 

@@ -25,7 +25,8 @@ class DeadLetters:
     """The commands about the dead letters of one server."""
 
     def __init__(self, machine: AgentServer, change: Callable[[Input], None]) -> None:
-        """``change``: feeds an input, or raises an error if nothing can be changed now."""
+        """``change``: a function that gives an input to the server. It raises an error if the server cannot write its
+        log now."""
         self._machine = machine
         self._change = change
         self.commands: dict[str, tuple[int, Callable[..., Any]]] = {
@@ -44,8 +45,8 @@ class DeadLetters:
         return [self._shown(dead) for dead in self._machine.engine.dead.values()]
 
     def show(self, id_: str) -> dict[str, Any]:
-        """Return one dead letter with its fields; they are None if they are too long, or if JSON cannot contain
-        them."""
+        """Return one dead letter, with the fields of its message in ``fields``. ``fields`` is None if the message is
+        too long to be shown, or if JSON cannot express it."""
         dead = self._find(id_)
         letter = dead.letter
         try:
@@ -58,9 +59,10 @@ class DeadLetters:
         return {**shown, "fields": fields, "bytes": letter.body.hex()[:4_000], "length": len(letter.body)}
 
     def replay(self, id_: str) -> dict[str, Any]:
-        """Send a dead letter again, as a new letter to the agent or client where it died, and remove the dead letter
-        from the list. A letter that died on its way goes to its destinations. The new letter keeps the original sender.
-        If the letter was a question and its sender still waits, the sender gets the answer."""
+        """Send a dead letter again, as a new letter, and remove the dead letter from the list. The new letter goes to
+        the agent or client where the old one died. If the old one died on its way, at a server, the new letter goes to
+        all destinations of the old one. The new letter keeps the original sender. If the letter was a question and its
+        sender still waits, the sender gets the answer."""
         dead = self._find(id_)
         to = self._destinations(dead)
         self._check_load()
@@ -120,9 +122,10 @@ class DeadLetters:
         letters_max: int,
         size: Callable[[Dead], int],
     ) -> Page:
-        """Return one page: at most ``first`` letters (0: as many as a page may have). Their numbers are larger than
-        ``after`` and at most ``last`` (0: no limit), and they match the other arguments (empty or 0: every letter
-        matches)."""
+        """Return one page of dead letters. Their numbers are larger than ``after`` and at most ``last`` (0: no limit).
+        They match ``agent``, ``type_``, ``reason`` and ``before_ms`` (empty or 0: every letter matches). The page has
+        at most ``letters_max`` letters, and at most ``first`` (0: no further limit). ``size``: a function that returns
+        the size of a letter; the total size of a page is limited."""
         wanted = _number("first", first)
         within = Range(
             _number("after", after),

@@ -1,4 +1,7 @@
-"""An operator's end of the protocol, without I/O: one connection, one request, one JSON document."""
+"""The operator's end of a connection to a server, without I/O.
+
+Each connection is for one request. The answer to the request is one JSON document.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +26,7 @@ from antecede.server.entry import LONG
 
 
 class OperatorRequest:
-    """One request to a server."""
+    """One request of an operator to a server, on a separate connection."""
 
     def __init__(
         self,
@@ -34,8 +37,8 @@ class OperatorRequest:
         long: bool = False,
     ) -> None:
         """``answered``: called once, with the document or with the error. ``keyring``: the operator's identity, for
-        servers with an access file. ``long``: whether the request does not fit into the first frame of a connection, or
-        takes long."""
+        servers with an access file. ``long``: whether the request is too long for the first frame of a connection, or
+        the server may need a long time to answer."""
         self._connection = connection
         self._next: list[wire.Request] = []
         if long:
@@ -93,12 +96,12 @@ class OperatorRequest:
         self._connection.close("done")
 
     def closed(self, reason: str, now: float) -> None:
-        """Process the end of the connection. If it comes before the answer, it is not known whether the command was
-        carried out."""
+        """Process the end of the connection. If no answer has come, report an error: it is not known whether the server
+        has carried out the command."""
         self._end(None, ClosedError(reason or CLOSED_AT_ONCE))
 
     def writable(self) -> None:
-        """Do nothing when the connection has room again: no data waits for it."""
+        """Do nothing when the connection has room again, because this class never waits for room."""
 
     def _end(self, document: Any, error: AntecedeError | None) -> None:
         if not self._done:

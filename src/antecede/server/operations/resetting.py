@@ -1,9 +1,10 @@
-"""The operator's part of a reset of a domain: whether there is a reason for it, and the next generation.
+"""The operator's part of a reset of a domain: check that there is a reason, and choose the next generation.
 
-A reset is for a domain in which a server has lost data. It sends all unacknowledged messages again, and so repeats
-those that were received already. Therefore it needs a reason, which the members' states show: a link of the domain is
-stopped, or the members were reset different numbers of times (an old copy was put back, or a reset was interrupted).
-No member alone knows this: the link between two others may be stopped.
+A reset is for a domain in which a server has lost data. The reset sends all unacknowledged messages again, and so
+repeats messages that were received already. Therefore a reset needs a reason. There are two: a link of the domain is
+stopped, or the members were reset different numbers of times (the data of one was replaced by an old copy, or a reset
+was interrupted). The operator's program must read the states of all members, because the stopped link may be between
+any two of them.
 """
 
 from collections.abc import Mapping
@@ -27,15 +28,16 @@ class _Stopped(msgspec.Struct, frozen=True):
 
 
 class _Status(msgspec.Struct, frozen=True):
-    """The fields of a server's status that are needed here."""
+    """The fields of a server's answer to ``status`` that ``next_generation`` reads."""
 
     domains: dict[str, _Domain]
     stopped: list[_Stopped]
 
 
 def next_generation(domain: str, statuses: Mapping[str, object]) -> int:
-    """Return the generation with which a domain starts again. Raise an error if there is no reason for a reset.
-    ``statuses``: the answers of all members to ``status``."""
+    """Return the generation with which a domain starts again after a reset: one more than the largest generation that a
+    member has now. Raise an error if there is no reason for a reset. ``statuses``: the answers of all members to
+    ``status``."""
     found = {server: _read(server, domain, status) for server, status in statuses.items()}
     generations = {status.domains[domain].generation for status in found.values()}
     stopped = any(one.domain == domain for status in found.values() for one in status.stopped)

@@ -7,7 +7,7 @@ durable. A server that must not connect (another topology, another token, a link
 gets the reason and is disconnected; ``refusals`` keeps the last reason per peer.
 
 While a peer is not connected, this class keeps no frames for it. The link to the peer keeps each frame until it is
-acknowledged, and sends it again after the next hello. ``peer`` has the output on a connection.
+acknowledged, and sends it again after the next hello. The module ``peer`` writes to a connection.
 
 This class does no I/O and has no clock. ``dials`` returns the peers to dial now; the adapter reports the result with
 ``dialed`` or ``dial_failed``.
@@ -36,7 +36,7 @@ from antecede.wire import PeerFrames
 
 
 class Peering:
-    """All peers of one server."""
+    """The connections of one server to all its peers: dial, exchange hellos, send and receive frames, close."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class Peering:
         random: Callable[[], float],
         speaks: int = wire.VERSION,
     ) -> None:
-        """``random``: returns numbers from 0 to 1, for the jitter of dialing. ``speaks``: the newest wire version."""
+        """``random``: returns numbers from 0 to 1, for the jitter of dialing. ``speaks``: our newest wire version."""
         self._machine = machine
         self._given_epoch, _, self.restored = epoch.partition("~")
-        """The epoch at the start, and the id of the restored system that this server belongs to
-        (:mod:`antecede.backups.system`); empty: it was not restored."""
+        """``_given_epoch``: the topology epoch at the start. ``restored``: the id of the restored system to which this
+        server belongs (:mod:`antecede.backups.system`); empty: the system was not restored."""
         self._token = token
         self.guard = guard
         self._log = log
@@ -60,22 +60,22 @@ class Peering:
         self._speaks = speaks
         self._driver: Driver
         self._feed: Callable[[FromPeer], None]
-        """Takes the inputs from peers: it gives them to the driver, or keeps them in a list while peers are paused."""
+        """Called with each input from a peer. Gives it to the driver, or keeps it in ``_kept`` while ``paused``."""
         self._kept: list[FromPeer] = []
         self._held, self.paused = False, False
-        """Whether reading from peers is stopped; whether their inputs are kept and not given to the driver."""
+        """``_held``: whether ``hold`` stopped reading from peers. ``paused``: whether their inputs go to ``_kept``."""
         self.unreachable: dict[str, Unreachable] = {}
-        """The peers that did not answer when they were dialed, since they were last connected."""
+        """Peer → its failed dials since it was last connected. Only peers with failed dials have an entry."""
         self.refusals: dict[str, str] = {}
-        """Peer → the reason why this server last refused it, or why it last refused this server."""
+        """Peer → the reason of the last refusal: this server refused the peer, or the peer refused this server."""
         self.decide: Callable[[wire.ServerHello], bool] = lambda hello: False
-        """Called with the hello of an authenticated server. Returns True if the hello decides a change of the topology;
-        then that server should connect again afterwards."""
+        """Called with the hello of an authenticated server. Returns True if the hello shows that the change
+        that is staged here was abandoned. Then the connection must be closed, and the two servers connect again."""
         self.inquiries = Inquiries(self, machine, log)
         self.lessons = Lessons(self, machine, log)
         self._dialing: set[str] = set()
         self._consumers = dict(machine.channel.consumers)
-        """Domain → its consumer when ``peers`` was made; shows ``organise`` which domains have begun again."""
+        """Domain → its consumer when ``peers`` was made. Shows ``organise`` which domains have begun again."""
         shared = shared_domains(machine)
         self.peers = {name: Peer(name, domains, machine.name < name) for name, domains in shared.items()}
         for each in self.peers.values():
@@ -84,7 +84,7 @@ class Peering:
 
     @property
     def epoch(self) -> str:
-        """The epoch of the topology in force, and the id of a restored system, as hellos contain them."""
+        """The epoch of the topology in force as hellos contain it: in a restored system, its id is appended."""
         return (self._machine.epoch or self._given_epoch) + (f"~{self.restored}" if self.restored else "")
 
     def _choose_rules(self) -> None:
@@ -96,7 +96,7 @@ class Peering:
 
     @property
     def change(self) -> int:
-        """The number of the change in force."""
+        """The number of the change that brought the present topology into force."""
         return self._machine.organisation.change
 
     def attach(self, driver: Driver) -> None:
@@ -105,7 +105,7 @@ class Peering:
         self._feed = driver.feed
 
     def start(self, now: float) -> None:
-        """Dial the peers that this server must dial: those whose name is larger."""
+        """Dial the peers that this server must dial: those with a name that is larger than its own."""
         for peer in self.peers.values():
             if peer.ours_to_dial:
                 peer.dial_at = now
@@ -118,7 +118,7 @@ class Peering:
                 peer.connection.close(reason)
 
     def hold(self, held: bool) -> None:
-        """Stop reading from all peers, or continue."""
+        """Stop reading from all peers if ``held``; otherwise read from them again, unless they are paused."""
         self._held = held
         self._hold()
 
@@ -142,8 +142,8 @@ class Peering:
         self._hold()
 
     def reset(self, domain: str, now: float) -> None:
-        """Close the connections to all members of a domain, so that nothing of its earlier generation is read any
-        more; then connect again."""
+        """Close the connections to all members of a domain that is being reset, so that nothing from before the reset
+        is read. Then connect again."""
         self._kept[:] = [given for given in self._kept if given.domain != domain]
         for peer in self.peers.values():
             if domain in peer.domains:
@@ -158,9 +158,9 @@ class Peering:
 
     def organise(self, now: float, learned: bool = False) -> None:
         """Follow the topology that is now in force. Close the connection to a peer if the two servers now share other
-        domains than before, or if a shared domain has begun again: frames of the old domain are not valid any more, and
-        the new one needs a hello. Keep all other connections, unless this server has ``learned`` the topology: then any
-        peer may be behind."""
+        domains than before. Close it, too, if a shared domain has begun again: its old frames are not valid, and it
+        needs a new hello. If this server has ``learned`` the topology, close all connections, because any peer may be
+        behind."""
         consumers, shared = self._machine.channel.consumers, shared_domains(self._machine)
         begun = {name for name, one in self._consumers.items() if consumers.get(name) is not one}
         self._consumers = dict(consumers)
@@ -187,7 +187,7 @@ class Peering:
         self._choose_rules()
 
     def review(self) -> None:
-        """Close the connections that we dialed to servers whose key was revoked or has expired."""
+        """Close the connections that we dialed if the key of the server at the other end was revoked or has expired."""
         for peer in self.peers.values():
             refusal = None if peer.dialed is None else self.guard.lapse(peer.who)
             if refusal is not None and peer.dialed is not None:
@@ -209,7 +209,7 @@ class Peering:
     # Connections.
 
     def dials(self, now: float) -> list[str]:
-        """Return the peers and other servers to dial now; ``dialed`` or ``dial_failed`` must follow for each."""
+        """Return the peers and other servers to dial now. Then report ``dialed`` or ``dial_failed`` for each."""
         found = []
         for peer in self.peers.values():
             if peer.dial_at is not None and peer.dial_at <= now:
@@ -228,8 +228,8 @@ class Peering:
         return due
 
     def dial_failed(self, name: str, now: float, reason: str = "") -> None:
-        """Schedule another attempt to connect, with growing pauses, because one failed. The failure is logged once,
-        after a few attempts: peers that start together do not find each other at once."""
+        """Schedule the next dial after a failed one; the pauses grow. The failures are logged once, after a few dials,
+        because peers that start together do not find each other at once."""
         if self._dial_ended(name):
             return
         before = self.unreachable.get(name, Unreachable("", now, 0))
@@ -239,14 +239,14 @@ class Peering:
         self._dial_later(self.peers[name], now)
 
     def _dial_ended(self, name: str) -> bool:
-        """Record that a dial has ended. Return whether it was made for a question, or the server is not a peer."""
+        """Record that a dial has ended. Return True if the dial was for a question, or if the server is not a peer."""
         if self.inquiries.ended(name):
             return True
         self._dialing.discard(name)
         return name not in self.peers
 
     def dialed(self, name: str, connection: Connection) -> Dialed:
-        """Take the connection to a server that we dialed; return the object that receives from it."""
+        """Take the connection to a server that we dialed. Return the object that handles what is received on it."""
         if self._dial_ended(name):
             return Inquiry(self, Peer(name, [], False), connection)
         # Two connections at once would have hellos of different moments.
@@ -274,8 +274,8 @@ class Peering:
         self._driver.when_durable(send)
 
     def hello(self, peer: Peer, asked: str = "", teaches: bool = False) -> wire.ServerHello:
-        """Return our hello to a server, with the present state of the links. ``asked``: the attempt in the other
-        server's hello, if ours answers it. ``teaches``: whether a lesson follows."""
+        """Return our hello to a server, with the present state of the links. ``asked``: if our hello is an answer, the
+        attempt that the other server's hello has named. ``teaches``: whether we send a lesson after the hello."""
         organisation = self._machine.organisation
         return wire.ServerHello(
             self._speaks,
@@ -294,26 +294,25 @@ class Peering:
         )
 
     def refusal(self, hello: wire.ServerHello) -> Refusal | None:
-        """Return why the sender of a hello must not connect, although it has proved to be a server; None: it may."""
+        """Return why the sender of a hello, an authenticated server, must not connect; None: it may connect."""
         known = self.peers.get(hello.server)
         refusal = refusal_of(self._machine, None if known is None else known.domains, hello, self.epoch, self._speaks)
         return refusal or self.stopped(hello.server)
 
     def stopped(self, peer: str) -> Refusal | None:
-        """Return why the link to a peer is stopped; None: it is not."""
+        """Return why a link to a peer is stopped; None: no link to this peer is stopped."""
         for (domain, name), reason in self._machine.stopped.items():
             if name == peer:
                 return Refusal("link-stopped", f"link {domain} with {peer} is stopped: {reason}")
         return None
 
     def is_outdated(self, name: str, connection: Connection) -> bool:
-        """Return whether the peer has made a newer connection than this one. A hello may come late on this connection,
-        after the peer has made the newer one. The numbers in this hello are out of date, and would look like lost
-        data."""
+        """Return whether a newer connection of the peer is already in use. Then a late hello on this older connection
+        must not be used: its numbers are out of date, and would look like lost data."""
         return connection.serial < self.peers[name].serial
 
     def met(self, peer: Peer, connection: Connection, hello: wire.ServerHello) -> None:
-        """Make this the connection of a peer, because the peer's hello was accepted."""
+        """Use ``connection`` for this peer from now on, because the peer's hello was accepted."""
         if peer.connection is not None and peer.connection is not connection:
             peer.connection.close("another connection took its place")
         peer.connection = connection
@@ -342,7 +341,7 @@ class Peering:
             self._log.info("peer-connected", peer=peer.name, remote=connection.remote)
 
     def received(self, peer: Peer, parts: list[wire.AnyPart]) -> None:
-        """Take frames and acknowledgements of a peer."""
+        """Process the parts that a peer has sent after the hellos, mainly frames and acknowledgements."""
         driver, name, feed = self._driver, peer.name, self._feed
         pinged = False
         if self.peers.get(name) is not peer:
@@ -369,8 +368,8 @@ class Peering:
             peer.connection.send([wire.Pong()])
 
     def closed_by_peer(self, peer: Peer, part: wire.Bye, stranger: str = "") -> None:
-        """Process the end of a connection by the peer, with its reason. ``stranger``: the address of the other end, if
-        it has not proved that it is the peer: another program may have sent the reason."""
+        """Process the reason with which the other end closes a connection. ``stranger``: the address of the other end,
+        if it has not proved that it is the peer (then the reason may come from another program); otherwise empty."""
         peer.bye = reason = part.reason[: limits.reason_chars_max]
         if stranger:
             known = reason[: limits.log_text_chars_max // 2]
@@ -381,7 +380,7 @@ class Peering:
             self.refusals[peer.name] = reason
 
     def refuse(self, name: str, connection: Connection, refusal: Refusal) -> None:
-        """Close a server's connection. ``refusals`` keeps the reason, unless the peer has another connection."""
+        """Close the connection of a server. Keep the reason in ``refusals``, unless the peer has another connection."""
         reason = refusal.reason
         if refusal.code == CHANGING:
             connection.close(reason, code=CODE)
@@ -395,7 +394,7 @@ class Peering:
         connection.close(reason, final=True, code=refusal.code)
 
     def lost(self, peer: Peer, connection: Connection, reason: str, now: float) -> None:
-        """Forget a connection that has ended, if it is the peer's newest. ``lost_dialed`` also dials again."""
+        """Forget a connection that has ended, unless a newer one has replaced it. Only ``lost_dialed`` dials again."""
         if peer.connection is connection:
             if peer.ready or reason:
                 self._log.info("peer-lost", peer=peer.name, reason=reason or peer.bye or "closed by the peer")
@@ -404,8 +403,8 @@ class Peering:
             peer.begin()
 
     def lost_dialed(self, peer: Peer, connection: Connection, reason: str, now: float) -> None:
-        """Forget a connection that we dialed and that has ended. Dial again after a pause, which is longer after a
-        refusal. The pauses grow until frames may be sent, for example until a staged change has ended."""
+        """Forget a connection that we dialed and that has ended. Then dial again after a pause, which is longer after a
+        refusal. The pauses grow until a connection is ready for frames, for example after a staged change has ended."""
         self.lost(peer, connection, reason, now)
         if peer.name in self.refusals:
             peer.backoff.grow_to(1.0)

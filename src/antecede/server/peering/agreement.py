@@ -9,9 +9,10 @@ from antecede.errors import UsageError, WireError
 from antecede.server import AgentServer
 
 CHANGING: Final = "changing"
-"""The code for refusing a server that does not take part in the change in progress. It may try again soon."""
+"""The code for refusing a server that does not take part in the change in progress. The refused server may try again
+soon."""
 BEHIND: Final = ("other-topology", "unknown-server", "other-links")
-"""The codes with which a server may be refused because it has not made a change of the topology yet."""
+"""Codes of refusals. If a server is refused with one of them, it perhaps has not made a change of the topology yet."""
 
 
 def check_hello(epoch: str, server: str, peer: str, token: str, domains: Sequence[str]) -> None:
@@ -22,8 +23,8 @@ def check_hello(epoch: str, server: str, peer: str, token: str, domains: Sequenc
     size = len(wire.frame([wire.ServerHello(wire.VERSION, wire.VERSION_OLDEST, *names, links, "0" * 16, most)]))
     if size > limits.hello_bytes_max:
         raise UsageError(
-            f"the hello between {server} and {peer} has {size} bytes, and at most {limits.hello_bytes_max} are read: "
-            f"expected a shorter token, or fewer than {len(links)} shared domains"
+            f"the hello between {server} and {peer} has {size} bytes, but a server reads at most "
+            f"{limits.hello_bytes_max}: expected a shorter token, or fewer than {len(links)} shared domains"
         )
 
 
@@ -60,9 +61,9 @@ def link_hellos(machine: AgentServer, peer: str, domains: Sequence[str]) -> list
 def refusal_of(
     machine: AgentServer, shared: Sequence[str] | None, hello: wire.ServerHello, epoch: str, speaks: int
 ) -> Refusal | None:
-    """Return why the sender of a hello must not connect; None: it may connect. ``shared``: the domains that it shares
-    with this server; None: it is not a peer. ``epoch``, ``speaks``: the epoch and the newest wire version of this
-    server."""
+    """Return why the sender of a hello must not connect; None: the sender may connect. ``shared``: the domains that the
+    sender shares with this server; None: the sender is not a peer. ``epoch``, ``speaks``: the epoch and the newest wire
+    version of this server."""
     me, other = machine.name, hello.server[:64]
     try:
         wire.agree(hello.version, hello.oldest, speaks)
@@ -87,10 +88,10 @@ def refusal_of(
 
 
 def _other_topology(machine: AgentServer, shared: Sequence[str], hello: wire.ServerHello, epoch: str) -> Refusal | None:
-    """Return why the sender of a hello must not connect; None: it may connect. It must belong to the same system, take
-    part in the change that is staged here (if there is one), and have the same last change. The digests of the domains
-    that both servers share must be equal. If one of the two servers has no digests, the whole topology must be the
-    same."""
+    """Return why the sender of a hello must not connect; None: the sender may connect. The sender must belong to the
+    same system, take part in the change that is staged here (if there is one), and have the same last change. The
+    digests of the domains that both servers share must be equal. If one of the two servers has no digests, both must
+    have the same whole topology."""
     me, other, organisation = machine.name, hello.server[:64], machine.organisation
     if hello.epoch.partition("~")[2] != epoch.partition("~")[2]:
         return Refusal(

@@ -33,15 +33,15 @@ class Inquiries:
         self._dialed: set[str] = set()
 
     def ask(self, server: str, now: float) -> None:
-        """Plan to ask a server for its hello at this time."""
+        """Plan to ask a server for its hello at the time ``now``."""
         self._at[server] = now
 
     def deadline(self) -> float | None:
-        """Return the time of the next question; None: there is none."""
+        """Return the time of the next question; None: no question is planned."""
         return min(self._at.values(), default=None)
 
     def due(self, now: float) -> list[str]:
-        """Return the servers to dial now; ``ended`` must follow for each."""
+        """Return the servers to dial now for a question. The caller then calls ``ended`` for each of them."""
         found = [name for name, when in self._at.items() if when <= now]
         for name in found:
             del self._at[name]
@@ -50,8 +50,8 @@ class Inquiries:
         return fresh
 
     def ended(self, name: str) -> bool:
-        """Record that the attempt to dial a server has ended, with success or without. Return whether this was for a
-        question."""
+        """Record that the attempt to dial a server has ended, with success or without. Return whether the server was
+        dialed for a question."""
         asked = name in self._dialed
         self._dialed.discard(name)
         return asked
@@ -66,7 +66,8 @@ class Inquiries:
             organisation.outside = True
 
     def answers(self, hello: wire.ServerHello, refusal: Refusal) -> bool:
-        """Return whether a refused server must get our hello: it has asked a question, or has not made a change yet."""
+        """Return whether a refused server must get our hello, because it asked a question or has not made a change
+        yet."""
         behind = hello.change < self._machine.organisation.change or bool(hello.attempt)
         return refusal.code in BEHIND and (behind or not hello.links)
 

@@ -3,7 +3,7 @@
 A server for which nothing changes (see :mod:`antecede.topology.change`) need not be up when a change is made. While it
 is *behind*, it goes on with the topology that it knows. When two servers connect, the one that is ahead sends a
 **lesson**: the topology in force, and the history of changes that led to it. The other one records the lesson
-(``Learned``). Only then both exchange frames. So
+(``Learned``). Only then both exchange frames. This has two advantages:
 
 * no frame is taken from a server with a newer topology, so this server knows all senders and destinations in a frame;
 * one lesson covers several changes that were missed, because none of them changed anything for this server.
@@ -73,7 +73,7 @@ class Lesson(msgspec.Struct, frozen=True):
 
 
 def lesson_of(organisation: Organisation) -> bytes:
-    """Return the lesson for a server that is behind, as JSON."""
+    """Return the lesson that this server sends to a server that is behind, as JSON."""
     fields = (organisation.system, organisation.change, organisation.topology, organisation.since)
     return msgspec.json.encode(Lesson(*fields, organisation.history))
 
@@ -91,7 +91,8 @@ def read_lesson(content: bytes | str) -> Lesson:
 
 
 def teaches(machine: AgentServer, hello: wire.ServerHello) -> bool:
-    """Return whether the sender of a hello, an authenticated server, is behind this one and can learn from it."""
+    """Return whether the sender of a hello, an authenticated server, has missed changes and can learn them from this
+    server."""
     organisation, file = machine.organisation, machine.plan.file
     if hello.version < wire.LESSONS or hello.change >= organisation.change or file is None:
         return False
@@ -102,7 +103,7 @@ def teaches(machine: AgentServer, hello: wire.ServerHello) -> bool:
 
 
 def learns(machine: AgentServer, hello: wire.ServerHello) -> bool:
-    """Return whether this server is behind the sender of a hello, and that sender can teach it."""
+    """Return whether this server has missed changes and can learn them from the sender of a hello."""
     organisation, file = machine.organisation, machine.plan.file
     if hello.version < wire.LESSONS or hello.change <= organisation.change or file is None or organisation.removed:
         return False
@@ -124,8 +125,8 @@ def believes(machine: AgentServer, server: str) -> bool:
 
 
 def teachers_of(machine: AgentServer) -> list[str]:
-    """Return the servers that this server believes. It asks them for a lesson if a server that it does not believe is
-    ahead."""
+    """Return the servers that this server asks for a lesson when it does not believe a server that is ahead: the first
+    server of the topology, and the coordinator of a staged change."""
     file = machine.plan.file
     known = [] if file is None else [next(iter(file.servers))]
     known += [] if machine.organisation.staged is None else [machine.organisation.staged.coordinator]
@@ -133,9 +134,10 @@ def teachers_of(machine: AgentServer) -> list[str]:
 
 
 def item_of(machine: AgentServer, lesson: Lesson) -> Learned | Committed | Abandoned | None:
-    """Return the next item that this server must log to follow a lesson; another item may follow later. Return None if
-    this server has the newest change of the lesson already, is not part of the system (any more), or takes part in a
-    change that is newer than the lesson. Raise :class:`TopologyError` if the lesson must not be believed."""
+    """Return the item that this server must write to its log next, to follow a lesson. Another item may be necessary
+    after it. Return None if this server already has the newest change of the lesson, if it is not part of the system
+    (yet or any more), or if it takes part in a change that is newer than the lesson. Raise :class:`TopologyError` if
+    the lesson must not be believed."""
     organisation = machine.organisation
     if lesson.change <= organisation.change or organisation.removed:
         return None
@@ -152,7 +154,10 @@ def item_of(machine: AgentServer, lesson: Lesson) -> Learned | Committed | Aband
     if number:
         made = next((one for one in lesson.history if one.change == number), None)
         if made is None:
-            raise TopologyError(f"the history of change {lesson.change} does not contain change {number}")
+            raise TopologyError(
+                f"the history that another server sent with change {lesson.change} does not contain change {number}, "
+                f"which is in progress on server {machine.name}"
+            )
         if staged is not None and _is_made(staged, made):
             return Committed(number, made.clock_ms, staged.attempt)
         return Abandoned(number, organisation.attempt)
@@ -161,8 +166,9 @@ def item_of(machine: AgentServer, lesson: Lesson) -> Learned | Committed | Aband
 
 
 def preparation(machine: AgentServer, lesson: Lesson) -> Callable[[], None] | None:
-    """Return the work to do before ``item_of``, or None if there is none. The work plans the change, which takes
-    seconds in large topologies. It does not use the machine, so another thread may do it."""
+    """Return a function to call before ``item_of``; None: there is nothing to prepare. The function plans the change to
+    the topology of the lesson, which takes seconds in large topologies. It does not use the machine, so another thread
+    may call it."""
     organisation = machine.organisation
     if lesson.change <= organisation.change or not organisation.topology:
         return None
@@ -175,13 +181,15 @@ def preparation(machine: AgentServer, lesson: Lesson) -> Callable[[], None] | No
 
 
 def _is_made(staged: Staged, made: Epoch) -> bool:
-    """Return whether the staged attempt has made this change. Older servers do not name the attempt. Then it is enough
-    that the epochs are equal, because in those versions every change needed all servers."""
+    """Return whether ``made``, a change in a lesson's history, is the change that is staged here: both have the same
+    attempt and the same epoch. If the history does not name the attempt, because older servers made the change, the
+    same epoch is enough: in those versions every change needed all servers."""
     return made.attempt in ("", staged.attempt) and made.epoch == topology_in(staged.topology).epoch
 
 
 def _check_lineage(machine: AgentServer, lesson: Lesson) -> None:
-    """Refuse a lesson of another system, of a system with another past, or with gaps in its history."""
+    """Raise :class:`TopologyError` if a lesson comes from another system, if its history does not continue the history
+    of this server, or if its history has gaps."""
     organisation, name = machine.organisation, machine.name
     system = organisation.system or ("" if organisation.staged is None else organisation.staged.system)
     if system and lesson.system != system:
@@ -201,15 +209,21 @@ def _check_lineage(machine: AgentServer, lesson: Lesson) -> None:
             f"{machine.epoch}): the two servers have different histories; the data of one was restored or copied"
         )
     if not lesson.history or (lesson.history[-1].change, lesson.history[-1].epoch) != (lesson.change, new.epoch):
-        raise TopologyError(f"the history of change {lesson.change} does not end with this change")
+        raise TopologyError(
+            f"the history that another server sent with change {lesson.change} does not end with change {lesson.change}"
+        )
     since = organisation.change if same or staged is None else staged.change
     numbers = [one.change for one in lesson.history if one.change >= since]
     if any(later != earlier + 1 for earlier, later in pairwise(numbers)):
-        raise TopologyError(f"the history of change {lesson.change} has gaps: expected every change since {since}")
+        raise TopologyError(
+            f"the history that another server sent with change {lesson.change} has gaps: expected every change since "
+            f"{since}"
+        )
 
 
 def _check_part(machine: AgentServer, lesson: Lesson) -> None:
-    """Refuse a topology that no command can bring into force, and changes that cannot be made without this server."""
+    """Raise :class:`TopologyError` if no command can change the topology in force here to the topology of the lesson,
+    or if such a change could not be made without this server."""
     organisation, name = machine.organisation, machine.name
     old, new = topology_in(organisation.topology), _read(lesson.topology)
     if new.organisation.cycle is not None:

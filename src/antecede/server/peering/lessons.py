@@ -2,8 +2,8 @@
 
 See :mod:`antecede.server.peering.learning` for the rules. A lesson comes after both hellos, on the same connection; it
 does not matter which server has dialed. The server that has learned then closes the connection, and both connect again.
-A server that refuses a lesson sends the reason and closes the connection. A server that does not believe the other one
-asks a server that it believes.
+A server that refuses a lesson sends the reason and closes the connection. A server accepts lessons only from servers
+that it believes. If any other server is ahead, the server asks those that it believes for a lesson.
 """
 
 from collections.abc import Callable
@@ -23,14 +23,16 @@ if TYPE_CHECKING:
     from antecede.server.peering import Peering
 
 UNCONFIRMED: Final = "unconfirmed"
-"""The code with which this server refuses a server that is ahead. It is used until a server that this one believes has
-confirmed the change."""
+"""The code with which this server refuses a server that is ahead, until a server that this one believes has confirmed
+the change."""
 Learn = Callable[[bytes, Callable[[Any, AntecedeError | None], None]], None]
-"""A function that records a lesson in the log, and then calls its second argument with the result or the error."""
+"""A function with two arguments: a lesson as JSON, and a callback. It records the lesson in the log, and then calls the
+callback with the result or the error."""
 
 
 class Lessons:
-    """The lessons that one server gives and takes."""
+    """The part of a server that sends lessons to servers that have missed changes of the topology, and receives lessons
+    about changes that this server has missed."""
 
     def __init__(self, peering: "Peering", machine: AgentServer, log: Log) -> None:
         self._peering = peering
@@ -38,10 +40,10 @@ class Lessons:
         self._log = log
         self.learn: Learn = lambda content, done: done(None, None)
         self.ask: Callable[[str], None] = lambda server: None
-        """Connects to a server that need not be a peer, so that it can teach this one."""
+        """A function that connects to a server to get a lesson from it. That server need not be a peer."""
         self._waiting: set[str] = set()
-        """Servers that are ahead, and that were disconnected once because this server does not believe them. The set is
-        emptied when another topology comes into force here."""
+        """Servers that are ahead, but that this server does not believe. Each of them was disconnected once for this
+        reason. The set is emptied when another topology comes into force here."""
         self._trouble = ""
         """The reason why the last lesson was refused."""
 
@@ -58,8 +60,8 @@ class Lessons:
         return hello.epoch.partition("~")[2] == self._peering.restored
 
     def give(self, hello: wire.ServerHello, connection: Connection, dialed: bool) -> None:
-        """Send a lesson. If the other server has dialed, send our hello first. The other server closes the
-        connection."""
+        """Send a lesson to the sender of ``hello``. ``dialed``: whether this server has dialed; if it has not, send our
+        hello first, because the other server waits for it. The other server closes the connection after the lesson."""
         lesson = wire.Lesson(lesson_of(self._machine.organisation))
         self._log.info("teaches", peer=hello.server[:64], change=self._machine.organisation.change)
         if dialed:
@@ -69,9 +71,9 @@ class Lessons:
             self._peering.say_hello(to, connection, lambda: connection.send([lesson]), hello.attempt[:64], True)
 
     def expect(self, hello: wire.ServerHello, connection: Connection, dialed: bool) -> bool:
-        """Prepare to receive a lesson (the changes that this server has missed). If the other server has dialed, it
-        waits for our hello: send the hello. Return False if this server does not believe the other one; the connection
-        is then closed."""
+        """Prepare to receive a lesson (the changes that this server has missed) from the sender of ``hello``.
+        ``dialed``: whether this server has dialed; if it has not, send our hello, because the other server waits for
+        it. If this server does not believe the other one, close the connection and return False."""
         if not believes(self._machine, hello.server):
             self._send_away(hello, connection)
             return False
@@ -81,9 +83,9 @@ class Lessons:
         return True
 
     def _send_away(self, hello: wire.ServerHello, connection: Connection) -> None:
-        """Close the connection, and ask the servers that this one believes whether the topology has changed. The first
-        time, the other server may connect again at once. Later it is refused, until another topology is in force
-        here."""
+        """Close the connection to a server that is ahead but not believed, and ask the servers that this one believes
+        whether the topology has changed. The first time, the other server may connect again at once. Later it is
+        refused, until another topology is in force here."""
         teachers = teachers_of(self._machine)
         for server in teachers:
             self.ask(server)
@@ -109,8 +111,8 @@ class Lessons:
         self._trouble = ""
 
     def take(self, peer: str, part: wire.AnyPart, connection: Connection) -> None:
-        """Process the part that a peer has sent. It should be a lesson, with the changes that this server has missed;
-        refuse any other part."""
+        """Process the part that a peer has sent when this server expects a lesson (the changes that this server has
+        missed). Refuse the part if it is not a lesson."""
         if not isinstance(part, wire.Lesson):
             what = f"{type(part).__name__} where a topology was expected"
             self._peering.refuse(peer, connection, Refusal("lesson-expected", what))

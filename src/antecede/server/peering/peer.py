@@ -27,7 +27,7 @@ class Unreachable(msgspec.Struct, frozen=True):
     tries: int
 
     def status(self, now: float) -> dict[str, Any]:
-        """Return the values that ``status`` shows to an operator."""
+        """Return the values that the operators' command ``status`` shows for this peer."""
         return {"reason": self.reason, "tries": self.tries, "seconds": round(max(0.0, now - self.since), 1)}
 
 
@@ -55,25 +55,26 @@ class Peer:
         self.version = wire.VERSION_OLDEST
         """The wire version that both ends use."""
         self.connections = 0
-        """How often a connection was made: all but the first are reconnections."""
+        """The number of connections that were made so far. All but the first are reconnections."""
         self.bye = ""
         """The reason that the other end gave for closing the connection."""
         self.claim = ""
-        """The reason for the last refusal of a program that claimed to be this peer and did not prove it; empty: there
-        was no such refusal since the last connection of the peer."""
+        """The reason why this server last refused a program that claimed to be this peer without proof; empty: there
+        was no such refusal since the peer was last connected."""
         self.dial_at: float | None = None
-        """The time to dial; None: not now."""
+        """The time at which this server will dial the peer; None: no dial is planned."""
         self.backoff = Backoff()
 
     def begin(self) -> None:
-        """Forget the state of an earlier connection, with everything that waits for space on it."""
+        """Forget the state of an earlier connection. Drop the frames and acknowledgements that wait for space on it."""
         self.ready = False
         self.claim = ""
         self.deferred.clear()
         self.newest.clear()
 
     def write(self, several: list[Outgoing]) -> None:
-        """Write frames and acknowledgements. If the connection is full, keep them, but drop resent frames."""
+        """Write frames and acknowledgements. If the connection is full, keep at most ``deferred_frames_max`` of them
+        for later; drop the rest and all resent frames."""
         connection = self.connection
         assert connection is not None
         if not connection.full:
@@ -88,7 +89,7 @@ class Peer:
                 self.deferred.append(one)
 
     def writable(self) -> None:
-        """Continue writing: the connection has room again."""
+        """Write the frames and acknowledgements that were kept, because the connection has room again."""
         if self.ready and self.deferred:
             deferred, self.deferred = self.deferred, []
             self.write(deferred)

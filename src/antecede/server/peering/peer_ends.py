@@ -29,7 +29,7 @@ class Dialed:
         self._refused = False
         self._learning = False
         self._change = -1
-        """The number of the change that our hello has named."""
+        """The number of the change that our hello has named; -1: our hello was not sent yet."""
         peer.dialed = connection
         peer.who = None
         keyring = peering.guard.keyring
@@ -100,8 +100,9 @@ class Dialed:
         self._peering.open_for_frames(self._peer, self._connection)
 
     def _is_lesson(self, hello: wire.ServerHello) -> bool:
-        """Learn or teach if one of the two servers is behind. Close the connection if the topology has changed here
-        since our hello. Return whether one of these was done, so that the hello needs no further handling."""
+        """Learn changes that this server has missed, or teach changes that the other server has missed. If the topology
+        has changed here since our hello, close the connection. Return whether one of these was done; then the hello
+        needs no further handling."""
         lessons = self._peering.lessons
         if self._change != self._peering.change:
             # The other end has got an older hello, and does not expect a lesson.
@@ -151,7 +152,7 @@ class Inquiry(Dialed):
 
 
 class Answered:
-    """The answering end of a connection to a peer, after its hello was accepted."""
+    """The answering end of a connection that a peer has dialed, from the moment when the peer's hello is accepted."""
 
     def __init__(self, peering: "Peering", connection: Connection, hello: wire.ServerHello) -> None:
         self._peering = peering

@@ -2,11 +2,12 @@
 
 A session is one connection of a client, or one bus in the server's own process. A client has at most one session; a
 newer session takes the place of the older one, which ends with the code ``replaced``. Publishes become inputs of the
-machine; replies and letters leave when they are durable. When a session begins to listen, all letters that are still in
-the mailbox are handed out again, the oldest first.
+machine; replies and letters leave the server when they are durable. When a session begins to listen, all letters that
+are still in the mailbox are handed out again, the oldest first.
 
-A welcome says which of the client's publishes the server has. So it waits until the publishes of the previous session
-have been taken or refused: otherwise the client would send some of them twice under other numbers.
+At the beginning of a session, the server sends a welcome. The welcome says which publishes of the client the server
+already has. So it is sent only when the publishes of the previous session have been accepted or refused: otherwise the
+client would send some of them twice under other numbers.
 
 A temporary client (see :mod:`antecede.wire`) is forgotten when it has left: its mailbox is emptied, and the number of
 its last publish is removed. If it was killed, it is forgotten after some time without a connection. A letter for a
@@ -33,7 +34,7 @@ from antecede.server.sessions.rights import Rights, with_barred
 REPLACED: Final = "replaced"
 STOPPING: Final = "stopping"
 MOVED: Final = "moved"
-"""The client must connect to another address; see ``Sessions.moved_to``."""
+"""The code of a session's end if the client must connect to another address; see ``Sessions.moved_to``."""
 
 
 class Session(Protocol):
@@ -47,8 +48,8 @@ class Session(Protocol):
     """Letters that were handed out and not yet reported as handled."""
     rights: Rights
     barred: dict[str, str]
-    """Letters in ``handed`` that the session is not allowed to receive: they become dead when all letters before them
-    are handled. Letter → sender."""
+    """For each letter in ``handed`` that the session is not allowed to receive: the letter's id → its sender. Such a
+    letter becomes dead when all letters before it are handled."""
 
     def welcome(self, address: str, last: int) -> None: ...
 
@@ -70,16 +71,16 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         """The sessions, by address."""
         self._temporary: dict[str, float] = {}
-        """The temporary clients that are known or have letters, each with a time. A client that is not connected now
-        has not been connected since this time."""
+        """For each temporary client that is known or has letters: the time since which it has not been connected. This
+        time is not used while the client is connected."""
         self.dead = 0
         """The number of letters that clients could not handle, or were not allowed to receive."""
         self._hands = Hands(machine.engine.quotas)
         self.moved_to = ""
-        """The address to which all clients must go, because this server was removed; empty: it was not."""
+        """The address to which all clients must go, if this server was removed or has a new address; empty if not."""
 
     def attach(self, driver: Driver, now: float) -> None:
-        """Set the driver that takes what clients send."""
+        """Set the driver. Publishes and reports of clients become inputs of this driver."""
         self._driver, driver.now = driver, now
         for client in self._machine.clients:
             self._may_be_away(client)
@@ -95,7 +96,7 @@ class Sessions:
             session.rights.forget()
 
     def defer(self, call: Callable[[], None]) -> None:
-        """Call a function in the next turn."""
+        """Call a function in the driver's next turn."""
         self._driver.defer(call)
 
     def __len__(self) -> int:
@@ -121,9 +122,9 @@ class Sessions:
         return None
 
     def must_wait(self, client: str) -> bool:
-        """Return whether a client must connect again later, because a change of the topology is moving it. If it moves
-        away from this server, the number of its last publish may already be at the other server. If it moves to this
-        server, this number is not in use here yet."""
+        """Return whether a client must connect again later, because a change of the topology is moving it to another
+        server. If the client moves away from this server, the number of its last publish may already be at the other
+        server. If the client moves to this server, this server does not use this number yet."""
         organisation = self._machine.organisation
         return organisation.whole or any(one.address.rpartition("@")[0] == client for one in organisation.came)
 
@@ -132,7 +133,7 @@ class Sessions:
         return address not in self._sessions
 
     def begin(self, session: Session) -> None:
-        """Begin a session; its welcome waits until the publishes of the client's last session have been taken or
+        """Begin a session; its welcome waits until the publishes of the client's last session have been accepted or
         refused."""
         address = session.address = client_address(self._machine, session.client)
         previous = self._sessions.get(address)
@@ -186,8 +187,8 @@ class Sessions:
         self._driver.feed(Left(client))
 
     def drop(self, address: str, reason: str, most: int | None = None) -> int:
-        """Delete the first letters of a client's mailbox, by default all; they cannot be restored. Return the number of
-        deleted letters."""
+        """Delete the first letters of a client's mailbox: at most ``most`` letters, by default all. They cannot be
+        restored. Return the number of deleted letters."""
         letters = len(list(islice(self._machine.engine.mailboxes.get(address, ()), most)))
         if letters:
             self._driver.feed(Drop(address, letters, reason))
@@ -207,8 +208,9 @@ class Sessions:
             self._driver.poke()
 
     def malformed(self, client: str, part: wire.Publish) -> str:
-        """Return the rule of the client library that this publish breaks, or an empty string. Mistakes of an
-        application do not count here: the machine refuses such a publish, and the client continues."""
+        """Return what is wrong with a publish that a correct client library would not send; an empty string if nothing
+        is wrong. Mistakes of an application do not count here: the machine refuses such a publish, and the client
+        continues."""
         count = len(part.bodies)
         if not count or not part.to:
             return "no destination" if count else "no notification"
@@ -237,7 +239,7 @@ class Sessions:
         begun: Sequence[tuple[int, str]] = (),
     ) -> None:
         """Take one or several notifications of one type that a client sends to the same destinations. ``begun``:
-        (position, letter), where the client began to handle the letter before the publish at this position."""
+        pairs of a position and a letter. The client began to handle this letter before the publish at this position."""
         if not self.is_current(session):
             return
         # What cannot be sent is refused by the machine, which knows whether it is this publish's turn.
@@ -259,8 +261,9 @@ class Sessions:
             self._driver.feed(PublishedMany(session.client, number + at, to, kind, some, context, read))
 
     def done(self, session: Session, letters: list[str], dead: str) -> None:
-        """Process letters that a client has handled. ``dead``: why it could not handle the last one; empty: it could.
-        Ignore the report unless these are the first letters that were handed to this session."""
+        """Process a client's report that it has handled these letters. ``dead``: the reason why the client could not
+        handle the last of them; empty if it could. Ignore the report unless these are the first letters that this
+        session has received and not yet reported."""
         if not self.is_current(session) or not letters:
             return
         plainly = letters if session.handed[: len(letters)] == letters else []
@@ -281,7 +284,7 @@ class Sessions:
             self._drop_barred(session)
 
     def _died(self, address: str, id_: str, reason: str) -> Reaction:
-        """Return the reaction to a client's letter that is dead."""
+        """Count and log a dead letter of a client. Return the reaction that makes the letter dead."""
         self.dead += 1
         self._log.warning("dead-letter", agent=address, letter=id_, reason=reason)
         mailbox = self._machine.engine.mailboxes.get(address, ())
@@ -289,12 +292,13 @@ class Sessions:
         return Reaction(id_) if letter is None else died(letter, reason, self._machine.channel.check)
 
     def _bar(self, session: Session, id_: str) -> Reaction:
-        """Return the reaction to a letter that the session is not allowed to receive."""
+        """Return the reaction that makes a letter dead because the session is not allowed to receive it."""
         sender = session.barred.pop(id_)
         return self._died(session.address, id_, f"{session.rights.who.label} may not receive from {sender}")
 
     def _drop_barred(self, session: Session) -> None:
-        """Make the first letters in the session's mailbox dead, up to the first letter that the session may receive."""
+        """Make the first letters in ``handed`` dead if the session is not allowed to receive them. Stop before the
+        first letter that the session may receive."""
         count = 0
         while count < len(session.handed) and session.handed[count] in session.barred:
             count += 1
@@ -304,7 +308,7 @@ class Sessions:
             self._driver.feed(Reacted(session.address, reactions, None, 0))
 
     def deliver(self, due: React) -> None:
-        """Hand letters to a client; if it is not connected they wait in its mailbox."""
+        """Hand letters to a client. If the client is not connected or does not listen, they wait in its mailbox."""
         session = self._sessions.get(due.agent)
         if session is None or not session.listening:
             if session is None and wire.is_temporary(due.agent):
@@ -341,7 +345,7 @@ class Sessions:
             self._driver.hand_out(fresh, session.deliver)
 
     def reply(self, replies: list[Accepted | Refused]) -> None:
-        """Send replies to publishes; of several acceptances for one client only the last is sent."""
+        """Send replies to publishes. If a client gets several acceptances in a row, send only the last of them."""
         if len(replies) == 1:
             self._reply(replies[0])
             return

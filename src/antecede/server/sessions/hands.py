@@ -1,8 +1,8 @@
 """The letters that clients have received and not yet reported as handled. These letters must not expire for a while.
 
-A letter that was handed to a client stays in its mailbox until the client has reported it. Meanwhile the client may
-have handled it, so it must not expire. The letter may expire again if the client is gone for a while, or if the client
-reports nothing for a while although its mailbox holds too much.
+A letter that was handed to a client stays in the client's mailbox until the client has reported the letter as handled.
+Before this report, the client may already have handled the letter, so the letter must not expire. But it may expire if
+the client is disconnected for too long, or if the mailbox holds too much and the client reports nothing for too long.
 """
 
 from collections.abc import Container, Iterable
@@ -40,8 +40,9 @@ class Hands:
             self._moved[address] = now
 
     def given_up(self, now: float, connected: Container[str]) -> list[str]:
-        """Allow the letters of a client to expire again, if the client did nothing for too long and is either
-        disconnected or has a mailbox that holds too much. Return the clients of this kind that are still connected."""
+        """Find the clients that did nothing for too long (see ``_moved``), and that are disconnected or have a mailbox
+        that holds too much. Allow the letters of these clients to expire. Of these clients, return those that are still
+        connected."""
         stalled: list[str] = []
         quotas = self._quotas
         for address, since in list(self._moved.items()):
@@ -59,4 +60,4 @@ class Hands:
 
 
 STALLED: Final = (f"no letter was handled for {limits.client_return_seconds:g} s, and the mailbox is full", "stalled")
-"""The reason and the code with which the connection of a client is closed if ``given_up`` returned the client."""
+"""The reason and the code with which the session of a client ends that ``given_up`` returned."""

@@ -12,7 +12,8 @@ from antecede.server.sessions import MOVED, REPLACED, Sessions
 
 
 class RemoteSession:
-    """A client at the other end of a connection."""
+    """The session of a client at the other end of a connection. It passes the parts that arrive from the client to
+    :class:`Sessions`, and sends replies and letters to the client."""
 
     def __init__(self, sessions: Sessions, connection: Connection, client: str, version: int, who: Who = TOKEN) -> None:
         self.client = client
@@ -67,7 +68,7 @@ class RemoteSession:
             self._handle(parts)
 
     def _take_some(self) -> None:
-        """Handle some of the parts that are left, and the others in the next turns."""
+        """Handle some of the parts in ``_rest`` now, and the others in the driver's next turns."""
         rest = self._rest
         self._handle([rest.popleft() for _ in range(min(len(rest), limits.session_parts_max))])
         if rest:

@@ -1,6 +1,7 @@
-"""The rights of one session. The authoriser decides once per destination and once per sender.
+"""The rights of one session, and a cache of the authoriser's decisions about this session.
 
-A reload of the access file makes a session forget its decisions.
+The authoriser is asked only once about the same destinations, and only once about the same sender. When the access file
+is loaded again, the session forgets all decisions.
 """
 
 from collections.abc import Callable, Collection
@@ -15,11 +16,11 @@ from antecede.engine.topic import Subscribe, Unsubscribe
 from antecede.errors import OverloadError, UsageError
 
 Check = Callable[[tuple[str, ...]], tuple[str, ...]]
-"""Returns destinations in their canonical form, or raises :class:`UsageError`."""
+"""A function that returns destinations in their canonical form, or raises :class:`UsageError`."""
 
 
 class Rights:
-    """The rights of one session."""
+    """The rights of one session: what it may publish, and which letters it may receive."""
 
     __slots__ = (
         "_authoriser",
@@ -49,14 +50,15 @@ class Rights:
         self._granted: set[tuple[str, ...]] = set()
         """Destinations to which the session may send."""
         self._decided: dict[tuple[tuple[str, ...], str], Refusal | None] = {}
-        """All other decisions about publishes: those that refuse a publish, and those about calls and subscriptions."""
+        """The decisions about publishes that are not in ``_granted``: refusals, and all decisions about calls and
+        subscriptions."""
         self._remembered = 0
-        """The number of addresses in all these decisions."""
+        """The number of addresses in ``_granted`` and ``_decided``."""
         self._senders: dict[str, bool] = {}
         self._rate = self._authoriser.rate(self.who)
 
     def refusal(self, to: tuple[str, ...], kind: str, bodies: list[bytes], now: float) -> Refusal | None:
-        """Return why a publish is refused; None: it is not."""
+        """Return why a publish is refused; None if it is allowed."""
         if to not in self._granted or kind in _special:
             refusal = self._decide(to, kind)
             if refusal is not None:
@@ -101,7 +103,7 @@ class Rights:
         return next((refusal for refusal in refusals if refusal is not None), None)
 
     def may_receive(self, letter: Letter) -> bool:
-        """Return whether the session may get this letter. The answer to its own question is always allowed."""
+        """Return whether the session may get this letter. An answer to a question of the session is always allowed."""
         if self.free or letter.answers:
             return True
         allowed = self._senders.get(letter.source)
@@ -114,9 +116,9 @@ class Rights:
 
 
 def with_barred(handed: list[str], barred: Collection[str], letters: list[str]) -> list[str]:
-    """Return the beginning of ``handed``, up to the last one of ``letters``. It may include ``barred`` letters, which
-    the session is not allowed to receive. Return an empty list unless ``letters`` are the first letters in ``handed``
-    that are not barred."""
+    """Return the first letters of ``handed``, up to and including the last letter of ``letters``. The result also has
+    the ``barred`` letters among them, which the session is not allowed to receive. If the letters of ``handed`` that
+    are not barred do not begin with ``letters``, return an empty list."""
     place = 0
     for id_ in letters:
         while place < len(handed) and handed[place] in barred:

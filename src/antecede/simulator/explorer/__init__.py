@@ -30,7 +30,7 @@ from antecede.simulator.explorer.witness import Action, Witness, actions_of, wit
 __all__ = ["MODES", "Action", "Outcome", "Program", "ProgramSend", "Result", "Violation", "explore", "read_program"]
 
 Outcome = tuple[tuple[str, ...], ...]
-"""For each process the names of its deliveries, in sequence."""
+"""The deliveries of one run: for each process, the names of the messages that it delivered, in sequence."""
 
 _checkable = frozenset({"fifo", "causal", "total", "synchronous"})
 
@@ -39,8 +39,8 @@ class Violation(msgspec.Struct, frozen=True):
     """A shortest run that breaks a guarantee or the contract of the order."""
 
     kind: str
-    """``fifo``, ``causal``, ``total``, ``synchronous``, ``undelivered``, or ``contract`` (for example, the order
-    delivered a message twice, or raised an exception)."""
+    """The broken guarantee (``fifo``, ``causal``, ``total`` or ``synchronous``), ``undelivered``, or ``contract`` (for
+    example, the order delivered a message twice, or raised an exception)."""
     text: str
     actions: tuple[Action, ...]
     scenario: str
@@ -51,20 +51,21 @@ class Result(msgspec.Struct, frozen=True):
     """The result of an exploration."""
 
     checked: frozenset[str]
-    """The guarantees that were checked, in addition to the check that everything is delivered once."""
+    """The guarantees that were checked. The explorer also checks, in every exploration, that each message is delivered
+    exactly once."""
     states: int
-    """The number of states of the whole system that were reached. Only states between two blocks count
-    (:mod:`~antecede.simulator.explorer.blocks`)."""
+    """The number of states of the whole system that were reached. States within a block are not counted; a block is a
+    group of inputs that are played together (:mod:`~antecede.simulator.explorer.blocks`)."""
     transitions: int
-    """The number of transitions between these states; each transition is one block."""
+    """The number of transitions between the states of the whole system; each transition is one block."""
     local_states: int
-    """The number of different states of single members' orders."""
+    """The number of different states of one member's order, counted over all members."""
     depth: int
-    """The length of the longest run that was searched: the number of inputs in its blocks."""
+    """The length of the longest sequence of blocks that was searched, counted in inputs (sends and arrivals)."""
     violation: Violation | None
     outcomes: frozenset[Outcome]
-    """Every combination of deliveries with which a run of the program ends; empty without a program, incomplete if
-    there is a violation."""
+    """The different outcomes of all runs of the program. The set is empty if no program was given, and may be
+    incomplete if there is a violation."""
 
 
 def explore(
@@ -82,11 +83,11 @@ def explore(
     states_max: int = limits.explorer_states_max,
     progress: Callable[[int, int], None] | None = None,
 ) -> Result:
-    """Play every run of a scope; ``guarantee`` is checked in addition to the order's own guarantees.
+    """Play every run of a scope. Check the order's own guarantees, and in addition the guarantees in ``guarantee``.
 
-    With ``duplicates`` every packet arrives twice. ``progress`` is called with the number of states and the length of
-    the current runs. Raises :class:`~antecede.errors.ScopeTooLargeError` when there are more than ``states_max``
-    states.
+    With ``duplicates`` every packet arrives twice. ``progress`` is called from time to time with two numbers: the
+    states reached so far, and the length of the runs that are now being played. Raises
+    :class:`~antecede.errors.ScopeTooLargeError` when there are more than ``states_max`` states.
     """
     if isinstance(order, str):
         order = parse(order)
@@ -96,7 +97,9 @@ def explore(
     scope = Scope(processes, messages, mode, to_self, fifo_links, duplicates, program, process_names)
     checked = frozenset(guarantee) | (create(0, processes).guarantees & _checkable)
     if checked - _checkable:
-        raise UsageError(f"guarantee {min(checked - _checkable)!r}: expected one of {', '.join(sorted(_checkable))}")
+        raise UsageError(
+            f"unknown guarantee {min(checked - _checkable)!r}: expected one of {', '.join(sorted(_checkable))}"
+        )
 
     def search(thorough: bool) -> tuple[Search, Found | None, Machine]:
         machine = Machine(create, scope)

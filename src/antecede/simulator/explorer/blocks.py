@@ -1,15 +1,21 @@
-"""The reduction: only inputs that other processes can notice are interleaved.
+"""The reduction that makes the search smaller: it interleaves only inputs that other processes can notice.
 
-An arrival is **silent** if it causes neither packets nor send events of its process. All other inputs (including the
-application's sends) are *noticeable*. A **block** is a noticeable input of one process together with the silent
-arrivals there that come directly before it. The explorer interleaves blocks, and never a silent arrival by itself.
+An input of a process is a send of its application, or the arrival of a packet. An arrival is **silent** if it makes the
+process neither post a packet nor have a send event. All other inputs (including the application's sends) are
+*noticeable*. A **block** is a noticeable input of one process, together with the silent arrivals at this process that
+come directly before it. The explorer interleaves blocks, and never a silent arrival by itself.
 
 **Why nothing is missed.** Take any run. Move each silent arrival later, to just before the next noticeable input of its
-process; if there is none, to the very end. A packet in flight stays in flight until it arrives, a silent arrival puts
-none in flight, and every process sees its own inputs in the same sequence as before. So this is again a run, with the
-same inputs and, in every process, the same states, events and deliveries. It is a sequence of blocks (a *block run*),
-followed by silent arrivals (one *silent tail* per process). So it is enough to play block runs with silent tails: they
-reach every state that a process has in any run, and every state of the whole system at the end of a run.
+process. If there is no such input, move the arrival to the very end. The result is also a possible run:
+
+* a packet in flight stays in flight until it arrives;
+* a silent arrival puts no packet in flight;
+* every process sees its own inputs in the same sequence as before.
+
+The new run has the same inputs and, in every process, the same states, events and deliveries. It is a sequence of
+blocks (a *block run*), followed by silent arrivals (one *silent tail* per process). So it is enough to play block runs
+with silent tails: they reach every state that a process has in any run, and every state of the whole system at the end
+of a run.
 
 * Conditions at one process (FIFO, causal order, the order's contract) depend on its own inputs and on the sets that
   messages to it carry (:mod:`~antecede.simulator.explorer.local`). They are judged on every step of every block and of
@@ -22,9 +28,9 @@ reach every state that a process has in any run, and every state of the whole sy
 
 Inputs are neither added nor left out, so a shortest run stays a shortest run.
 
-The *situation* of a process (its state, the packets in flight to it, and the sets that the messages to it carry)
-determines all its blocks. They are computed once per situation (:class:`Growth`), and used for all states of the system
-in which the process is in this situation.
+The *situation* of a process consists of its state, the packets in flight to it, and the sets that the messages to it
+carry. The situation determines all blocks of the process. So these blocks are computed once per situation
+(:class:`Growth`), and used for all states of the system in which the process is in this situation.
 """
 
 from collections.abc import Iterable
@@ -35,31 +41,34 @@ from antecede.simulator.explorer.machine import Flights, Machine, Step
 from antecede.simulator.explorer.scope import Scope
 
 Incoming = tuple[tuple[int, int], ...]
-"""(bit, the set that the message carries) for each message that other processes have sent to a process and that this
-process has not delivered."""
+"""Messages that have been sent to one process. Each is (the bit of the message, the set that the message carries, as a
+bit mask); :mod:`~antecede.simulator.explorer.local` explains these sets."""
 
 
 class Node(NamedTuple):
-    """The state of a process after some silent arrivals."""
+    """The state of a process after some silent arrivals. Each node except the first comes from its parent by one
+    arrival."""
 
     local: Local
     flights: Flights
-    """The packets still in flight to it, sorted by number; on FIFO links sorted by sender, and those of one sender in
-    the sequence in which they were sent."""
+    """The numbers of the packets that are still in flight to the process. Normally they are sorted by number. On FIFO
+    links they are sorted by sender, and packets of one sender keep the sequence in which they were sent."""
     steps: int
     parent: int
     entry: int
-    """The input that led here from the parent: the number of the packet that arrived, or the bitwise complement of the
-    destinations of a send."""
+    """The number of the packet that arrived: this arrival leads from the parent to this node."""
 
 
 class Block(NamedTuple):
-    """A noticeable input after the silent arrivals that lead to a node."""
+    """A block of one process: the silent arrivals that lead to ``node``, followed by the noticeable input ``entry``.
+    For an arrival, ``entry`` is the number of the packet. For a send, ``entry`` is the bitwise complement of the mask
+    of destinations."""
 
     cell: int
-    """The number of the cell of the process after the block; see :meth:`Blocks.cell`."""
+    """The number of the cell of the process after the block. A cell is a state of a process together with the packets
+    in flight to it; see :meth:`Blocks.cell`."""
     posted: tuple[tuple[int, int], ...]
-    """(process, number of a tuple of packets) for each other process to which the block sends packets."""
+    """For each other process to which the block sends packets: (process, number of the tuple of these packets)."""
     steps: int
     growth: "Growth"
     node: int
@@ -67,7 +76,8 @@ class Block(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """An input that breaks a guarantee. It comes after the silent arrivals that lead to a node."""
+    """An input that breaks a guarantee or the order's contract. It is given as in :class:`Block`: the input ``entry``
+    comes after the silent arrivals that lead to ``node``."""
 
     finding: Finding
     steps: int
@@ -76,7 +86,8 @@ class Fault(NamedTuple):
 
 
 class Growth:
-    """All possible actions of one process in one situation, up to the first action that other processes can notice."""
+    """All possible sequences of inputs of one process in one situation. Each sequence ends with the first input that
+    other processes can notice."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -85,7 +96,7 @@ class Growth:
         """Blocks that end in a send of the application; None until they are requested."""
         self.faults: list[Fault] = []
         self.ends: list[int] = []
-        """The nodes in which no packet is in flight to the process any more."""
+        """The indices of the nodes in which all packets to the process have arrived."""
 
     def path(self, node: int, entry: int | None = None) -> list[int]:
         """Return the inputs that lead to a node, followed by ``entry`` if it is given."""
@@ -97,7 +108,8 @@ class Growth:
 
 
 class Blocks:
-    """The blocks of all processes in all situations so far."""
+    """A table of the blocks of all processes. The blocks of a situation are computed when this situation first occurs,
+    and are only looked up later."""
 
     def __init__(self, machine: Machine, judgement: Judgement, scope: Scope) -> None:
         self._machine = machine
@@ -106,14 +118,16 @@ class Blocks:
         self.cells: list[tuple[Local, Flights]] = []
         self._cell_numbers: dict[tuple[Local, Flights], int] = {}
         self.outgoing: list[tuple[Incoming, ...]] = []
-        """For each cell: the messages that its process has sent to each process, with the sets that they carry."""
+        """For each cell, by number: the messages that the process of the cell has sent, as one ``Incoming`` for each
+        destination process."""
         self._posts: list[Flights] = []
         self._post_numbers: dict[Flights, int] = {}
         self._posted: dict[tuple[int, int], int] = {}
         self._growths: dict[tuple[int, Incoming], Growth] = {}
 
     def cell(self, process: int, local: Local, flights: Flights) -> int:
-        """Return the number of the cell with this state of a process and these packets in flight to it."""
+        """Return the number of a cell: the state ``local`` of a process, together with the packets ``flights`` in
+        flight to this process. A new cell gets the next free number."""
         key = (local, flights)
         number = self._cell_numbers.setdefault(key, len(self.cells))
         if number == len(self.cells):
@@ -141,7 +155,9 @@ class Blocks:
         return after
 
     def growth(self, process: int, cell: int, incoming: Incoming) -> Growth:
-        """Return the possible actions of the process, up to the first action that other processes can notice."""
+        """Return the possible sequences of inputs of the process in a cell, each up to the first input that other
+        processes can notice. ``incoming``: the messages that other processes have sent to this process and that it has
+        not delivered."""
         growth = self._growths.get((cell, incoming))
         if growth is None:
             growth = self._growths[cell, incoming] = self._grow(process, cell, dict(incoming))

@@ -25,7 +25,8 @@ def unfinished(process: int, local: Local, wanted: int, idle: bool, scope: Scope
 
 
 def crossed(histories: tuple[tuple[int, ...], ...], guarantees: frozenset[str]) -> Finding | None:
-    """Return a finding if the histories of the processes contradict each other; otherwise None."""
+    """Return a finding if the histories of all processes together break the guarantee ``total`` or ``synchronous``;
+    otherwise None. Only the guarantees in ``guarantees`` are checked."""
     if "total" in guarantees:
         circle = _circle([[bit for bit in history if bit >= 0] for history in histories])
         if circle:

@@ -1,11 +1,12 @@
 """The state of one process: the state of its order, and everything that is needed to judge its next delivery.
 
 Happened-before is computed with bit masks, one event at a time, as in :mod:`antecede.trace.oracle`. ``past`` is the set
-of messages whose sends happened before the present state of the process. Each message carries the set ``past`` that its
-sender had at the send (``befores``). ``covered`` is the union of the sets that were carried by the messages delivered
-here. **A delivery is late iff its message is covered.** If only FIFO order is checked, a message carries only messages
-of its own sender. Data that no checked guarantee needs is not kept, because it would only increase the number of
-states.
+of messages that were sent before the present state of the process, in the sense of happened-before. Each message
+carries a set: the ``past`` of its sender at the send. The sender keeps these sets in ``befores``. ``covered`` is the
+union of the sets that were carried by the messages delivered at this process, without the messages that it has
+delivered. A delivery is *late* iff its message is in ``covered``. If only FIFO order is checked, the set that a message
+carries contains only messages of the same sender. Data that no checked guarantee needs is not kept, because it would
+only increase the number of states.
 """
 
 from collections.abc import Mapping
@@ -21,34 +22,36 @@ class Local(NamedTuple):
     """The whole state of one process."""
 
     state: int
-    """The state of its order, by number."""
+    """The number of the state of the process's order."""
     accepted: tuple[int, ...]
-    """The destinations of the messages that its application handed to the order."""
+    """For each message that the application has handed to the order, in sequence: the mask of its destinations."""
     befores: tuple[int, ...]
-    """The set that each of these messages carries; ``UNSENT`` until its send event has taken place."""
+    """For each message in ``accepted``: the set that the message carries, as a bit mask; ``UNSENT`` until the send
+    event of the message has taken place."""
     past: int
     covered: int
     delivered: int
     history: tuple[int, ...]
-    """The deliveries of the process, as bits, and its send events, as complements of bits; empty if not needed."""
+    """The events of the process, in sequence: the bit of the message for a delivery, the bitwise complement of this bit
+    for a send event. Events that no check needs are left out."""
 
 
 class Finding(NamedTuple):
-    """A condition that does not hold."""
+    """A guarantee or another condition that a run breaks."""
 
     kind: str
     """``fifo``, ``causal``, ``total``, ``synchronous``, ``undelivered`` or ``contract``."""
     process: int
     bit: int
-    """The message in question, −1 for none."""
+    """The bit of the message that the finding is about; −1 if the finding is not about one message."""
     text: str
-    """The description, with ``{process}`` and ``{message}`` for the names of the process and the message,
-    ``{overtaker}`` for the name of the message that overtook a late one, and ``[bit]`` for the names of other
-    messages."""
+    """The description, with placeholders for names: ``{process}`` for the process, ``{message}`` for the message,
+    ``{overtaker}`` for the message that was delivered too early, before ``{message}``, and ``[bit]`` for the message
+    with this bit."""
 
 
 class Judgement:
-    """The transition of one process from one state to the next, with the check that its deliveries break no
+    """Computes the next state of a process after an input, and checks that the deliveries of this step break no
     guarantee."""
 
     def __init__(self, machine: Machine, scope: Scope, guarantees: frozenset[str], histories: bool) -> None:
@@ -63,8 +66,8 @@ class Judgement:
         return Local(self._machine.initial[process], (), (), 0, 0, 0, ())
 
     def send(self, process: int, local: Local, to: int) -> tuple[Local | Finding, Step]:
-        """Let the application of a process send its next message. Return the new state of the process, or a finding;
-        and the step."""
+        """Let the application of a process send its next message. Return a pair: first the new state of the process, or
+        a finding if the step breaks a guarantee or the order's contract; second the step."""
         step = self._machine.send(local.state, len(local.accepted), to)
         grown = local._replace(accepted=(*local.accepted, to), befores=(*local.befores, UNSENT))
         return self._experience(process, grown, step, {}), step
@@ -72,8 +75,8 @@ class Judgement:
     def receive(
         self, process: int, local: Local, packet: int, incoming: Mapping[int, int]
     ) -> tuple[Local | Finding, Step]:
-        """Let a packet arrive. Return the new state of the process, or a finding; and the step. ``incoming``: for each
-        message to this process, by bit, the set that the message carries."""
+        """Let a packet arrive at a process. Return a pair as ``send`` does. ``incoming`` contains the set that each
+        message to this process carries, by the bit of the message."""
         step = self._machine.receive(local.state, packet)
         return self._experience(process, local, step, incoming), step
 

@@ -1,11 +1,11 @@
-"""An order as a table: (state, input) → (state, events, packets), each computed once.
+"""An order as a table: (state, input) → (new state, events, packets). Each row of the table is computed once.
 
 Orders are deterministic and do no I/O, so a member's state and its input determine its step. States and packets get
 numbers when they first occur. The first time that a step is needed, the order is cloned and run. Later the step is only
 looked up in the table, in all runs that contain it.
 
-A state consists of ``snapshot()`` and ``held_packets()``, because each step is run on a clone. So data that is in
-neither of them (a field that ``dump`` forgets) is lost after every step.
+Each step is run on a clone of the order. A clone contains only the data of ``snapshot()`` and ``held_packets()``, so
+this data identifies a state. Any other data (a field that ``dump`` forgets) is lost after every step.
 """
 
 from collections.abc import Callable
@@ -17,39 +17,42 @@ from antecede.orders.contract import Order
 from antecede.simulator.explorer.scope import Scope
 
 Factory = Callable[[int, int], Order]
-"""(me, number of members) → the order of member ``me``."""
+"""A function that creates the order of one member. Its arguments are the number of this member and the number of all
+members."""
 
 SHARED: Final = "a step of a clone changes the order that was cloned: load must copy the lists that dump returns"
 
 Flights = tuple[int, ...]
-"""Packets, by number."""
+"""Packets, each given by its number, which is its index in ``Machine.packets``."""
 
 
 _clones_checked_max: Final = 1_000
-"""The number of steps that are checked: a step is run on a clone, and must not change the original. Only the first
-steps are checked, because they are enough to find an order whose clones share state."""
+"""The number of steps for which the explorer checks that a step of a clone does not change the original order. Only the
+first steps are checked: if clones share state with the original, the first steps already show it."""
 
 
 class Step(NamedTuple):
-    """The step of a member on one input."""
+    """The result of one input to the order of a member."""
 
     state: int
     events: tuple[tuple[bool, int], ...]
-    """The events in sequence, each as (whether it is a send event, the bit of its message)."""
+    """The events in sequence, each as (True for a send event or False for a delivery, the bit of the message)."""
     emitted: Flights
-    """Packets handed to the network, by number, in sequence."""
+    """The packets that the order hands to the network, in sequence."""
     failure: str
-    """How the order broke its contract; empty if it did not."""
+    """A description of how the order broke its contract; empty if the order did not break it."""
 
 
 class Machine:
-    """All states of all members so far, and the steps between them."""
+    """The table of an order: all states of all members that have occurred so far, and the steps between these
+    states."""
 
     def __init__(self, create: Factory, scope: Scope) -> None:
         self._scope = scope
         self._orders: list[Order] = []
         self.idle: list[bool] = []
-        """For each state: whether the order holds nothing, and all copies that its application has sent have left."""
+        """For each state, by number: whether the order holds no message back, and all copies of its application's
+        messages have left."""
         self._states: dict[tuple[bytes, Flights], int] = {}
         self.packets: list[Packet] = []
         self._packet_numbers: dict[Packet, int] = {}
@@ -70,7 +73,8 @@ class Machine:
         return step
 
     def send(self, state: int, number: int, to: int) -> Step:
-        """Return the step in which the application sends its message number ``number``; the first has number 0."""
+        """Return the step in which the application sends its message with the number ``number`` to the destinations
+        ``to``. The first message of each application has the number 0."""
         step = self._sent.get((state, number, to))
         if step is None:
             message = self._scope.message(self._orders[state].me, number, to)
@@ -95,8 +99,8 @@ class Machine:
         return self._summary(order, after, effects)
 
     def _check_clone(self, original: Order, before: bytes) -> None:
-        """Refuse an order if the step of a clone changed the original: otherwise the explorer would play impossible
-        runs."""
+        """Raise an error if the step of a clone changed the original order. With such an order, the explorer would play
+        impossible runs."""
         self._clones_checked += 1
         if original.snapshot() != before:
             raise OrderError(f"order {original.name!r}: {SHARED}")

@@ -1,9 +1,9 @@
 """The scope of an exploration: which messages may be sent, and how links behave.
 
-Without a program, any process may send a message at any moment, up to a total number of messages; the *mode* determines
-the sets of destinations from which it may choose. With a *program*, each process has a list of sends, which it makes in
-sequence; a send may have to wait until the process has made a number of deliveries. The adversary decides everything
-else: which process acts next, and which packet in flight arrives next.
+Without a program, any process may send a message at any moment, up to a total number of messages. The *mode* determines
+which sets of destinations a message may have. With a *program*, each process has a list of sends, which it makes in
+sequence. A send may have to wait until the process has made a number of deliveries. Everything else is open, and the
+explorer tries all possibilities: which process acts next, and which packet in flight arrives next.
 
 A message is named by its sender and its number among the sender's messages. So the names do not depend on the sequence
 of independent events. The *bit* of a message is its position in bit masks of messages.
@@ -31,16 +31,17 @@ class ProgramSend(msgspec.Struct, frozen=True):
     to: int
     """Destinations, as a mask."""
     after: int = 0
-    """The number of deliveries that its process must have made before this send."""
+    """The number of deliveries that the sending process must have made before this send."""
     name: str = ""
 
 
 Program = tuple[tuple[ProgramSend, ...], ...]
-"""For each process its sends, in sequence."""
+"""A program: for each process, its sends in sequence."""
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """The bounds of one exploration."""
+    """The bounds of one exploration: the number of processes, the messages that they may send, and the behaviour of the
+    links."""
 
     processes: int
     messages: int
@@ -79,7 +80,7 @@ class Scope(msgspec.Struct, frozen=True):
         return ", ".join([between, *(words for words, holds in details.items() if holds)])
 
     def destinations(self, source: int) -> list[int]:
-        """Return the destination sets that ``source`` may choose from."""
+        """Return the sets of destinations, as bit masks, that a message of ``source`` may have."""
         everyone = (1 << self.processes) - 1
         others = everyone & ~(1 << source)
         if self.mode == "broadcast":
@@ -98,21 +99,24 @@ class Scope(msgspec.Struct, frozen=True):
         return None
 
     def bit(self, source: int, number: int) -> int:
-        """Return the bit of message number ``number`` of ``source``, whose first message has number 0."""
+        """Return the bit of a message of ``source``: the position of the message in bit masks of messages. ``number``
+        counts the messages of ``source`` from 0."""
         return source * self.messages + number
 
     def message(self, source: int, number: int, to: int) -> Message:
-        """Return message number ``number`` of ``source``, to these destinations; the first has number 0."""
+        """Return a message of ``source`` to the destinations ``to``. ``number`` counts the messages of ``source`` from
+        0."""
         return Message(f"{source}.{number}", source, to)
 
     def bit_of(self, id_: str) -> int:
-        """Return the bit of the message with this id."""
+        """Return the bit of the message with this id. The bit is the position of the message in bit masks of
+        messages."""
         source, _, number = id_.partition(".")
         return self.bit(int(source), int(number))
 
 
 class ProgramFile(NamedTuple):
-    """A program as read: its processes' names and their sends."""
+    """The content of a program file: the names of the processes, and the sends of each process."""
 
     processes: tuple[str, ...]
     program: Program
@@ -134,17 +138,17 @@ def read_program(path: str) -> ProgramFile:
             most = limits.explorer_processes_max
             if not 1 <= len(set(names)) == len(names) <= most or not all(map(_word.fullmatch, names)):
                 raise ScenarioError(
-                    path, number, f"expected 1 to {most} different names of processes, with letters, digits, _ . -"
+                    path, number, f"expected 1 to {most} different process names, each only with letters, digits, _ . -"
                 )
             sends = {name: [] for name in names}
             continue
         source, send = _read_send(path, number, words, names)
         if send.name in used:
-            raise ScenarioError(path, number, f"{send.name} is sent twice")
+            raise ScenarioError(path, number, f"{send.name} is sent twice: expected a different name in each send line")
         used.add(send.name)
         sends[source].append(send)
     if not used:
-        raise ScenarioError(path, 0, "no sends: expected processes and send lines")
+        raise ScenarioError(path, 0, "the file has no sends: expected a processes line, then send lines")
     return ProgramFile(names, tuple(tuple(sends[name]) for name in names))
 
 
@@ -152,11 +156,11 @@ def _read_send(path: str, line: int, words: Sequence[str], names: Sequence[str])
     timed = len(words) == 7 and words[5] == "after" and re.fullmatch(r"[0-9]{1,4}", words[6]) is not None
     if words[0] != "send" or not (len(words) == 5 or timed) or words[3] != "->":
         raise ScenarioError(
-            path, line, "expected first one line processes P…, then lines send M FROM -> TO[,TO…] [after K]"
+            path, line, "expected first the line 'processes P…', then only lines 'send M FROM -> TO[,TO…] [after K]'"
         )
     targets = words[4].split(",")
     if not _word.fullmatch(words[1]):
-        raise ScenarioError(path, line, f"{words[1]!r} is not a name: expected letters, digits, _ . -")
+        raise ScenarioError(path, line, f"{words[1]!r} is not a name for a message: use only letters, digits, _ . -")
     for name in (words[2], *targets):
         if name not in names:
             raise ScenarioError(path, line, f"unknown process {name}: expected a name from the processes line")

@@ -1,8 +1,11 @@
-"""The search itself: cheapest first, over the blocks of :mod:`antecede.simulator.explorer.blocks`.
+"""The search itself: it visits the states of the system, the cheapest first.
 
-A state of the system has one number per process: the number of its cell, which is its local state and the packets in
-flight to it. The cost of a block is the number of its inputs. The cost of a state is the length of the shortest run to
-it. The search takes states by increasing cost, so the violation that it returns is a shortest one.
+Two states are connected by a block (:mod:`antecede.simulator.explorer.blocks`). The cost of a block is the number of
+its inputs. The cost of a state is the length of the shortest run to this state. The search visits states by increasing
+cost, so the run to the violation that it returns is a shortest one.
+
+A *cell* is the state of one process, together with the packets in flight to this process. A state of the system
+consists of one cell per process, given by the number of the cell.
 """
 
 from collections.abc import Callable
@@ -17,13 +20,14 @@ from antecede.simulator.explorer.machine import Machine
 from antecede.simulator.explorer.scope import Scope
 
 System = tuple[int, ...]
-"""A state of the whole system: the cell of each process."""
+"""A state of the whole system: the number of each process's cell. A cell is the state of a process, together with the
+packets in flight to this process."""
 
 History = tuple[int, ...]
 
 
 class Reached(NamedTuple):
-    """The cheapest way in which a state was reached."""
+    """The cheapest known way to reach a state: ``process`` plays ``block`` in the state ``previous``."""
 
     cost: int
     previous: System
@@ -32,17 +36,19 @@ class Reached(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A violation: the state, and the tail of each process that leads from that state to the violation."""
+    """A violation: the last state that was reached before it, and the further inputs (``tails``) that lead from this
+    state to the violation."""
 
     cost: int
     finding: Finding
     system: System
     tails: tuple[tuple[int, list[int]], ...]
-    """(process, its inputs)."""
+    """For each process that has further inputs: (process, its further inputs in sequence)."""
 
 
 class Search:
-    """One exploration of one scope."""
+    """A search through all runs of one scope. If ``thorough`` is true, it checks ``total`` and ``synchronous`` in every
+    state, and not only in quiet states."""
 
     def __init__(
         self,
@@ -78,11 +84,12 @@ class Search:
 
     @property
     def states(self) -> int:
-        """The number of states of the system that were reached between blocks."""
+        """The number of states of the whole system that were reached; states within a block are not counted."""
         return len(self._reached)
 
     def run(self) -> Found | None:
-        """Search until a violation is found, and return it; None if the whole scope has none."""
+        """Search until a shortest violation is found, and return this violation. Return None if no run of the scope has
+        a violation."""
         cost = 0
         taken = 0
         while cost < len(self._waiting):
@@ -216,7 +223,8 @@ class Search:
                 self._report_nodes(system, cost, finding, growths, chosen)
 
     def inputs(self, found: Found) -> list[tuple[int, int]]:
-        """Return the run that leads to a violation: (process, input) in sequence."""
+        """Return the run that leads to a violation, as a list of (process, input) in sequence. Inputs are written as in
+        :class:`~antecede.simulator.explorer.blocks.Block`."""
         run: list[tuple[int, int]] = []
         system = found.system
         while (reached := self._reached[system]).block is not None:

@@ -1,8 +1,9 @@
 """A violation as a scenario file that can be played.
 
-The run is written down input by input. The last line expects the behaviour of a correct order at that point. To know
-this behaviour, the same file is played under a correct order. If the broken order is a variant of a known order, the
-correct order is the known order; otherwise it is the simplest order with the violated guarantee.
+The file contains the run, input by input, and an expectation. The expectation describes the behaviour of a correct
+order, so the broken order does not meet it. To know the correct behaviour, the same file is played under a correct
+order. If the broken order is a variant of a known order, the correct order is the known order; otherwise it is the
+simplest order with the violated guarantee.
 """
 
 from collections.abc import Sequence
@@ -48,8 +49,10 @@ def actions_of(inputs: Sequence[tuple[int, int]], packets: Sequence[Packet], sco
 
 
 def with_overtaker(finding: Finding, inputs: Sequence[tuple[int, int]], machine: Machine) -> Finding:
-    """Return the finding with the message that overtook a late one: the first delivery at the same process that has the
-    late message in its past. A state of the search does not contain this message, so the run is repeated."""
+    """Return the finding with the overtaker in its text, if the finding is about a late message. The overtaker was sent
+    after the late message, but the same process delivered the overtaker first. If there are several overtakers, take
+    the one that was delivered first. The states of the search do not record it, so this function plays the run
+    again."""
     if "{overtaker}" not in finding.text:
         return finding
     states = list(machine.initial)
@@ -70,11 +73,11 @@ def with_overtaker(finding: Finding, inputs: Sequence[tuple[int, int]], machine:
                 return finding._replace(text=finding.text.replace("{overtaker}", f"[{bit}]"))
             elif finding.kind == "causal":
                 pasts[process] |= befores[bit] | 1 << bit
-    raise AssertionError("the run does not show the finding")
+    raise AssertionError("no delivery in the run overtakes the late message of the finding")
 
 
 class Witness:
-    """One violation, ready to be written."""
+    """Describes one violation, in one line and as a scenario file."""
 
     def __init__(self, create: Factory, scope: Scope, finding: Finding, actions: list[Action]) -> None:
         self._scope = scope
@@ -96,7 +99,7 @@ class Witness:
         return names
 
     def says(self) -> str:
-        """Return the violated condition, in one line."""
+        """Return a description of the violation, in one line."""
         finding, names = self._finding, {self._scope.bit_of(id_): name for id_, name in self._names.items()}
         text = finding.text
         for bit, name in names.items():
@@ -143,11 +146,13 @@ class Witness:
     # The behaviour of a correct order.
 
     def _finished(self, lines: list[str]) -> list[str]:
-        """Return the lines of the file with the expectation at the end. A ``drain`` comes before the expectation if a
-        correct order needs more packets to arrive.
+        """Return the lines of the file, followed by an expectation that a correct order meets and the broken order does
+        not. A ``drain`` comes before the expectation if a correct order needs more packets to arrive.
 
-        The best expectation is about a process that delivers the same messages under a correct order, but in another
-        sequence. If there is no such process, the expectation is about a process that delivers other messages.
+        The best expectation is about a process that delivers the same messages under both orders, but in different
+        sequences. If there is no such process, the expectation is about a process that delivers different messages
+        under the two orders. If there is no such process either, return the result of ``_patient``; if this is
+        empty, return the lines without an expectation.
         """
         for same in (True, False):
             for drain in ([], ["drain"]):
@@ -158,8 +163,9 @@ class Witness:
         return self._patient(lines) or lines
 
     def _patient(self, lines: list[str]) -> list[str]:
-        """Return the lines of the file with the expectation that a message is not sent yet: a correct order sends it
-        later than the broken order does. Return an empty list if no such expectation shows the violation."""
+        """Return the lines of the file with an expectation within the run: that a certain message is not sent yet. It
+        shows that the broken order sends this message earlier than a correct order does. Return an empty list if no
+        such expectation shows the violation."""
         correct = self._correct()
         if correct is None or correct is not self._house:
             return []
@@ -194,7 +200,8 @@ class Witness:
         return ""
 
     def _play(self, lines: list[str], order: OrderSpec) -> dict[str, list[str]] | None:
-        """Return what each process delivers, or None if this order cannot play the file."""
+        """Play the file under ``order``. Return the names of the messages that each process delivers; None if the file
+        cannot be played under this order."""
         result = self._played(lines, order)
         if result is None:
             return None
@@ -228,7 +235,8 @@ class Witness:
 
 
 def _house_order(order: Order) -> OrderSpec | None:
-    """Return the known order with the same name, and with the same options; None if there is none."""
+    """Return the known order that has the name of ``order``, with the options of ``order``; None if no known order has
+    this name."""
     try:
         return OrderSpec(find(order.name), dict(order.settings))
     except UnknownOrderError:
@@ -236,8 +244,9 @@ def _house_order(order: Order) -> OrderSpec | None:
 
 
 def _agreeing(actual: dict[str, list[str]]) -> dict[str, list[str]] | None:
-    """Find two processes that deliver their common messages in different sequences. Return all deliveries, but with the
-    common messages of the second process in the sequence of the first; None if there are no such processes."""
+    """Find two processes that deliver their common messages in different sequences. Return the deliveries of all
+    processes, changed in one point: the second process delivers the common messages in the same sequence as the first.
+    Return None if there are no two such processes."""
     for first, second in combinations(actual, 2):
         common = [name for name in actual[first] if name in actual[second]]
         if common != [name for name in actual[second] if name in actual[first]]:

@@ -1,10 +1,10 @@
-"""Whole servers in a simulated world: the real machine and the real log, virtual time, and faults.
+"""Whole servers in a simulated world: the real code of the machine and of the log runs in virtual time, with faults.
 
 * :mod:`~antecede.simulator.servers.world`: the loop of events, the network, the clients, the faults.
-* :mod:`~antecede.simulator.servers.server`: one server through its restarts; it may crash between any two effects.
+* :mod:`~antecede.simulator.servers.server`: one server with all its restarts; it may crash between any two effects.
 * :mod:`~antecede.simulator.servers.client`: a client that repeats publishes that were not accepted.
-* :mod:`~antecede.simulator.servers.judgement`: the final checks, from the logs on the disks.
-* :mod:`~antecede.simulator.servers.schedules`: a random topology (a forest), orders, agents and faults from one seed.
+* :mod:`~antecede.simulator.servers.judgement`: the checks at the end, which read the logs on the disks.
+* :mod:`~antecede.simulator.servers.schedules`: draws a topology (a forest), orders, agents and faults from one seed.
 
 ``python -m antecede.simulator.servers SEED`` plays one seed again.
 """

@@ -1,5 +1,8 @@
-"""``python -m antecede.simulator.servers [--changes] SEED [SEED]``: play one seed, or all seeds from the first up to
-the second, without the second. ``--changes``: schedules in which the topology changes."""
+"""The command ``python -m antecede.simulator.servers [--changes] SEED [SEED]``.
+
+It plays one seed, or all seeds from the first up to the second; the second itself is not played. With ``--changes`` it
+plays schedules in which the topology changes.
+"""
 
 import argparse
 import sys

@@ -1,10 +1,13 @@
 """Backups of simulated systems: an operator makes a backup of a world with faults, and a new world continues from the
-copies.
+backup.
 
-The shipped classes of the operator and of the servers (:mod:`antecede.server.operations.cutting`,
-:mod:`antecede.server.operations.backups`) make the cut. Requests take some time, and servers crash in between. The
-restored world has no faults and no clients. It runs until nothing is pending, and its whole trace, including the part
-from before the cut, is judged: nothing may be lost, delivered twice, or late.
+A backup has a copy of each server's disk. The copies are made at the *cut*: one moment for each server, chosen so that
+the copies fit together. The shipped classes of the operator and of the servers
+(:mod:`antecede.server.operations.cutting`, :mod:`antecede.server.operations.backups`) make the cut. Their requests take
+some time, and servers may crash meanwhile.
+
+The restored world has no faults and no clients. It runs until nothing is pending. Then its whole trace, including the
+part from before the cut, is judged: nothing may be lost, delivered twice, or late.
 """
 
 from collections.abc import Callable
@@ -41,7 +44,7 @@ _cuts = 3
 def play_backup(
     seed: int, orders: Callable[[Random], str] | None = None, faults: Faults | None = None
 ) -> tuple[Outcome, int]:
-    """Play one seed with backups, and restore each of them. Return the outcome, and the number of backups that were
+    """Play one seed with backups, and restore each backup. Return the outcome, and the number of backups that were
     restored without errors."""
     drills: list[_Drill] = []
     outcome = play(seed, orders=orders, faults=faults, watch=lambda world: drills.append(_Drill(world, seed)))
@@ -60,12 +63,12 @@ def play_backup(
 
 
 class _Drill:
-    """An operator who backs up a world, at some moments while there are faults."""
+    """An operator who makes backups of a world at random moments while there are faults."""
 
     def __init__(self, world: ServerWorld, seed: int) -> None:
         self.world = world
         self.cuts: list[dict[str, Copied]] = []
-        """The copies of all servers, for each cut that succeeded."""
+        """For each backup that succeeded: the copies of the servers' disks, by server."""
         random = Random(f"{seed}/backups")
         for number in range(_cuts):
             world.later(random.random() * world.faults.seconds, self._begin, f"{number}")
@@ -125,7 +128,8 @@ def _restored(world: ServerWorld, copies: dict[str, Copied], seed: int) -> list[
 
 
 def _marked_history(copied: Copied) -> list[bytes]:
-    """Return all records up to the cut; the first record names the incarnation under which they were written."""
+    """Return all records of a server up to the cut. The first record contains the incarnation that the server had when
+    it wrote them."""
     disk = SimulatedDisk()
     disk.replace(copied.contents)
     stored = read_records(DIRECTORY, len(copied.archived), copied.position, disk)

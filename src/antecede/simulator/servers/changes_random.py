@@ -1,9 +1,9 @@
-"""Random changes of random topologies: one seed is one schedule with several changes under load.
+"""Random changes of random topologies: each seed gives one schedule with several changes under load.
 
 Each topology is made from the one before it by a random edit: agents are added and moved, servers are added and
-removed, domains are split, merged, connected elsewhere, and get other orders. In every third schedule the changes are
-*mild*: most servers are not needed for a change, and some of these servers are down during it. ``play(SEED)`` returns
-the outcome, with the errors.
+removed, domains are split, merged and connected through another server, and domains get other orders. In every third
+schedule the changes are *mild*: a change does not need most servers, and some of the servers that it does not need are
+down while the change is made. ``play(SEED)`` returns the outcome, with the errors.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class Outcome(schedules.Outcome):
 
 
 def play(seed: int) -> Outcome:
-    """Play one seed and judge it."""
+    """Play the schedule of one seed. Return its outcome, with the errors that were found."""
     random = Random(f"{seed}/changes")
     mild = seed % 3 == 0
     topologies = journey(random, mild)
@@ -52,7 +52,7 @@ def play(seed: int) -> Outcome:
 
 
 class _Sketch(msgspec.Struct):
-    """A topology that is edited."""
+    """A topology that random edits change step by step; ``text`` writes it as a topology file."""
 
     domains: dict[str, list[int]]
     orders: dict[str, str]
@@ -61,16 +61,17 @@ class _Sketch(msgspec.Struct):
     alone: list[int] = []
     """Servers without a domain."""
     last: int = 0
-    """The number of the newest server."""
+    """The number of the server that was added last."""
     names: int = 0
     ports: int = 7000
     kind: str = "Agent"
     hold: str = ""
-    """An agent for which letters that follow from a dead letter are held; empty if there is none."""
+    """The agent with the setting ``dead_follow = "hold"``: letters that follow from a dead letter are held for this
+    agent. Empty: no agent has this setting."""
 
     @property
     def servers(self) -> list[int]:
-        """All servers."""
+        """The numbers of all servers."""
         return sorted({*self.alone, *(one for members in self.domains.values() for one in members)})
 
     def domains_of(self, server: int) -> list[str]:
@@ -104,8 +105,8 @@ class _Sketch(msgspec.Struct):
 
 
 def journey(random: Random, mild: bool = False) -> list[str]:
-    """Return the texts of topologies, each made from the one before it. ``mild``: only by changes that need few
-    servers."""
+    """Return the texts of several topology files; each topology is made from the one before it by random edits.
+    ``mild``: use only edits that need few servers."""
     sketch = _Sketch({}, {}, {})
     sketch.alone = [sketch.new_server()]
     for _ in range(random.randint(3, 4) if mild else random.randint(1, 4)):
@@ -185,7 +186,8 @@ def _merge(sketch: _Sketch, random: Random) -> None:
 
 
 def _connect_elsewhere(sketch: _Sketch, random: Random) -> None:
-    """Take a domain that only one router connects with the others, and connect it through another server instead."""
+    """Choose a domain that only one router connects to other domains, and replace this router by a server that was not
+    in the domain."""
     for name, members in random.sample(list(sketch.domains.items()), len(sketch.domains)):
         routers = [one for one in members if len(sketch.domains_of(one)) > 1]
         others = [one for one in sketch.servers if one not in members]
@@ -204,7 +206,7 @@ def _other_class(sketch: _Sketch, random: Random) -> None:
 
 
 def _rename(sketch: _Sketch, random: Random) -> None:
-    """Change all addresses, and the class of all agents."""
+    """Change the addresses of all servers, and the class of all agents."""
     sketch.ports += 100
     sketch.kind += "s"
 

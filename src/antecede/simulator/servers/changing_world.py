@@ -1,13 +1,13 @@
-"""Changes of the topology in a world of whole servers, under load: an operator goes through several topologies.
+"""Changes of the topology in a world of whole servers, under load: an operator changes the topology several times.
 
 All the code of a server runs, except the sockets. So a change may take place while items wait in a queue, while frames
 of an earlier topology have been read but not processed, while reactions are in progress, and while servers ask other
-servers for a decision. The operator's requests take some time. Sometimes the command is killed, and the operator starts
-it again. Servers crash and miss changes.
+servers for a decision. The operator's requests take some time. Sometimes the operator's command is killed, and the
+operator starts it again. Servers crash and miss changes.
 
-Agents send letters, ask questions and set timers; they send only to agents that their server knows. Some letters die,
-and some end the process of the server that handles them. Clients of a removed server continue at the server that now
-has their addresses.
+Agents send letters, ask questions and set timers; they send only to agents that their server knows. Some letters become
+dead letters, and some letters end the process of the server that handles them. Clients of a removed server continue at
+the server that now has their addresses.
 """
 
 from collections.abc import Iterator
@@ -78,7 +78,7 @@ class _Adapter(Adapter):
 
 
 class ChangingServer(SimulatedServer):
-    """A server whose agents change with the topology."""
+    """A simulated server that gets and loses agents when the topology changes."""
 
     world: "ChangingWorld"
     vouches = False
@@ -100,7 +100,8 @@ class ChangingServer(SimulatedServer):
             self.plan = plan_of(parse_topology(organisation.topology))
             super()._recover()
         self._running: dict[int, React] = {}
-        """The batches in progress whose outcomes will be used."""
+        """The batches of letters to which agents are reacting, by ``id()``. If a batch is removed from here, its
+        outcome is ignored."""
         self.core.changes.adapter = _Adapter(self)
         self.declare()
 
@@ -135,7 +136,7 @@ class ChangingServer(SimulatedServer):
 
 
 class ChangingWorld(ServerWorld):
-    """A world whose operator goes through topologies."""
+    """A world in which an operator changes the topology several times."""
 
     server_class = ChangingServer
     agent_class: type[Worker] = Worker
@@ -143,9 +144,10 @@ class ChangingWorld(ServerWorld):
     def __init__(
         self, seed: int, texts: list[str], faults: Faults = FAULTS, kill: float = 0.05, away: float = 0.0
     ) -> None:
-        """``texts``: the topologies, one after the other. ``kill``: the probability that the operator's command is
-        killed, drawn before each of its batches of requests. ``away``: the probability that a server which the change
-        does not need is down when the command begins; if it is not 0, the operator also skips some changes."""
+        """``texts``: the topology files, one after the other. ``kill``: the probability that the operator's command is
+        killed; it is drawn before each batch of the command's requests. ``away``: the probability that a server which
+        the change does not need is down when the command begins. If ``away`` is not 0, the operator also skips some
+        changes."""
         self.files = [parse_topology(text) for text in texts]
         self.agents = sorted({agent.name for file in self.files for agent in file.agents})
         self._lasting = {agent.name for agent in self.files[-1].agents}
@@ -177,8 +179,8 @@ class ChangingWorld(ServerWorld):
         return sum(len(one.absent) for one in self.outcomes if one.state == "done")
 
     def known_agents(self, server: SimulatedServer) -> list[str]:
-        """Return the agents to which the agents and clients of a server may send: the server knows them, and the last
-        topology has them."""
+        """Return the agents to which the agents and clients of a server may send: agents that the server knows, and
+        that the last topology still has."""
         return [agent for agent in server.machine.plan.homes if agent in self._lasting]
 
     def play(self, publishes: int) -> list[str]:
@@ -214,7 +216,8 @@ class ChangingWorld(ServerWorld):
                 self.send(address, dice.one(dice.agents), Riddle(id=dice.id()))
 
     def _serves(self, server: SimulatedServer) -> bool:
-        """Return whether a server may have clients: now, and in the topologies that follow."""
+        """Return whether clients may publish at a server: the server is up and part of the topology, and in all later
+        topologies it, or the server that replaces it, still exists."""
         added = server.name in self.files[0].servers or (server.machine.organisation.change > 0)
         later = all(file.home_of(server.name) in file.servers for file in self.files[self._station - 1 :])
         return server.up and server.name not in self.gone and added and later
@@ -275,8 +278,8 @@ class ChangingWorld(ServerWorld):
         self._advance(self._run_number, None, None)
 
     def _leave_one_out(self, file: TopologyFile) -> None:
-        """Stop a server for a while: one that the change does not need, and if possible one that has staged another
-        change."""
+        """Kill a server that the change does not need, and let it stay down for a while. If possible, choose a server
+        that has prepared another change and waits for the decision."""
         newest = max((one.machine.organisation for one in self.servers.values()), key=lambda one: one.change)
         in_force = parse_topology(newest.topology) if newest.change else self.files[0]
         needed = plan_change(in_force, file).needed
@@ -290,8 +293,8 @@ class ChangingWorld(ServerWorld):
             self.crash(name, "kill")
 
     def _failed_to_change(self, reason: str) -> None:
-        """Decide about the dead letters for which other letters are held, and try the change again. If there are no
-        such letters, give up this change after some tries."""
+        """Let an operator decide about the dead letters for which other letters are held, and try the change again. If
+        there are no such dead letters, give up this change after some tries."""
         decided = decide_once(self)
         self._failures += self.calm and not decided
         if self._failures > _tries_max:
@@ -306,7 +309,8 @@ class ChangingWorld(ServerWorld):
     def _advance(
         self, number: int, answers: list[dict[str, object] | None] | None, error: AntecedeError | None
     ) -> None:
-        """Begin a run of the command; or continue it with the answers to a batch of requests, or with an error."""
+        """Begin the operator's command, if neither ``answers`` nor ``error`` is given. Otherwise continue the command
+        with the answers to its last batch of requests, or with an error."""
         steps = self._steps
         if steps is None or number != self._run_number:
             return
@@ -370,7 +374,7 @@ class ChangingWorld(ServerWorld):
     # The verdict.
 
     def findings(self) -> list[str]:
-        """Return the errors when nothing is pending, one line each."""
+        """Check the world after everything has ended, and return the errors, one line each."""
         logs = self.logs()
         found = findings(self, logs, ("fifo", "causal"), None)
         found += [*_gaps(logs.rows), *dead_letters(self, logs), *tried(self, logs), *states(self, logs, set())]
@@ -382,7 +386,8 @@ class ChangingWorld(ServerWorld):
 
 
 def _gaps(rows: list[Event]) -> Iterator[str]:
-    """Check that the events of each process have the indices 0, 1, 2 …, even if it moved between servers."""
+    """Yield an error for each process whose events do not have the indices 0, 1, 2 … without gaps. A process that moves
+    to another server must continue its indices there."""
     lines: dict[str, set[int]] = {}
     for row in rows:
         if row.kind != HOP:
@@ -393,7 +398,7 @@ def _gaps(rows: list[Event]) -> Iterator[str]:
 
 
 def plan_of(file: TopologyFile) -> Plan:
-    """Return the plan of a topology; the classes of agents are not imported."""
+    """Return the plan of a topology file, without importing the classes of its agents."""
     orders = {domain.name: parse(domain.order) for domain in file.domains}
     homes = {agent.name: agent.server for agent in file.agents}
     return Plan(file.organisation, orders, homes, 1.0, file.mailboxes, file)

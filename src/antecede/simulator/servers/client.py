@@ -1,9 +1,10 @@
-"""A simulated client: the shipped code for connection, publishes, inbox and questions; its process can be killed.
+"""A simulated client, which runs the shipped code for connection, publishes, inbox and questions, and can be killed.
 
-Publishes that were not accepted are sent again after a reconnection. A letter may be handed out again, because a
-client's handlers run at least once; a letter is added to ``inbox`` when its handler has returned for the first time. A
-client that is killed forgets everything, including which of its publishes were accepted, and starts again under the
-same name. If another process connects under the same name, it takes over, and the first one is informed.
+Publishes that were not accepted are sent again after a reconnection. The handler of a letter runs at least once, and
+may run again for the same letter; the letter is added to ``inbox`` when its handler has returned for the first time. A
+client that is killed starts again under the same name. It has forgotten everything, including which of its publishes
+were accepted. If another process connects under the same name, the new process takes over, and the server informs the
+first process.
 """
 
 from collections import deque
@@ -39,8 +40,8 @@ class Question(msgspec.Struct):
     id: int
     timeout: float
     outcome: str = "open"
-    """``open``, ``answered``, ``late``, ``unanswered`` (the agent could not react) or ``lost`` (the client was
-    killed)."""
+    """``open``, ``answered``, ``late`` (no answer before the timeout), ``unanswered`` (the agent could not react) or
+    ``lost`` (the client was killed)."""
 
 
 class Publish(msgspec.Struct):
@@ -55,11 +56,11 @@ class Publish(msgspec.Struct):
     question: Question | None = None
     context: str = ""
     after: str = ""
-    """The last letter that the client had begun to handle when it published this."""
+    """The id of the last letter that the client began to handle before this publish; empty: none."""
 
 
 class SimulatedTicket(Ticket):
-    """A ticket that remembers what it publishes."""
+    """A batch of publishes that sets the state of each :class:`Publish` in it."""
 
     __slots__ = ("publishes",)
 
@@ -87,15 +88,15 @@ class SimulatedClient:
         self.published: list[Publish] = []
         self.inbox: list[Letter] = []
         self._results: dict[str, Letter] = {}
-        """The first answer to each call."""
+        """The first answer to each call of an operation, by the id of the call."""
         self.questions: list[Question] = []
         self.no_handler = frozenset[str]()
         """Types of letters that the application has no handler for."""
         self.end: End | None = None
         self._previous: End | None = None
-        """The connection of the process from which this process takes over."""
+        """The connection of the earlier process that this process replaces; None if there is none."""
         self.over = False
-        """Whether the client has no process any more, and none will start."""
+        """Whether the client has ended for ever: it has no process, and no other process will start."""
         self._seen: set[str] = set()
         self._life = 0
         self._begin()
@@ -104,10 +105,10 @@ class SimulatedClient:
         """Start a new process of this client: it knows only its name."""
         self._life += 1
         self._started = False
-        """Whether this process was ever welcomed; before that it publishes nothing."""
+        """Whether a server has welcomed this process. Before the first welcome, the process publishes nothing."""
         self._speaks = self.world.version()
         self._called: set[str] = set()
-        """Letters whose handlers have returned in this process."""
+        """The ids of the letters that were handled in this process: their handlers have returned."""
         self._waiting: deque[Publish] = deque()
         """Publishes that wait because too many earlier publishes are not accepted yet."""
         self._publishing: Publishing[SimulatedTicket] = Publishing(
@@ -148,12 +149,12 @@ class SimulatedClient:
         self._publish(Publish(to, kind, body, context=tail_of(notification)))
 
     def call(self, object_: str, operation: str, arguments: tuple[Any, ...], timeout: float) -> None:
-        """Call an operation of a replicated object. Its result comes as a letter."""
+        """Call an operation of a replicated object. The result comes as a letter."""
         body = _encode((round(timeout * 1000), arguments))
         self._publish(Publish((f"{object_}()",), operation, body, True))
 
     def ask(self, to: str, id_: int, notification: Notification, timeout: float) -> None:
-        """Ask an agent; its answer must have the same id as the question."""
+        """Ask an agent the question with the id ``id_``. The answer must have the same id."""
         if self.over:
             return
         question = Question(id_, timeout)
@@ -169,7 +170,7 @@ class SimulatedClient:
             self._put_waiting()
 
     def _put_waiting(self) -> None:
-        """Publish what waits; stop when too many publishes are not accepted yet."""
+        """Send the publishes that wait. Stop when too many publishes are not accepted yet."""
         while self._waiting and not self._publishing.numbering.crowded:
             self._put(self._waiting.popleft())
 
@@ -261,7 +262,7 @@ class SimulatedClient:
             self.end.snap()
 
     def watch(self) -> None:
-        """Watch the connection, as a client does at regular times."""
+        """Check the connection, as a real client does at regular times."""
         self._line.watch(self.world.now)
 
     def leave(self) -> None:
@@ -283,19 +284,20 @@ class SimulatedClient:
         self.over = True
 
     def restart(self) -> None:
-        """Start another process under the same name, which knows nothing else."""
+        """Start a new process under the same name. It knows only this name."""
         self._forget()
         self._begin()
 
     def kill(self) -> None:
-        """Kill the client's process, if it is connected; another one starts under the same name."""
+        """Kill the client's process, and start a new process under the same name. Do nothing if the client is not
+        connected."""
         if self._line.welcomed and self.end is not None and not self.over:
             self.end.vanish()
             self.restart()
 
     def take_over(self) -> None:
-        """Connect another process under the same name, which ends the connection of this one; do nothing if this
-        process is not connected."""
+        """Let a new process connect under the same name, so that the server ends the connection of the current process.
+        Do nothing if the current process is not connected."""
         if self._line.welcomed and not self.over:
             self._previous = self.end
             self.restart()
@@ -315,7 +317,8 @@ class SimulatedClient:
     # From the line.
 
     def welcomed(self, address: str, last: int) -> None:
-        """Continue after the server's welcome; the server already has our publishes up to the number ``last``."""
+        """Continue after the server's welcome. The server already has this client's publishes up to the number
+        ``last``."""
         error = self._publishing.welcomed(last)
         if error is not None:
             self.world.client_gone(self.address, error)
@@ -333,7 +336,8 @@ class SimulatedClient:
         self._put_waiting()
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
-        """Record that the publish with this number was not accepted, nor any publish after it."""
+        """Record that the server refused the publish with this number. The server has not accepted any later publish
+        either."""
         wrong = self._publishing.refused(number, error, retry)
         if wrong is not None:
             self.world.wrong(self.address, str(wrong))
@@ -352,7 +356,7 @@ class SimulatedClient:
     # Handlers.
 
     def _handle(self) -> None:
-        """Call the handler of the next letter, unless one is running."""
+        """Call the handler of the next letter, unless a handler is running."""
         inbox, now = self._inbox, self.world.now
         if inbox.running:
             return
@@ -389,8 +393,8 @@ class SimulatedClient:
         self._questions.answered(letter)
 
     def _first_answer(self, letter: Letter) -> bool:
-        """Return whether the application gets this letter: it does not get a second answer to a call. After a crash the
-        server may answer a call again, but only with the same answer."""
+        """Return whether the application gets this letter. It gets every letter, except a second answer to the same
+        call. After a crash the server may answer a call again, but only with the same answer."""
         if letter.type != _returned:
             return True
         first = self._results.setdefault(letter.answers, letter)
@@ -420,8 +424,7 @@ class SimulatedClient:
             self.world.unless(lambda: life != self._life or self._none_expires(), due, self._expire)
 
     def _none_expires(self) -> bool:
-        """Return whether no question is open. If none is open, also clear the time at which the next question
-        expires."""
+        """Return whether no question is open. If so, also clear the time at which the next question expires."""
         if len(self._questions):
             return False
         self._expires_at = None

@@ -1,4 +1,4 @@
-"""The copy of a simulated disk at the cut of a backup."""
+"""The copy of a simulated server's disk for a backup."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,8 @@ if TYPE_CHECKING:
 
 
 class Copied:
-    """A disk at the cut of a backup; see :class:`antecede.server.operations.backups.Frozen`."""
+    """The files on a simulated disk as they were at the cut of a backup: an implementation of
+    :class:`antecede.server.operations.backups.Frozen`."""
 
     def __init__(self, position: int, contents: dict[str, bytes], archived: list[bytes], incarnation: int) -> None:
         self.position, self.contents, self.archived, self.incarnation = position, contents, archived, incarnation
@@ -21,7 +22,7 @@ class Copied:
 
 
 def copy_of(server: "SimulatedServer") -> Copied:
-    """Copy the disk of a server at this moment; the server keeps the copy."""
+    """Copy the disk of a server as it is now. The server keeps the copy in ``copied``."""
     incarnation = server.machine.incarnation
     server.copied = Copied(server.store.durable, server.disk.contents(), list(server.archived), incarnation)
     return server.copied

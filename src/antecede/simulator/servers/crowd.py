@@ -1,14 +1,15 @@
-"""Mailboxes with special settings in a random world.
+"""Mailboxes with special settings in a random world: small quotas, and held letters.
 
-Small quotas: two kinds of mailboxes may have a small quota. One is the mailbox of a client that never returns. The
-others are mailboxes of agents and clients that get many letters at the same time.
+**Small quotas.** A quota limits the letters in a mailbox. A server must let the oldest letters above a quota expire,
+but never a letter that a client or an agent is handling. Two kinds of mailboxes may have a small quota:
 
-The client that never returns subscribes to a topic, and its process ends soon; agents and clients continue to send to
-this client. A server must let the oldest letters above a quota expire, but never a letter that a client or an agent is
-handling.
+* the mailbox of a client that never returns. This client subscribes to a topic, and its process ends soon; agents and
+  clients continue to send to it;
+* mailboxes of agents and clients that get many letters at the same time.
 
-Held letters: for some agents, letters that follow from a dead letter are held until an operator decides about the dead
-letter, at the latest at the end. :func:`early` checks from the logs that no letter was handled before this decision.
+**Held letters.** For some agents, letters that follow from a dead letter are held until an operator decides about the
+dead letter. The operator decides at the latest at the end of the play. :func:`early` checks from the logs that no held
+letter was handled before this decision.
 """
 
 from collections import deque
@@ -25,14 +26,14 @@ from antecede.trace import DELIVER, HOP, SEND, Event
 
 
 class Crowd:
-    """The quotas of one world, and the agents and clients that have them."""
+    """The mailboxes of one world that have small quotas or hold letters."""
 
     def __init__(self, seed: int, servers: list[str]) -> None:
         self._random = random = Random(f"{seed}/crowd")
         named: dict[str, Quota] = {}
         self.absent = ""
         self.agents: set[str] = set()
-        """Agents whose letters may expire."""
+        """Agents with a small quota: their letters may expire."""
         if random.random() < 0.15:
             self.absent = f"absent@{servers[int(random.random() * len(servers))]}"
             seconds = 0.2 if random.random() < 0.3 else 0
@@ -50,8 +51,8 @@ class Crowd:
         self._busy = bool(named)
 
     def join(self, world: ServerWorld, dice: Dice) -> None:
-        """Let the client that never returns connect, and later end; let clients send letters to the mailboxes with
-        special settings; and let servers do their regular work, which checks quotas."""
+        """Plan what happens in the world. The client that never returns connects, and ends later. Clients send letters
+        to the mailboxes with special settings. Servers do their regular work, which checks quotas."""
         random, seconds, clients = self._random, world.faults.seconds, dice.clients
         if self.absent:
             client = world.client(self.absent)
@@ -84,15 +85,16 @@ class Crowd:
 
 
 def decide(world: ServerWorld) -> None:
-    """Let an operator bury all dead letters for which other letters are held, until no letters are held."""
+    """Let an operator bury (delete) the dead letters for which other letters are held. Repeat this until no letters are
+    held."""
     while any(server.machine.engine.following.blocks for server in world.servers.values()):
         decide_once(world)
         world.settle()
 
 
 def decide_once(world: ServerWorld) -> bool:
-    """Let an operator bury the dead letters for which other letters are held now. Return whether there are such dead
-    letters."""
+    """Let an operator bury (delete) the dead letters for which other letters are held now. Return whether there are
+    such dead letters."""
     held = [
         (server, key)
         for server in world.servers.values()
@@ -105,8 +107,8 @@ def decide_once(world: ServerWorld) -> bool:
 
 
 def early(logs: Logs) -> Iterator[str]:
-    """Yield an error for each letter that was handled too early: it follows from a dead letter about which no operator
-    had decided yet, and its agent is one for which such letters must be held."""
+    """Yield an error for each letter that was handled too early. Such a letter follows from a dead letter about which
+    no operator had decided yet, and its agent must hold such letters."""
     pasts = _pasts(logs.rows)
     for items in logs.items.values():
         agents: list[str] = []
@@ -129,9 +131,9 @@ def early(logs: Logs) -> Iterator[str]:
 
 
 def _pasts(rows: list[Event]) -> dict[str, set[str]]:
-    """Return for each message the messages from which it follows. Nothing follows from a dead letter at the process
-    where it died. A letter that an operator sent again follows from nothing: the operator has decided about the dead
-    letter."""
+    """Return the messages from which each message follows, by message. If a letter died at a process, the later
+    messages of this process do not follow from it. A letter that an operator sent again follows from nothing, because
+    the operator has decided about the dead letter."""
     lines: dict[str, deque[Event]] = {}
     for row in sorted((row for row in rows if row.kind != HOP), key=lambda row: row.index):
         lines.setdefault(row.process, deque()).append(row)
@@ -162,4 +164,4 @@ def _look_at(server: SimulatedServer) -> None:
 
 
 patient_seconds = 60.0
-"""The time for which a patient client waits for an answer: longer than any fault lasts."""
+"""The number of seconds for which a patient client waits for an answer. It is longer than any fault lasts."""

@@ -1,32 +1,34 @@
 """The faults in a world of servers, and their frequency.
 
-Counts are for all servers together. Until the world is calm, each fault comes at a moment that the seed chooses. A
-crash comes **between two effects**: an effect is one step, one append, write or sync, or one frame that leaves. A crash
-may also come while a server is recovering. The seed chooses the effect after which the server crashes.
+Counts are for all servers together. Each fault comes at a moment that the seed chooses, before the world becomes calm.
+
+A crash comes **between two effects** of a server. An effect is one step, one append, write or sync, or one frame that
+leaves. The seed chooses the effect after which the server crashes. A crash may also come while a server is recovering.
 """
 
 import msgspec
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True):
-    """The faults of a world; ``NONE`` has none and ``ROUGH`` has many."""
+    """The kinds of faults in a world, and how often each comes. ``NONE`` has no faults, and ``ROUGH`` has many."""
 
     crashes: int = 0
     """The number of crashes of servers, each between two effects."""
     stops: int = 0
     """The number of times that a server is stopped gracefully and starts again."""
     powercuts: float = 0.5
-    """The share of crashes in which unsynced writes are lost, torn or reordered. In the other crashes the process is
-    killed."""
+    """The share of power cuts among the crashes in which the disk does not fail. A power cut loses, tears or reorders
+    unsynced writes. In the other crashes only the process is killed."""
     broken_syncs: float = 0.0
-    """The share of crashes in which the disk fails."""
+    """The share of crashes in which a sync of the disk fails."""
     loss: float = 0.0
-    """Share of the frames between servers that are lost."""
+    """The probability that a frame between servers is lost."""
     duplicates: float = 0.0
     partitions: int = 0
     """The number of times that two servers cannot reach each other for a while."""
     resets: int = 0
-    """The number of times that a connection, of a server or a client, breaks and comes back."""
+    """The number of times that a connection (between two servers, or between a client and its server) breaks and comes
+    back."""
     slow_disks: int = 0
     """The number of times that a server's syncs take very long for a while."""
     full_disks: int = 0
@@ -34,29 +36,31 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     overloads: int = 0
     """The number of times that a server is above its high-water mark for a while, so that it refuses publishes."""
     operators: int = 0
-    """The number of times that an operator sends a server's dead letters again, or takes them off the list."""
+    """The number of times that an operator sends a server's dead letters again, or deletes them."""
     client_kills: int = 0
-    """The number of times that a client's process is killed; another one starts under the same name."""
+    """The number of times that a client's process is killed. Each time, a new process starts under the same name."""
     takeovers: int = 0
-    """The number of times that another process takes a client's name while the first is still connected."""
+    """The number of times that another process takes a client's name while the client's first process is still
+    connected."""
     silences: int = 0
-    """The number of connections, of servers or clients, on which everything is lost from some moment on. Both ends must
-    notice this."""
+    """The number of connections (between two servers, or between a client and its server) that become silent: from some
+    moment on everything sent on them is lost. Both ends must notice this."""
     old_versions: float = 0.0
-    """Share of the lives of servers and clients in which they use only the oldest wire version."""
+    """The probability that a process of a server or a client uses only the oldest version of the wire protocol. It is
+    drawn at each start of a process."""
     stalls: int = 0
-    """The number of times that one end of a connection, of a server or a client, stops reading for a while."""
+    """The number of times that one end of a connection (a server or a client) stops reading for a while."""
     clock_jumps: int = 0
     """The number of times that a server's wall clock is set forward or back."""
     looks: int = 0
     """The number of times that a server does its regular work: it takes a snapshot, deletes log files that are no
     longer needed, and checks its connections."""
     failed_snapshots: float = 0.0
-    """Share of the snapshots that cannot be written, and are tried again later."""
+    """The probability that a snapshot cannot be written. The server tries again later."""
     failures: float = 0.0
-    """Share of the reactions that fail at their first try."""
+    """The probability that a reaction fails at its first try."""
     seconds: float = 1.0
-    """The length of the fault period, in virtual time; after it the world is calm."""
+    """The length of the fault period, in seconds of virtual time. After this period the world is calm."""
 
 
 NONE = Faults()
@@ -75,5 +79,5 @@ ROUGH = Faults(
     failures=0.05,
 )
 """Common faults of servers, disks and connections. Faults of clients are left out, because a client that is killed or
-replaced loses publishes that were not accepted. Overloads are left out, because a client sends refused publishes again
-later, after its newer ones."""
+replaced loses publishes that were not accepted. Overloads are left out, because a client sends a refused publish again
+later, and newer publishes may come before it."""

@@ -38,14 +38,15 @@ _clients = ("c0", "c1", "c2", "t", "l", "absent")
 
 
 class Intruded(Faults, frozen=True, kw_only=True):
-    """The faults of a world with identities."""
+    """The faults of a world with identities, in which intruders also try to get in."""
 
     intruders: int
-    """The number of attempts of intruders."""
+    """The number of times that an intruder tries to get in."""
 
 
 def intruded(faults: Faults, intruders: int) -> Intruded:
-    """Return the same faults with intruders, and without old wire versions, which have no identities."""
+    """Return these faults, with intruders added. Old wire versions are switched off, because they cannot prove
+    identities."""
     return Intruded(**{**msgspec.structs.asdict(faults), "old_versions": 0.0}, intruders=intruders)
 
 
@@ -155,7 +156,8 @@ class IdentifiedWorld(ServerWorld):
                 server.guard(server.life, server.core.reload, known.access)
 
     def may_refuse(self, address: str, to: tuple[str, ...], error: AntecedeError) -> bool:
-        """Return whether a publish may be refused permanently."""
+        """Return whether a permanent refusal of a publish is correct. It is correct if mallory has no permission, or if
+        the destination does not exist."""
         mallory = address.startswith(f"{MALLORY}@") and isinstance(error, NotAllowedError)
         return mallory or super().may_refuse(address, to, error)
 
@@ -174,7 +176,8 @@ class IdentifiedWorld(ServerWorld):
             super().logged(server, event, fields)
 
     def trespasses(self) -> list[str]:
-        """Return what mallory could do although it was forbidden."""
+        """Return the errors, one line each: a forbidden publish of mallory was accepted, or she is still connected
+        after her key was revoked."""
         found = [
             f"a publish to {publish.to[0]} was accepted, which {MALLORY} may not send to any more"
             for publish in self.forbidden
@@ -224,7 +227,7 @@ class IdentifiedWorld(ServerWorld):
             end.vanish()
 
     def _as_agent(self, server: SimulatedServer) -> None:
-        """Let a server send a letter in the name of an agent of one of its peers."""
+        """Let this server send a forged letter. The letter names an agent of another server as its source."""
         if self.work is None:
             return
         for domain, consumer in server.machine.channel.consumers.items():
@@ -239,7 +242,8 @@ class IdentifiedWorld(ServerWorld):
                 return
 
     def _hello(self, server: SimulatedServer) -> wire.ServerHello:
-        """Return the hello of a peer, as an intruder may have seen it on the network."""
+        """Return the hello that a peer of this server sends to it. An intruder may have seen this hello on the
+        network."""
         peers = server.core.peering.peers
         peer = next((name for name in peers if self.servers[name].up), next(iter(peers)))
         if self.servers[peer].up:
@@ -260,7 +264,7 @@ class IdentifiedWorld(ServerWorld):
         Intruder(self, server, "an operator without a proof", wire.Request("", "status", []))
 
     def _prove(self, server: SimulatedServer, keyring: Keyring, what: str, then: wire.Part) -> None:
-        """Prove an identity with some key, and then send a part."""
+        """Let an intruder prove an identity with this keyring, and then send the part ``then``."""
         ends: list[End] = []
 
         class Late:
@@ -286,7 +290,7 @@ class IdentifiedWorld(ServerWorld):
         self._prove(server, keyring, "a server with another key", hello)
 
     def _replay(self, server: SimulatedServer) -> None:
-        """Send again a proof that was seen on the network."""
+        """Let an intruder send a copy of a proof that another end sent to this server earlier."""
         assert self.identities is not None
         seen = [one for one in self.identities.proofs if one.server == server.name]
         if not seen:
@@ -300,7 +304,7 @@ class IdentifiedWorld(ServerWorld):
         Intruder(self, server, "a repeated proof", one.introduction, lambda challenge: [one.proof, hello])
 
     def _reflect(self, server: SimulatedServer) -> None:
-        """Claim to be the server itself, and send its own signature back as the proof."""
+        """Let an intruder claim to be this server, and send the server's own signature back as the proof."""
         nonce = self.random.randbytes(32)
         introduction = wire.Introduce(wire.VERSION, wire.VERSION_OLDEST, SERVER, server.name, "", nonce)
         hello = msgspec.structs.replace(self._hello(server), server=server.name)

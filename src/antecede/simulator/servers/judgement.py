@@ -1,14 +1,14 @@
-"""The checks of a world when nothing is pending, from the logs on its disks.
+"""The checks of a simulated world after all its work has ended. They read the logs on the world's disks.
 
-1. There were no complaints, and nothing waits: links, orders, mailboxes, questions, timers and publishes are all
-   settled.
+1. The world has reported no errors, and nothing waits: links, orders, mailboxes, questions, timers and publishes have
+   no work left.
 2. The trace from the logs is well formed, every letter is delivered once at each destination, and the guarantees of the
    topology hold. The ids in the trace are those that the servers really used.
-3. Every publish that a client knows as accepted is in the log once, in the client's sequence; and clients received
-   exactly the letters in the log. There is one exception: a client may get the same answer to a call twice if the
-   answer is *sure*. A sure answer may leave before its record is durable. If a crash then loses the record, the server
-   answers again after the crash. A letter that a client had begun to handle is in the trace before everything that the
-   client published afterwards.
+3. If a client got the message that its publish is accepted, the publish is in the log exactly once. The log has the
+   publishes of a client in the sequence in which the client sent them. Clients received exactly the letters in the log.
+   There is one exception: a client may get the same answer to a call twice if the answer is *sure*. A sure answer may
+   leave before its record is durable. If a crash then loses the record, the server answers again after the crash. If a
+   client had begun to handle a letter before it published, the trace has the letter before the publish.
 4. Every letter is delivered once, or is dead with a reason. A letter that expired was not handed to anyone, and the
    mailbox of a client that never returns holds no more than its quota.
 5. A replay of the log alone gives the same state: agents, questions, timers, orders, counters.
@@ -37,9 +37,10 @@ from antecede.trace.significant import judge_significant
 
 _returned = name_of(Returned)
 _life = re.compile(r"-\d+$")
-"""The end of the id of an answer to a call: the life of the server in which the answer was given."""
+"""A pattern for the end of the id of an answer to a call. This end is the number of the server's life (the time from
+one start to the next) in which the answer was given."""
 TRAITOR = "traitor"
-"""The client in whose name a server forges letters."""
+"""The client name under which a server's log records the letters that this server forges."""
 
 
 def findings(
@@ -65,7 +66,7 @@ def findings(
 
 
 def expired(logs: Logs) -> set[tuple[str, str]]:
-    """Return (letter, mailbox) of all letters that expired."""
+    """Return all letters that expired. Each is a pair: the letter's id, and the address of its mailbox."""
     return {
         (reaction.letter, item.agent)
         for items in logs.items.values()
@@ -164,9 +165,9 @@ def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...], gone:
 
 
 def _given_again(client: SimulatedClient, logged: list[str | None]) -> dict[str, str]:
-    """Return the answers that were given twice because a crash lost the record of the first. For each: the id of the
-    first answer, and the id of the answer that was recorded after the crash. Only answers that must be the same after a
-    crash may leave before their record is durable."""
+    """Return the sure answers that the server gave twice to this client, because a crash lost the record of the first
+    answer. A key is the id of the first answer; the value is the id of the answer that was recorded after the crash. A
+    sure answer must be the same after a crash, so it may leave before its record is durable. No other answer may."""
     site = client.home.machine.calls.site
     later = {_life.sub("", one): one for one in logged if one is not None}
     again = {}
@@ -184,8 +185,8 @@ def _is_forged(row: Event) -> bool:
 
 
 def _sender(letter: Letter, sent: Event) -> str:
-    """Return the sender of a letter. A dead letter that was sent again keeps its source, but the operator is its
-    sender."""
+    """Return the sender of a letter: its source. If an operator sent a dead letter again, return the operator
+    instead."""
     return letter.source if not letter.replays else f"{OPERATOR}@{sent.process.rpartition('@')[2]}"
 
 
@@ -234,9 +235,9 @@ def _clients(world: ServerWorld, logs: Logs, gone: set[tuple[str, str]]) -> Iter
 
 
 def _matched(logged: list[Published], published: list[Publish]) -> list[Publish] | None:
-    """Return the publishes of a client that are in the log; None if the log does not have the right publishes in the
-    right sequence. It must have every accepted publish, and no refused one. It may have publishes whose state is
-    ``unknown``, because the client was killed before the answer."""
+    """Return the publishes of a client that are in the log; None if the log is wrong. The log must have all accepted
+    publishes in the right sequence, and must not have refused publishes. A publish with the state ``unknown`` may be in
+    the log or not: the client was killed before the answer came."""
     found: list[Publish] = []
     for publish in published:
         if publish.state == "refused":
@@ -250,8 +251,8 @@ def _matched(logged: list[Published], published: list[Publish]) -> list[Publish]
 
 
 def _begun(address: str, published: list[Publish], rows: list[Event]) -> Iterator[str]:
-    """Check that a letter that a client had begun to handle comes, in the trace, before everything that the client
-    published afterwards."""
+    """Check the sequence of the client's events in the trace: if the client had begun to handle a letter before it
+    published, the letter must come before the publish."""
     mine = [row for row in rows if row.process == address]
     # A message between objects has a type.
     sent = sorted(row.index for row in mine if row.kind == SEND and row.type is None)
@@ -263,12 +264,12 @@ def _begun(address: str, published: list[Publish], rows: list[Event]) -> Iterato
 
 
 def dead_letter(row: Event) -> str | None:
-    """Return the id of the letter that died according to this row."""
+    """Return the id of the letter that died, from the row of the trace that records its death."""
     return row.message or (row.extra or {}).get("letter")
 
 
 def _received(row: Event) -> bool:
-    """Return whether a row is the delivery of a letter to a client."""
+    """Return whether a row of the trace is the delivery of a letter, or of an answer to a call."""
     return (row.kind == DELIVER and row.type is None) or "call" in (row.extra or ())
 
 
@@ -281,7 +282,7 @@ def _singly(item: Published | PublishedMany) -> list[Published]:
 
 
 def _replayed(server: SimulatedServer, records: list[bytes]) -> Iterator[str]:
-    """Check that the log from its first record, without any snapshot, leads to the server's state."""
+    """Check that a replay of all records, without any snapshot, gives the server's present state."""
     live = server.machine
     again = server.machine_class(server.name, server.plan, live.incarnation)
     for record in records:

@@ -1,7 +1,8 @@
-"""Keys and identities of a simulated world: the shipped proof, with signatures that only this world can check.
+"""Keys and identities of a simulated world.
 
-A signature is a hash of a secret and the content. The world knows the secret of every public key, so it can check
-signatures. Servers and clients sign only with the keys that they were given.
+Identities are proven as in a live server; only the signatures are simulated. A signature is a hash of a secret and the
+content. The world knows the secret of every public key, so only the world can check signatures. Servers
+and clients sign only with the keys that they were given.
 """
 
 import hashlib
@@ -41,7 +42,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class _Watched:
-    """A signer whose proofs an intruder can see."""
+    """A signer that also records its proofs, because an intruder can see them on the network."""
 
     def __init__(self, role: str, name: str, key: SimulatedKey, seen: list[Seen]) -> None:
         self._role = role
@@ -84,12 +85,12 @@ class Identities:
         return key
 
     def add(self, role: str, name: str, **permissions: tuple[str, ...]) -> None:
-        """Add an identity with a key."""
+        """Add an identity with a new key and these permissions."""
         key = self._of[(role, name)] = self.new_key()
         self.set(msgspec.structs.replace(Identity(role, name, (Key(key.public),)), **permissions))
 
     def set(self, identity: Identity) -> None:
-        """Change an identity of the access file; servers notice when they read it again."""
+        """Add an identity to the access file, or replace it. Servers use the change when they read the file again."""
         table = {**self.access.identities(identity.role), identity.name: identity}
         self.access = msgspec.structs.replace(self.access, **{_tables[identity.role]: table})
 
@@ -99,15 +100,16 @@ class Identities:
         return key is not None and key.sign(content) == signature
 
     def keyring(self, role: str, name: str, key: SimulatedKey | None = None) -> Keyring:
-        """Return the means to prove an identity; ``key``: a key to use instead of the identity's own."""
+        """Return a keyring that proves this identity. ``key``: a key to use instead of the identity's own key."""
         signer = _Watched(role, name, key or self._of[(role, name)], self.proofs if key is None else [])
         nonce: Callable[[], bytes] = lambda: self._random.randbytes(NONCE_BYTES)  # noqa: E731
         return Keyring(role, name, signer, self.verify, nonce, lambda: 0.0, lambda: self.access.servers)
 
     def of_client(self, client: str) -> Keyring:
-        """Return the keyring of the identity behind a client's name."""
+        """Return the keyring of a client. The name of a temporary client contains the name of its identity."""
         return self.keyring(CLIENT, client.split(".")[1] if wire.is_temporary(client) else client)
 
     def of_server(self, name: str) -> dict[str, Any]:
-        """Return what a server's core needs to check and prove identities, with the access file as it is now."""
+        """Return the keyword arguments with which the core of a server can check and prove identities. They contain the
+        present access file."""
         return {"authoriser": Authoriser(self.access), "keyring": self.keyring(SERVER, name)}

@@ -1,9 +1,10 @@
-"""A server that lost its data: its disk is empty, or an older copy was put back.
+"""The check of a server that lost its data: its disk is empty, or has an older copy of the data.
 
-Its peers remember messages that the server has lost, so they must not continue as if nothing had happened: the links
-between them and the server stop, and ``status`` shows this. An operator then resets those domains of the server in
-which data was lost; the reset of its other domains is refused. From then on, every message is again delivered exactly
-once. If the lost disk is found later and put back, its data is from before the reset, and no peer accepts a connection.
+The server's peers remember messages that the server has lost, so they must not continue as if nothing had happened: the
+links between the peers and the server stop, and ``status`` shows this. An operator then resets those domains of the
+server in which data was lost; a reset of the server's other domains is refused. After the reset, every new message is
+delivered exactly once. If the lost disk is found later and put back, its data is from before the reset, so no peer
+accepts a connection with the server.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from antecede.server.peering.peer import Peer
 from antecede.simulator.servers.world import ServerWorld
 
 _patience_seconds = 25.0
-"""The time within which a server dials every peer again, however often the peer has refused."""
+"""A time in which a server certainly dials every peer again, even a peer that has refused it many times."""
 
 _said = {True: "reset", False: "not reset"}
 
@@ -22,8 +23,8 @@ message."""
 
 
 def lost_data(world: ServerWorld, name: str, copy: dict[str, bytes], probe: Probe) -> list[str]:
-    """Let a server lose its data in an idle world; ``copy`` is the content of its disk afterwards. Return the errors,
-    one line each."""
+    """Let a server lose its data in an idle world, and check what the servers and an operator do then. ``copy``: the
+    content of the server's disk after the loss. Return the errors, one line each."""
     world.losing = True
     server = world.servers[name]
     earlier = server.disk.contents()
@@ -89,5 +90,5 @@ def _peers(world: ServerWorld, name: str) -> list[str]:
 
 
 def _of(world: ServerWorld, name: str, peer: str) -> Peer:
-    """Return a peer of a server, as that server sees it."""
+    """Return the data that the server ``name`` has about its peer ``peer``."""
     return world.servers[name].core.peering.peers[peer]

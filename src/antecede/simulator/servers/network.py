@@ -1,9 +1,10 @@
 """Simulated connections: two ends, virtual time, and a network with faults.
 
 The parts of one call of ``send`` travel as one frame of real bytes. Hellos, welcomes, publishes and letters arrive in
-sequence and are not lost unless the connection breaks. Frames between servers and their acknowledgements may also be
-lost, repeated and reordered, which is worse than any real connection; but they do not overtake the hello before them,
-because that would end the connection. When a connection breaks, everything in transit on it is lost.
+sequence and are not lost unless the connection breaks. Messages between servers, and the acknowledgements of these
+messages, may be lost, repeated and reordered even while the connection works. This is worse than any real connection.
+But they do not overtake the hello that was sent before them, because a message that arrives before the hello would end
+the connection. When a connection breaks, everything in transit on it is lost.
 """
 
 from collections import deque
@@ -36,9 +37,9 @@ class End:
         leaves: "Callable[[End, wire.Part], None]" = lambda end, part: None,
     ) -> None:
         """``receives``: called with parts that arrive. ``closed``: called when the connection has ended. ``writable``:
-        called when a connection whose buffer was full has room again. ``effect``: called before anything is sent; the
-        server may crash there. ``speaks``: the newest wire version that this end reads. ``leaves``: called with each
-        part that is sent."""
+        called when the buffer was full and has room again. ``effect``: called before each sending; the server may crash
+        in this call. ``speaks``: the newest wire version that this end reads. ``leaves``: called with each part that is
+        sent."""
         self.remote = remote
         self.serial = next(serials)
         self.code = ""
@@ -47,8 +48,8 @@ class End:
         self.other: End
         self.receiver: Receiver | None = None
         self.guest: Guest | None = None
-        """The entry of this end among the incoming connections of a server; None if this end is not a server's incoming
-        one."""
+        """The entry for this end in the server's list of incoming connections; None if this end is not the server's end
+        of an incoming connection."""
         self.spoke = self._heard = world.now
         self.full = False
         self.open = True
@@ -71,8 +72,9 @@ class End:
 
     @property
     def heard(self) -> float:
-        """The time of the last input; while reading is paused, the current time. Without regular work there are no
-        pings. So if the connection works, the result is at least the time at which regular work was last resumed."""
+        """The time of the last input; while reading is paused, the current time. While regular work is paused, no pings
+        are sent, and silence is normal. So for a connection that works, the result is at least the time at which
+        regular work was last resumed."""
         if self._paused:
             return self._world.now
         silent = self._mute or self.other._abandoned
@@ -137,12 +139,12 @@ class End:
 
     @property
     def lingers(self) -> bool:
-        """Whether one end still treats a mute connection as open."""
+        """Whether the connection is mute and at least one of its two ends still treats it as open."""
         return self._mute and any(end.open and end.receiver is not None for end in (self, self.other))
 
     def abandon(self) -> None:
-        """Record that the process of this end has ended, and answers nothing more. On a mute connection, the other end
-        does not notice this."""
+        """Record that the process of this end has ended, so that this end answers nothing from now on. On a mute
+        connection, the other end does not notice this."""
         self._abandoned = True
         if self._mute:
             self.receiver = None
@@ -154,17 +156,18 @@ class End:
             self._world.later(0.0, end.ended, "")
 
     def enter(self, admission: Admission) -> None:
-        """Register this end among the incoming connections of a server, which may close it immediately."""
+        """Register this end as an incoming connection of its server. The server may close the connection
+        immediately."""
         self.guest = admission.enter(self.remote, lambda why, code: self.close(why, code=code), self._world.now)
 
     def trust(self, *, server: bool) -> None:
-        """Allow larger frames: the other end has proven to be a server or a client."""
+        """Allow larger frames, because the other end has proven that it is a server (``server``) or a client."""
         self._unframer.trust(limits.frame_bytes_max if server else limits.client_frame_bytes_max)
         if self.guest is not None:
             self.guest.proved(server=server)
 
     def busy(self, busy: bool) -> None:
-        """Stop reading while parts that have arrived still wait to be handled; or continue reading."""
+        """Stop reading, because parts that have arrived still wait to be handled (``busy``); or continue reading."""
         self._busy = busy
         self._read_on()
 
@@ -178,11 +181,12 @@ class End:
         self._read_on()
 
     def expect_a_reader(self, expected: bool) -> None:
-        """Choose whether this end stops reading while its own output is full."""
+        """Choose whether this end stops reading while its own output buffer is full."""
         self._expects_a_reader = expected
 
     def stall(self, stalled: bool) -> None:
-        """Let this end's process stop reading for a while, so that the other end's buffer fills; or continue."""
+        """Let this end stop reading (``stalled``), so that the output buffer of the other end becomes full; or let it
+        continue."""
         self._stalled = stalled
         self._read_on()
         self.other._fill(stalled)
@@ -226,7 +230,7 @@ class End:
 
 
 def connect(one: End, other: End) -> None:
-    """Make two ends one connection."""
+    """Join two ends, so that they are one connection."""
     one.other, other.other = other, one
     one.binding = other.binding = one.serial.to_bytes(8, "big")
 

@@ -1,4 +1,4 @@
-"""Simulated operators: they send the shipped requests, each on a separate connection."""
+"""Simulated operators. They send the requests of real operators, each on a separate connection."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,15 @@ class Operators:
         self._world = world
         self._requests = 0
         self.buried: set[tuple[str, str]] = set()
-        """(server, key) of dead letters that operators wanted to bury."""
+        """The dead letters that operators wanted to bury (to take off the server's list). Each is a pair: the server's
+        name, and the letter's key."""
         self.off_the_list: list[tuple[str, str]] = []
-        """(server, key) of dead letters that were buried or sent again, according to the answer."""
+        """The dead letters that were buried or sent again, according to the server's answer. Each is a pair: the
+        server's name, and the letter's key."""
 
     def settle_dead(self, server: SimulatedServer) -> None:
-        """Send a server's dead letters again, or take them off the list."""
+        """Send the dead letters of a server again, or bury them (take them off its list). A random number decides which
+        of the two."""
         command = "dead-replay" if self._world.random.random() < 0.7 else "dead-bury"
         singly = self._world.random.random() < 0.5
 
@@ -44,8 +47,9 @@ class Operators:
         self.request(server, "dead-list", [], listed)
 
     def _settle_page(self, server: SimulatedServer, command: str, of: str, listed: dict[int, str], upto: int) -> None:
-        """Settle those of the listed dead letters whose numbers are above ``upto``, two letters with each command.
-        ``of``: the type of the letters; empty: any."""
+        """Send dead letters again, or bury them, as ``command`` says; each request does this for two letters. ``of``:
+        the type of the letters; empty: any type. ``listed``: the key of each letter, by the letter's number. ``upto``:
+        letters with numbers up to this one are already done."""
         if command == "dead-bury":
             self.buried |= {(server.name, key) for number, key in listed.items() if number > upto}
         page = [str(upto), str(max(listed)), str(_page_letters), "", of, "", "0"]
@@ -65,7 +69,7 @@ class Operators:
         self.request(server, f"{command}-page", page, answered)
 
     def settle(self, server: SimulatedServer, command: str, key: str) -> None:
-        """Send one dead letter again, or take it off the list."""
+        """Send one dead letter again, or bury it (take it off the server's list), as ``command`` says."""
         place = (server.name, key)
         if command == "dead-bury":
             self.buried.add(place)
@@ -79,8 +83,8 @@ class Operators:
         self.request(server, command, [key], answered)
 
     def reset_lost(self, domain: str, members: list[SimulatedServer]) -> bool:
-        """Reset a domain at all its members, if their status shows that it needs a reset; return whether it was
-        reset."""
+        """Send a reset to all members of a domain, if their status shows that the domain needs one. Return whether it
+        was sent."""
         try:
             generation = next_generation(domain, {one.name: one.core.operations.status() for one in members})
         except UsageError:
@@ -89,8 +93,7 @@ class Operators:
         return True
 
     def reset(self, domain: str, members: list[SimulatedServer]) -> None:
-        """Reset a domain at all its members, even if it needs no reset: the members do not check whether it needs
-        one."""
+        """Reset a domain at all its members, even if the domain does not need it. The members do not check this."""
         self._forget(domain, members, 1 + max(one.machine.channel.consumers[domain].generation for one in members))
 
     def _forget(self, domain: str, members: list[SimulatedServer], generation: int) -> None:
@@ -98,8 +101,8 @@ class Operators:
             self._forget_at(server, domain, generation)
 
     def _forget_at(self, server: SimulatedServer, domain: str, generation: int) -> None:
-        """Reset a domain at one member. If the member crashes meanwhile, the operator gives the command again, unless
-        the domain is already reset there."""
+        """Reset a domain at one member. If the member crashes before it answers, send the command again later, unless
+        the member has already reset the domain."""
 
         def answered(document: Any, error: AntecedeError | None) -> None:
             if isinstance(error, ClosedError):

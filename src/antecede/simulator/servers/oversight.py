@@ -1,10 +1,11 @@
 """Checks of data that the trace of a simulated server does not show: server time, log, snapshots and truncations.
 
-- Server time passes as virtual time does, even if the wall clock is set. A restart does not move it back, and the time
-  for which the server was down counts, too.
-- Damage of the last group of records must be recognised as damage, and not be taken for a torn write. For this purpose
-  a quiet server writes one empty group after its last group with records; an empty group never follows another empty
-  group. To check this, the last group with records is damaged in a copy of the log, and opening the copy must fail.
+- Server time passes as virtual time does, even if the wall clock is set. A restart does not move server time back.
+  Server time also passes while the server is down.
+- If the last group of records is damaged, this must be recognised as damage, and not be taken for a torn write. For
+  this purpose a quiet server writes one empty group after its last group with records; an empty group never follows
+  another empty group. To check this, the last group with records is damaged in a copy of the log, and opening the copy
+  must fail.
 - A snapshot that is built from the log is the state of the server, byte for byte.
 - Every truncation of the log is shown until an operator acknowledges it.
 """
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 
 class Oversight:
-    """The checks of one server, through all its lives."""
+    """The checks of one server. They continue through all lives of the server (a life is the time from one start to the
+    next)."""
 
     def __init__(self, server: "SimulatedServer") -> None:
         self._server = server
@@ -35,24 +37,24 @@ class Oversight:
     def reset(self) -> None:
         """Forget everything, because the disk was replaced."""
         self.appended_at = 0.0
-        """The time of the last record."""
+        """The virtual time at which the last record was appended, or at which the server started."""
         self._vouched_at = -1.0
         self._vouched_for = (0, 0)
-        """The number of the last record when the log was last checked, and how many checks have found this record as
-        the last."""
+        """Two numbers from the checks of a quiet log: the number of the log's last record at the latest check, and the
+        count of checks at which the log ended with this record."""
         self._durable_ms = 0
-        """The latest server time that the log certainly contains."""
+        """The latest server time in the durable part of the log."""
         self._jumped: int | None = None
-        """The number of the last record when the wall clock was set; None: it was not set, or a later record is
-        durable."""
+        """The number of the record that was the last one when the wall clock was set. None: the wall clock was not set,
+        or a later record has become durable since."""
         self._life = 0
-        """The last life with a durable record."""
+        """The number of the server's last life in which a record became durable."""
         self._before: tuple[float, int] | None = None
-        """The virtual time and the server time at the end of the life ``_life``; None if the server time after the next
-        start is not compared with them."""
+        """The virtual time and the server time at the end of the life ``_life``. After the next start, the server time
+        is compared with these two times; None: it is not compared."""
         self._expected: dict[int, bytes] = {}
         self.stopped_at: int | None = None
-        """The last record before a graceful stop; None after a crash."""
+        """The number of the last record, if the server has stopped gracefully; None if it crashed or runs."""
         self._cuts: set[int] = set()
         self._acknowledged = 0
 
@@ -64,7 +66,8 @@ class Oversight:
     # Time.
 
     def jumped(self, time_ms: int) -> None:
-        """Check that setting the wall clock left server time as it was (``time_ms``)."""
+        """Check that a change of the wall clock did not change the server time. ``time_ms``: the server time before the
+        change."""
         server = self._server
         if server.up and self._time_ms != time_ms:
             server.world.wrong(server.name, "server time followed the wall clock")
@@ -77,7 +80,7 @@ class Oversight:
         return self._time_ms if self._server.up else 0
 
     def durable(self) -> None:
-        """Remember the server time that the log contains, if all records are durable."""
+        """Remember the last server time in the log, if all records are durable."""
         server = self._server
         complete = server.store.durable == server.store.last and not server.core.driver.behind
         if complete and server.durability == "disk":
@@ -87,7 +90,8 @@ class Oversight:
                 self._jumped = None
 
     def went(self) -> None:
-        """Record the server time before the server crashes or stops."""
+        """Record the virtual time and the server time at which the server crashes or stops, for the check after the
+        next start."""
         server = self._server
         if self._life != server.life:
             # The log has no record of this life; the next start continues from the last life of which it has records.
@@ -96,7 +100,8 @@ class Oversight:
         self._before = (server.world.now, self._time_ms) if known else None
 
     def started(self, found: Recovered) -> None:
-        """Check server time and log after the server has recovered."""
+        """Check the server time and the end of the log after the server has recovered. ``found``: the log as it was at
+        the start."""
         server, now = self._server, self._server.world.now
         time_ms = self._time_ms
         if time_ms < self._durable_ms:
@@ -117,8 +122,9 @@ class Oversight:
     # Witnesses.
 
     def looked(self) -> None:
-        """Check a server after its regular work: if it was quiet, its log must soon prove that the last group with
-        records was durable, so that the loss of this group would be found (see above)."""
+        """Check a server after its regular work. If no records were appended for a while, the log must soon have an
+        empty group, which proves that the last group with records was durable. Without this proof, damage of that group
+        would look like a torn write."""
         server, now = self._server, self._server.world.now
         # The last witness may have been written just before the last record, and the next one comes only after a while.
         since = self.appended_at + limits.witness_seconds + 2 * limits.witness_after_seconds
@@ -165,18 +171,19 @@ class Oversight:
     # Snapshots.
 
     def expect(self, task: Task) -> None:
-        """Remember the server's present state: another process will build a snapshot of this state."""
+        """Remember the server's present state. Another process will build a snapshot, which must be equal to this
+        state."""
         self._expected = {task.upto: self._server.machine.snapshot()}
 
     def built(self, task: Task, data: bytes) -> None:
-        """Compare a snapshot that was built with the remembered state."""
+        """Check that the snapshot ``data``, which another process has built, is equal to the remembered state."""
         if self._expected.pop(task.upto, data) != data:
             self._server.world.wrong(self._server.name, "a snapshot that was built from the log differs from the state")
 
     # Truncations.
 
     def acknowledge(self) -> None:
-        """Acknowledge the shown truncations, as an operator does, if there are at least two."""
+        """Acknowledge the truncations that the server shows, as an operator does, if it shows at least two."""
         server = self._server
         shown = server.machine.truncations.open
         if len(shown) > 1 and not server.core.driver.behind:
@@ -184,7 +191,7 @@ class Oversight:
             server.core.operations.run("acknowledge", [])
 
     def findings(self) -> list[str]:
-        """Return the errors at the end: truncations that are not shown."""
+        """Check that the server shows every truncation that came after the last acknowledgement. Return the errors."""
         server = self._server
         if server.machine.log_format < FORMAT_WITH_LISTS:
             return []
@@ -194,4 +201,5 @@ class Oversight:
 
 
 _error_ms = 6
-"""The allowed error in milliseconds: both clocks are rounded, and small differences are not logged."""
+"""The allowed error of the server time after a restart, in milliseconds. Small errors are normal, because both clocks
+are rounded, and small differences are not logged."""

@@ -1,8 +1,9 @@
-"""Letters whose handlers end the process in which they run, in a random world, and the check of their tries.
+"""Poison in a random world: letters at which the handler ends the process in which it runs.
 
-Such a letter must be dead when it has used all its tries, whether its handler runs in the server's process or in a
+A poison letter must be dead when it has used all its tries, whether its handler runs in the server's process or in a
 worker process. Other letters must not be affected. After a process has ended by itself or by a kill, the log counts one
-try for each call that was in progress, and for no other; after a power cut no try is counted.
+try for each handler call that was in progress, and for no other call. After a power cut no try is counted. This module
+also checks the tries in the logs.
 """
 
 from collections import Counter
@@ -18,21 +19,23 @@ from antecede.simulator.servers.world import Logs, ServerWorld
 
 _share = 0.2
 _strikes_max = 100
-"""The largest number of times that handlers may end a process on one server; more are an error. Each letter has a few
-tries, and a few more if an operator sends it again."""
+"""The largest number of times that handlers may end a process on one server; the world reports an error if they do it
+more often. Each letter has a few tries, and a few more if an operator sends it again."""
 
 
 class Poisoned(Faults, frozen=True, kw_only=True):
-    """Faults, among them poison: letters whose handlers end their process."""
+    """The faults of a world with poison. Poison is a letter at which the handler ends the process in which it runs."""
 
     poisons: int = 2
-    """The number of letters whose handlers end their process."""
+    """The number of poison letters."""
     isolated: str = ""
-    """The agent that has a worker process, and gets all poison; empty: the seed decides."""
+    """The name of the agent that runs in a worker process and gets all poison; empty: random numbers from the seed
+    decide."""
 
 
 class Poisoning:
-    """The poison of one world."""
+    """The plan for the poison of one world: the number of poison letters, and the agents that run in a worker
+    process."""
 
     def __init__(self, seed: int, faults: Faults) -> None:
         self._random = random = Random(f"{seed}/poison")
@@ -44,8 +47,8 @@ class Poisoning:
         self._isolated = {self._target or drawn} - {""}
 
     def join(self, world: ServerWorld, dice: Dice) -> None:
-        """Let clients send poison to agents, among other letters. If changes remove all servers that a world begins
-        with, no client keeps its server, and no poison is sent."""
+        """Let clients send poison to agents, with ordinary letters before and after it. Send nothing if ``dice`` has no
+        clients: this happens if changes of the topology remove all servers with which the world began."""
         if not self._letters or not dice.clients:
             return
         for server in world.servers.values():
@@ -71,7 +74,8 @@ def _strike(world: ServerWorld, ctx: Context) -> None:
 
 
 def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
-    """Yield what is wrong with the tries in the logs. A letter keeps its tries when its agent moves."""
+    """Yield the errors in the tries that the logs count. The tries of a letter are added up over all servers, because a
+    letter keeps its tries when its agent moves."""
     if world.faults.old_versions:
         # The oldest log format has no place for tries.
         return
@@ -103,8 +107,8 @@ def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
 
 
 def unlucky(logs: Logs, poison: set[str]) -> bool:
-    """Return whether a letter that is not poison died like poison, because it was in progress each time that poison
-    ended the process."""
+    """Return whether a letter that is not poison died like poison. This is possible: its own handler may have been in
+    progress each time that poison ended the process."""
     return any(
         reaction.dead.startswith(ENDED) and reaction.letter not in poison
         for items in logs.items.values()
@@ -115,4 +119,4 @@ def unlucky(logs: Logs, poison: set[str]) -> bool:
 
 
 ENDED = "the process ended"
-"""The beginning of the reason if a letter is dead because its process ended."""
+"""The first words of the reason of a dead letter, if the letter died because its handler's process ended."""

@@ -1,8 +1,8 @@
-"""The regular work of a simulated world: what servers and clients do every few seconds, as long as it has an effect.
+"""The regular work of a simulated world: the work that servers and clients do every few seconds.
 
 Only regular work closes silent connections, forgets temporary clients that are gone, lets letters above a quota expire,
-and tries a failed snapshot again. In a calm world regular work is done only as long as one of these tasks is left, so
-that the world becomes idle.
+and tries a failed snapshot again. In a calm world (when all faults are over), regular work stops as soon as none of
+these tasks is left; otherwise the world would never become idle.
 """
 
 from typing import TYPE_CHECKING
@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from antecede.simulator.servers.world import ServerWorld
 
 LOOK_SECONDS = 4.0
-"""The interval of the regular work in a calm world; it is shorter than the interval of heartbeats."""
+"""The number of seconds between two rounds of regular work in a calm world. This interval is shorter than the interval
+of heartbeats."""
 _rounds_max = 200
-"""After this number of rounds everything must be settled. Forgetting a temporary client takes the most rounds."""
+"""After this number of rounds, no task may be left that only regular work can do. Forgetting a temporary client takes
+the most rounds."""
 
 
 def unsettled_work(server: SimulatedServer) -> str:
-    """Return what only regular work can settle at a server; an empty text if there is nothing."""
+    """Return the description of a task that is left at a server and that only regular work can do; an empty text if
+    there is no such task."""
     if server.core.upkeep.failures:
         return "a failed snapshot was not tried again"
     machine, sessions = server.machine, server.core.sessions
@@ -34,12 +37,12 @@ def unsettled_work(server: SimulatedServer) -> str:
 
 
 class RegularWork:
-    """The regular work in one world."""
+    """The scheduler of the regular work in one world."""
 
     def __init__(self, world: "ServerWorld") -> None:
         self._world = world
         self.mute: list[End] = []
-        """Connections on which everything is lost."""
+        """The mute connections: everything that is sent on them is lost."""
         self._planned = False
 
     def look_at(self, name: str) -> None:
@@ -56,7 +59,7 @@ class RegularWork:
                 client.watch()
 
     def go_on(self) -> None:
-        """Plan another round, if there is anything that only regular work settles."""
+        """Schedule a round of regular work, if a task is left that only regular work can do."""
         if not self._planned and self._unsettled():
             self._plan(0)
 

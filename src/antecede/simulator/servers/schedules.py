@@ -1,8 +1,8 @@
-"""Random worlds of servers: a forest, an order for each domain, agents that use all features, and rough faults.
+"""Random worlds of servers: domains without cycles, an order for each domain, agents that use all features, and faults.
 
-One seed is one schedule. The agents use random numbers in their handlers, so that a reaction that runs again after a
-crash acts differently: the effects of its earlier run must be gone. ``play(SEED)`` returns the outcome, with the
-errors.
+Each seed gives one schedule. The agents use random numbers in their handlers. So if a crash undoes a reaction and the
+reaction runs again, it acts differently; the checks find any effect of the first run that is not gone. ``play(SEED)``
+returns the outcome, with the errors.
 """
 
 from collections.abc import Callable
@@ -37,14 +37,14 @@ _intruded_share = 0.25
 
 
 class Outcome(msgspec.Struct):
-    """The outcome of a schedule."""
+    """The result of one schedule: the errors in ``found``, and some counts."""
 
     seed: int
     found: list[str]
     crashes: int = 0
     deliveries: int = 0
     option: str = ""
-    """The option of the command that replays this schedule."""
+    """The command-line option that stands before the seed in ``command``, with a space at its end; empty: no option."""
 
     @property
     def command(self) -> str:
@@ -62,8 +62,9 @@ def play(
     watch: Callable[[ServerWorld], None] | None = None,
     faults: Faults | None = None,
 ) -> Outcome:
-    """Play one seed and judge it. ``orders`` draws the orders of domains; ``watch`` is called with the world before it
-    runs; ``faults`` replaces the seed's choice."""
+    """Run the schedule of one seed, and check the result. ``orders``: a function that draws the order of a domain.
+    ``watch``: called with the world before it runs. ``faults``: used instead of the faults that the seed would
+    choose."""
     random = Random(f"{seed}/schedule")
     topology = forest(random)
     plan = _plan(random, topology, orders)
@@ -125,8 +126,8 @@ def play(
 
 
 def forest(random: Random) -> Topology:
-    """Return two to six servers in domains; each later domain has one server of an earlier one, so there is no
-    cycle."""
+    """Return a random topology of two to six servers. Each domain after the first shares exactly one server with the
+    earlier domains, so there is no cycle of domains."""
     size = 2 + int(random.random() * 5)
     servers = ["s1"]
     domains: list[Domain] = []
@@ -140,7 +141,7 @@ def forest(random: Random) -> Topology:
 
 
 def _plan(random: Random, topology: Topology, orders: Callable[[Random], str] | None) -> Plan:
-    """Return each domain's order, and the servers of agents."""
+    """Return a random plan: an order for each domain, and a server for each agent."""
     chosen: dict[str, OrderSpec] = {}
     choice = random.random()
     for name in topology.domains:
@@ -161,7 +162,7 @@ def _plan(random: Random, topology: Topology, orders: Callable[[Random], str] | 
 
 
 def promised_by(plan: Plan) -> tuple[str, ...]:
-    """Return the guarantees of a plan end to end."""
+    """Return the guarantees that hold from any sender to any receiver, on every path through the domains of a plan."""
     guarantees = [spec.guarantees() for spec in plan.orders.values()]
     promised = frozenset.intersection(*guarantees) & {"fifo", "causal"}
     if len(guarantees) == 1:
@@ -204,7 +205,7 @@ def _faults(random: Random, seed: int) -> Faults:
 
 
 def _with_intruders(seed: int, faults: Faults) -> Faults:
-    """Return the faults, with intruders for some seeds; for all other seeds, unchanged."""
+    """Return these faults with intruders added; for most seeds, return them unchanged."""
     random = Random(f"{seed}/intruders")
     if random.random() >= _intruded_share or faults == NONE:
         return faults
@@ -212,7 +213,7 @@ def _with_intruders(seed: int, faults: Faults) -> Faults:
 
 
 def _workload(world: ServerWorld, random: Random, dice: Dice) -> None:
-    """Let clients publish at moments within the fault period."""
+    """Let clients publish at random moments while faults happen."""
     for address in dice.clients:
         world.client(address).no_handler = frozenset({"Riddle"})
     if dice.below(2):
@@ -245,7 +246,8 @@ def _workload(world: ServerWorld, random: Random, dice: Dice) -> None:
 
 
 def _temporary(world: ServerWorld, random: Random, dice: Dice) -> None:
-    """Let a temporary client come, and leave in one of two ways. Others may send to it, even after it has left."""
+    """Let a temporary client connect, and later close its connection or die. Others may send to this client, even after
+    it has gone."""
     address = f"{temporary_name('t', '0' * 16)}@{_one(random, list(world.servers))}"
     client = world.client(address)
     dice.clients.append(address)
@@ -257,8 +259,8 @@ def _temporary(world: ServerWorld, random: Random, dice: Dice) -> None:
 
 
 def _stay_long(world: ServerWorld, random: Random, dice: Dice) -> None:
-    """Let a temporary client stay connected for longer than a server remembers a disconnected one; it must still work
-    then."""
+    """Let a temporary client stay connected for a long time, after which a server would have forgotten a disconnected
+    client. Check that the connected client can still publish."""
     address = f"{temporary_name('l', '0' * 16)}@{_one(random, list(world.servers))}"
     client = world.client(address)
     world.send(address, dice.some(), Work(id=dice.id(), depth=0))
@@ -273,7 +275,8 @@ def _stay_long(world: ServerWorld, random: Random, dice: Dice) -> None:
 
 
 def _ask(world: ServerWorld, when: float, source: str, dice: Dice) -> None:
-    """Let a client ask an agent that answers, or one that is silent, or ask a question that has no handler."""
+    """Let a client ask an agent a question. Random numbers decide whether the agent answers, is silent, or has no
+    handler for the question."""
     draw, asked, id_ = dice.random.random, dice.one(dice.agents), dice.id()
     kind = draw()
     question: Notification = Riddle(id=id_) if kind < 0.1 else Enquiry(id=id_, silent=kind < 0.3)
@@ -282,7 +285,8 @@ def _ask(world: ServerWorld, when: float, source: str, dice: Dice) -> None:
 
 
 def _probe(world: ServerWorld, dice: Dice) -> Callable[[], int]:
-    """Let a client send a message to an agent. Return a function that counts how often the agent got it."""
+    """Let a client send a message to an agent. Return a function that counts how often the agent has received the
+    message."""
     id_, agent = dice.id(), dice.one(dice.agents)
     home = world.servers[world.plan.homes[agent]]
     world.send(dice.one([one for one in dice.clients if not world.client(one).over]), agent, Work(id=id_, depth=0))
@@ -295,8 +299,9 @@ def _probe(world: ServerWorld, dice: Dice) -> Callable[[], int]:
 
 
 def dead_letters(world: ServerWorld, logs: Logs) -> list[str]:
-    """Check that riddles and poison are dead, and nothing else. A dead letter that an operator sent again dies again,
-    and only the new one is on the list; a letter that an operator took off the list is not kept."""
+    """Check that all riddles and all poison died, and no other letter. If an operator sent a dead letter again, it died
+    again, and the list of dead letters must have only the new letter. If an operator took a letter off the list, the
+    list must not have it."""
     # A letter may be handed out by a step that is lost in a crash; then it was never sent.
     sent = {row.message for row in logs.rows if row.kind == SEND}
     gone = expired(logs)
@@ -337,7 +342,8 @@ def dead_letters(world: ServerWorld, logs: Logs) -> list[str]:
 
 
 def _asked(world: ServerWorld) -> list[str]:
-    """Check that a patient client gets the answer to its question, or learns that there will be no answer."""
+    """Check that each client with a long timeout got the answer to its question, or learned that there will be no
+    answer."""
     if world.plan.mailboxes.hold:
         # A question may be held for longer than any client waits.
         return []
@@ -351,8 +357,9 @@ def _asked(world: ServerWorld) -> list[str]:
 
 
 def states(world: ServerWorld, logs: Logs, hurried: set[str]) -> list[str]:
-    """Check that agents remember the committed actions, in sequence, and nothing else; and, except for ``hurried``,
-    that their questions and timers have ended."""
+    """Check that the state of each agent has exactly the tasks that the log has, in the same sequence. Check also that
+    all questions and timers of agents have ended, except for the agents in ``hurried``: their answers and timers may
+    have expired."""
     done: dict[str, list[int]] = {}
     for row in sorted((row for row in logs.rows if row.kind == DELIVER), key=lambda row: row.index):
         letter = world.letters.get(row.message or "")

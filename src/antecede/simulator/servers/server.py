@@ -1,10 +1,10 @@
-"""One simulated server: the classes that run live, the real log on a disk that can lose unsynced data, the real host of
-agents.
+"""One simulated server. It uses the classes of a live server, the real log on a simulated disk that can lose unsynced
+data, and the real host of agents.
 
-This is the second adapter around :class:`antecede.server.core.ServerCore`; the first is :mod:`antecede.live`. It calls
-the driver (each call is a *turn*), appends records, commits after a while, and runs reactions, all in virtual time.
-``effect`` is called between any two of these actions, and by the disk before each operation; if a crash is planned, the
-server crashes at one of these calls.
+This module is the second adapter around :class:`antecede.server.core.ServerCore`; the first is :mod:`antecede.live`. It
+calls the driver (each call is a *turn*), appends records, commits after a while, and runs reactions, all in virtual
+time. ``effect`` is called between any two of these actions, and by the disk before each operation; if a crash is
+planned, the server crashes at one of these calls.
 """
 
 import errno
@@ -44,14 +44,14 @@ _snapshot_bytes = 0
 
 
 class SimulatedServer:
-    """A server with its disk, through all its restarts."""
+    """A simulated server and its disk. The same object is used through all restarts; each start begins a new *life*."""
 
     machine_class: type[AgentServer] = AgentServer
     copied: Copied | None = None
     host_class: type[Host] = Host
     vouches = True
-    """Whether regular work is so frequent that a quiet log soon has an empty group, which proves that the last group
-    with records was durable."""
+    """Whether regular work is frequent enough to write an empty group soon after the last record. An empty group proves
+    that the last group with records was durable."""
 
     def __init__(
         self, world: "ServerWorld", name: str, plan: Plan, agents: dict[str, type[Agent]], durability: str = "disk"
@@ -66,18 +66,18 @@ class SimulatedServer:
         self.shared, self.isolated = SharedMemory(), set[str]()
         self.up, self.life = False, 0
         self.effects_left = 0
-        """After this number of effects the server crashes; 0: no crash is planned."""
+        """The number of calls of ``effect`` until the planned crash; 0: no crash is planned."""
         self.how, self.commit_seconds = "kill", 0.001
         self.clock_offset_ms = 1_700_000_000_000
         self.disk_full = False
         """Whether the log has no space for more records."""
         self.crowded = False
-        """Whether the server is above its high-water mark."""
+        """Whether the world keeps the server above its high-water mark, as if too many bytes waited for the disk."""
         self.archived: list[bytes] = []
-        """Copies of the records that the log has removed."""
+        """Copies of the records that were removed from the log after a snapshot."""
         self.reactions = 0
         self.speaks = wire.VERSION
-        """The newest wire version that this server knows in this life; an upgrade takes place between two lives."""
+        """The newest wire version that this server knows. It may change at each restart, as after an upgrade."""
         self._broken = self._failed = False
         self.oversight = Oversight(self)
         self._reset()
@@ -94,13 +94,14 @@ class SimulatedServer:
 
     @property
     def clock_ms(self) -> int:
-        """This server's wall clock."""
+        """The time of this server's wall clock, in milliseconds."""
         return self.clock_offset_ms + int(self.world.now * 1000)
 
     # Crashes.
 
     def effect(self) -> None:
-        """Raise PowerCut, or let the next sync of the disk fail, if a crash is planned at this effect."""
+        """Mark a moment at which the server may crash. If a crash is planned for this moment, raise PowerCut, or let
+        the next sync of the disk fail."""
         if self.effects_left:
             self.effects_left -= 1
             if not self.effects_left:
@@ -121,7 +122,8 @@ class SimulatedServer:
         self.effect()
 
     def guard(self, life: int, call: Callable[..., None], *given: Any) -> None:
-        """Call a function if the server is still in the life ``life``; it may crash during the call."""
+        """Call a function, if the server is still in the life with the number ``life``. The server may crash during the
+        call."""
         if life != self.life or not self.up:
             return
         # The store's log is suppressed: torn groups and failed disks are expected here.
@@ -139,7 +141,7 @@ class SimulatedServer:
             _store_log.disabled = before
 
     def later(self, seconds: float, call: Callable[..., None], *given: Any) -> None:
-        """Call a function after this number of seconds, if the server is still in this life then."""
+        """Call a function after this number of seconds, unless the server crashes or stops before that time."""
         self.world.later(seconds, self.guard, self.life, call, *given)
 
     def crash(self) -> None:
@@ -166,7 +168,7 @@ class SimulatedServer:
         self._reset()
 
     def stopped(self) -> None:
-        """End this life at the end of a graceful stop."""
+        """Close the log and end the server's process: the last step of a graceful stop."""
         self.store.close()
         self.oversight.stopped_at = self.store.last
         self.shared.gone("stop")
@@ -292,7 +294,7 @@ class SimulatedServer:
             self.later(self.world.random.random() * 0.0005, self.tick)
 
     def tick(self) -> None:
-        """Take turns until nothing is left to do at this moment."""
+        """Let the driver do one turn after another, until it has nothing more to do at this moment."""
         self._ticking = False
         driver, now = self.core.driver, self.world.now
         while True:
@@ -338,8 +340,8 @@ class SimulatedServer:
             self.later(self.commit_seconds, self._commit)
 
     def vouch(self) -> None:
-        """Let the log write an empty group, as its thread would. This group proves that the last group with records was
-        durable."""
+        """Let the log write an empty group; in a live server, the log's own thread does this. The empty group proves
+        that the last group with records was durable."""
         self.store.vouch()
         self.later(self.world.random.random() * self.commit_seconds, self._commit)
 
@@ -348,7 +350,7 @@ class SimulatedServer:
         self.core.driver.durable(number)
 
     def _disk_failed(self, error: StoreFailedError) -> None:
-        """End the server, because nothing more will be durable."""
+        """Raise PowerCut to end the server: after a failure of its disk, no further record can become durable."""
         raise PowerCut
 
     def _set_alarm(self) -> None:
@@ -370,7 +372,7 @@ class SimulatedServer:
         self._set_alarm()
 
     def set_clock(self, milliseconds: int) -> None:
-        """Set the wall clock."""
+        """Move the wall clock forward by this number of milliseconds, or back if it is negative."""
         before = self.oversight.time_ms
         self.clock_offset_ms += milliseconds
         self.oversight.jumped(before)
@@ -379,7 +381,7 @@ class SimulatedServer:
             self.core.driver.poke()
 
     def crowd(self, crowded: bool) -> None:
-        """Go above the high-water mark, or below it again."""
+        """Put the server above its high-water mark (``crowded``), or below it again."""
         self.crowded = crowded
         if self.up:
             self.core.marks.watch(stopping=False)
@@ -418,7 +420,7 @@ class SimulatedServer:
     # The log.
 
     def look(self) -> None:
-        """Do the regular work, and keep a snapshot if one is due."""
+        """Do the regular work. If it is time for a snapshot, begin to write or build one."""
         due = self.core.upkeep.look(self.world.now)
         if due is not None:
             take_snapshot(self, due)
@@ -437,7 +439,7 @@ class SimulatedServer:
         self.start()
 
     def records(self) -> list[bytes]:
-        """Return all records from the first, as the disk has them."""
+        """Return all records from the first one on: those in ``archived``, and those in the log on the disk."""
         return list(joined(self.archived + [record for _, record in self.stored(len(self.archived))]))
 
     def stored(self, after: int, upto: int | None = None) -> Iterator[tuple[int, bytes]]:

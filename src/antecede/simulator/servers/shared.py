@@ -1,9 +1,9 @@
 """The shared memory of a simulated server, which names the handler calls in progress.
 
 This memory survives a kill. In the simulation it also survives a power cut, because its file may survive on a real
-disk; but after a power cut the machine has another boot id. The shipped :class:`antecede.server.progress.Progress`
-writes the memory. This module also records which calls were in progress at each end of a life, so that the logs can be
-judged.
+disk. But after a power cut the computer has another boot id, so the server ignores the calls in the memory. The memory
+is written by :class:`antecede.server.progress.Progress`, as in a live server. This module also records which calls were
+in progress at each kill, so that the tries in the logs can be checked.
 """
 
 from typing import TYPE_CHECKING
@@ -23,21 +23,22 @@ Call = tuple[str, str]
 
 
 class Ended(BaseException):
-    """Raised in a handler that ends its process."""
+    """Raised in a handler to simulate that this handler ends its process."""
 
 
 class End(msgspec.Struct):
-    """The unclean end of a life with calls in progress."""
+    """The end of a server's life by a kill, or by one of its own handlers, while handler calls were in progress."""
 
     life: int
     calls: frozenset[Call]
-    """(agent, letter) of each call for which a try is counted."""
+    """The calls for which a try must be counted. Each is a pair: the agent, and the letter's id."""
     lost: bool = False
-    """Whether a power cut came before the next life had counted this end. If so, this end may be missing in the log."""
+    """Whether a power cut came before the next life could safely record these calls. If so, their tries may be missing
+    in the log."""
 
 
 class SharedMemory:
-    """One server's shared memory, through all its lives."""
+    """The shared memory of one server, through all its lives (a life is the time from one start to the next)."""
 
     def __init__(self) -> None:
         self._content = bytearray()
@@ -47,17 +48,20 @@ class SharedMemory:
         self._calls: dict[int, Call] = {}
         self._struck: tuple[Call, bytes] | None = None
         self._spared: dict[str, str] = {}
-        """For each isolated agent the letter that has just ended its worker process."""
+        """For each agent that runs in a worker process: the id of the letter whose handler has just ended this
+        process."""
         self.ends: list[End] = []
         self.strikes: dict[str, int] = {}
-        """The number of times that each letter ended a process (a server's or a worker's), by letter and agent."""
+        """The number of times that the handler of a letter ended the process of a server or a worker. A key is
+        ``LETTER-ID AGENT``."""
 
     def ended(self) -> Interrupted:
-        """Return the calls in progress that a new life finds in this memory."""
+        """Return the calls that were in progress when the last life ended, as a new life reads them from this
+        memory."""
         return interrupted(bytes(self._content), str(self._boot))
 
     def begin(self, life: int) -> Progress:
-        """Begin a new life: from now on the memory names its calls."""
+        """Begin a new life. From now on the memory names the calls of this life."""
         self._content = bytearray(size_of(1))
         self.progress = Progress(self._content, str(self._boot), life, self._grow)
         self._life = life
@@ -68,7 +72,8 @@ class SharedMemory:
         return self._content
 
     def waits(self, due: React, server: "SimulatedServer") -> int:
-        """Record that a call is in progress and waits while other calls run; return its slot."""
+        """Record that a call is in progress, and waits while other calls run. Return the number of the call's slot in
+        the memory."""
         assert self.progress is not None
         suspects = server.machine.engine.tries
         slot, letter = self.progress.begin(due.agent), due.letters[-1].id
@@ -80,21 +85,21 @@ class SharedMemory:
         return slot
 
     def goes_on(self, slot: int) -> None:
-        """Record that a call that waited has ended."""
+        """Record the end of the call in this slot."""
         assert self.progress is not None
         self.progress.end(slot)
         del self._calls[slot]
 
     def strike(self, agent: str, letter: str) -> None:
-        """End the process of a handler at this moment."""
+        """Raise Ended, to simulate that the handler of this letter ends its process now."""
         key = f"{letter} {agent}"
         self.strikes[key] = self.strikes.get(key, 0) + 1
         self._struck = ((agent, letter), bytes(self._content))
         raise Ended
 
     def survived(self, due: React, outcome: Outcome, server: "SimulatedServer") -> Outcome:
-        """Return the outcome of a batch. If one of its handlers ended the server's process, raise PowerCut instead. If
-        a handler ended only a worker process, return an error; nothing of the batch is kept."""
+        """Return the outcome of a batch. If a handler of the batch ended the server's process, raise PowerCut instead.
+        If a handler ended only a worker process, return an outcome with an error and without any reactions."""
         struck, self._struck = self._struck, None
         if struck is None:
             return outcome
@@ -110,8 +115,8 @@ class SharedMemory:
         return Outcome(due.agent, [], None, AgentError("the worker process ended"), place)
 
     def settled(self, agent: str, server: "SimulatedServer") -> None:
-        """Check the tries after the outcome of a batch was reported: if the batch ended a worker process, a try may be
-        counted only for the letter that did so."""
+        """Check the tries of an agent after the outcome of its batch was reported. If a letter of the batch ended the
+        worker process, a try may be counted only for this letter."""
         letter = self._spared.pop(agent, None)
         tried = server.core.driver.retries.tries.get(agent)
         if letter is not None and tried is not None and tried[0] != letter:
@@ -135,6 +140,6 @@ class SharedMemory:
             progress.clear()
 
     def replaced(self) -> None:
-        """Record that the data directory was replaced, and the file of this memory with it."""
+        """Empty this memory, because its file is in the data directory, which was replaced."""
         self._content = bytearray()
         self.ends.clear()

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def take_snapshot(server: "SimulatedServer", due: Snapshot | Task) -> None:
-    """Write a snapshot, or let the other process build it; both take a while."""
+    """Write the snapshot ``due``, or let another process build it if ``due`` is a task. Both happen after a short
+    time."""
     random = server.world.random.random
     if isinstance(due, Task):
         server.oversight.expect(due)
@@ -23,8 +24,9 @@ def take_snapshot(server: "SimulatedServer", due: Snapshot | Task) -> None:
 
 
 def _build(server: "SimulatedServer", task: Task) -> None:
-    """Do the work of the other process: read the log on the disk, while the server continues. The process may be slow,
-    it may be killed after it has written its file, and the server may crash before the file gets its name."""
+    """Do the work of the process that builds a snapshot from the log on the disk, while the server continues. This
+    process may be slow. It may be killed after it has written its file. The server may crash before the file gets its
+    final name."""
     server.store.wait(task.upto)
     incarnation, before, records = read_state(_directory, task.upto, server.disk)
     again = server.machine_class(server.name, server.plan, incarnation)
@@ -36,8 +38,8 @@ def _build(server: "SimulatedServer", task: Task) -> None:
 
 
 def keep(server: "SimulatedServer", upto: int, write: Callable[[], None]) -> None:
-    """Write a snapshot and release old segments; their records are copied first. If the snapshot cannot be written,
-    report this; regular work tries again later."""
+    """Write a snapshot, copy the records before it to ``server.archived``, and release the old segments of the log. If
+    the snapshot cannot be written, report this to the server; its regular work tries again later."""
     upkeep = server.core.upkeep
     try:
         if server.world.snapshot_fails():

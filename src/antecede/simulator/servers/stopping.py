@@ -1,17 +1,17 @@
-"""A simulated server that is stopped gracefully and starts again; a crash may come at any effect of the stop."""
+"""The graceful stop of a simulated server. The server starts again afterwards. It may crash at any step of the stop."""
 
 from antecede.server.shutdown import Shutdown
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.snapshots import keep
 
 _drain_seconds = 0.2
-"""The time for which a stopping server waits for work in progress. This time is short, so that some stops do not wait
-until all work has ended."""
+"""The longest time for which a stopping server waits for work in progress. This time is so short that some servers stop
+before all their work has ended."""
 _look_seconds = 0.01
 
 
 def stop(server: SimulatedServer) -> None:
-    """Stop a server that runs; its world starts it again."""
+    """Begin the graceful stop of a server, if it runs. The world starts the server again later."""
     if server.listens:
         shutdown = Shutdown(server.core, "the server stops", server.world.now + _drain_seconds)
         server.later(0.0, _wait, server, shutdown)

@@ -1,4 +1,4 @@
-"""Classes with which a world observes a simulated server: its warnings, its log, and the letters that it hands out."""
+"""Classes and functions with which a world observes a simulated server: its warnings, its log, and its deliveries."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class WorldLog:
-    """The logger of a server. It reports warnings and errors to the world, which checks that they may happen."""
+    """The logger of a server. It reports warnings and errors to the world. The world checks whether they are
+    expected."""
 
     def __init__(self, server: "SimulatedServer") -> None:
         self._server = server
@@ -69,7 +70,7 @@ class WatchedLog:
 
 
 class WatchedCore(ServerCore):
-    """The shipped core, which also reports the letters that it hands out."""
+    """The core of a live server, which here also reports to the world the letters that it delivers to clients."""
 
     handed_out: Callable[[React], None]
 
@@ -79,7 +80,8 @@ class WatchedCore(ServerCore):
 
 
 def unreadable(part: wire.Part, version: int) -> bool:
-    """Return whether a part has a train that an end of this wire version cannot read."""
+    """Return whether a part has a train (several letters encoded together) in a form that an end with this wire version
+    cannot read."""
     if version >= wire.LISTS:
         return False
     if isinstance(part, wire.Deliver):
@@ -88,8 +90,8 @@ def unreadable(part: wire.Part, version: int) -> bool:
 
 
 def over_quota(engine: Engine, clock_ms: int) -> str:
-    """Return an error if a mailbox holds more than its quota, or has letters whose age is not counted; otherwise an
-    empty text."""
+    """Return an error if a mailbox holds more letters than its quota allows, or if the server has not recorded since
+    when the letters wait. Return an empty text if there is no error."""
     quotas, mailboxes = engine.quotas, engine.mailboxes
     held, since = engine.following.held, engine.following.since
     over = [one.agent for one in quotas.look(mailboxes, lambda agent: False, clock_ms, 0)]
@@ -102,7 +104,8 @@ def over_quota(engine: Engine, clock_ms: int) -> str:
 
 
 def react_at_once(host: Host, due: React) -> Outcome:
-    """Run a batch; a handler that is a coroutine must end without waiting for anything."""
+    """Run a batch, and return its outcome. An ``async`` handler must end without waiting; otherwise raise
+    AgentError."""
     if not host.is_async(due.agent):
         return host.react(due)
     reacting = host.react_async(due)

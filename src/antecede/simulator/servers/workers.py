@@ -1,6 +1,7 @@
-"""The agents of random worlds, and what they send. They use all features of agents; random numbers decide when.
+"""The agents of random worlds, and the notifications that these agents send.
 
-A reaction that runs again after a crash acts differently, so the effects of its earlier run must be gone.
+The agents use all features of agents; random numbers decide when. So if a crash undoes a reaction and the reaction runs
+again, it acts differently, and no effect of its first run may be left.
 """
 
 from collections.abc import Callable
@@ -15,14 +16,14 @@ from antecede.engine.topic import Subscribe, Unsubscribe
 
 
 class Work(Notification):
-    """A task, and how many levels of further tasks may follow from it."""
+    """A task for an agent. ``depth``: the number of levels of further tasks that may follow from this task."""
 
     id: int
     depth: int
 
 
 class Enquiry(Notification):
-    """A question."""
+    """A question to an agent. ``silent``: the agent does not answer it."""
 
     id: int
     silent: bool
@@ -47,7 +48,7 @@ class Riddle(Notification):
 
 
 class Poison(Notification):
-    """A notification whose handler ends its process."""
+    """A notification at which the handler ends the process in which it runs."""
 
     id: int
 
@@ -66,8 +67,7 @@ class Dice:
         self.strike: Callable[[Context], None] | None = None
         """A function that ends the process of a handler; None if poison has no effect."""
         self.wrongs: list[str] | None = None
-        """Errors in the ids of reactions, which are the keys of effects outside the world; None: agents have no such
-        effects."""
+        """A list to which ``effect`` adds the errors that it finds; None: agents have no effects outside the world."""
         self._effects: dict[tuple[str, int, str], str] = {}
 
     def id(self) -> int:
@@ -75,9 +75,9 @@ class Dice:
         return self.ids
 
     def effect(self, ctx: Context, work: int) -> None:
-        """Simulate an effect outside the world, which no crash undoes. Its key is the id of the reaction: if the
-        reaction runs again, the key must be the same. A dead letter that was sent again is a new letter, with another
-        key."""
+        """Simulate an effect outside the world, such as a payment, which a crash does not undo. The key of the effect
+        is the id of the reaction. Check that this id is the same if the reaction runs again. A dead letter that was
+        sent again is a new letter, so its reaction has another id."""
         if self.wrongs is not None and work % 3 == 0:
             key = ctx.reaction_id
             before = self._effects.setdefault((ctx.agent, work, ctx.letter.replays), key)
@@ -91,12 +91,13 @@ class Dice:
         return names[self.below(len(names))]
 
     def some(self) -> list[str]:
-        """Draw one to three of the agents and clients."""
+        """Return one to three random addresses of agents and clients; the same address may come twice."""
         return [self.one(self.agents + self.clients) for _ in range(1 + self.below(3))]
 
 
 class Worker(Agent):
-    """An agent that uses all features of agents, and remembers its actions."""
+    """An agent that uses all features of agents. It remembers the tasks that it has done, and counts its questions and
+    timers."""
 
     dice: ClassVar[Dice]
 

@@ -35,7 +35,7 @@ from antecede.trace import Event
 
 _steps_max = 200_000
 _effects_between = 40
-"""A planned crash happens within this number of effects."""
+"""A planned crash of a server happens after at most this number of its effects (steps, frames, disk operations)."""
 _wrong_events = ("bad-frame", "link-stopped", "peer-refused", "client-refused", "stranger-gone", "client-gone")
 """Events that servers must not log in a world whose members are all correct."""
 
@@ -49,7 +49,7 @@ class Logs(msgspec.Struct):
 
 
 class ServerWorld:
-    """Servers, their network, their clients."""
+    """A simulated world in virtual time: servers, the network between them, their clients, and faults of all these."""
 
     server_class: type[SimulatedServer] = SimulatedServer
     identities: Identities | None = None
@@ -63,25 +63,25 @@ class ServerWorld:
         self.plan = plan
         self.prepare(seed)
         self.classes: dict[str, type[Agent]] = {}
-        """The classes of agents that were created at run time."""
+        """The classes of the agents that were created at run time, by the name of the agent's kind."""
         self.servers: dict[str, SimulatedServer] = {}
         self.clients: dict[str, SimulatedClient] = {}
         self.letters: dict[str, Letter] = {}
-        """Every letter that was ever handed out, by its id."""
+        """Every letter that an agent or a client has ever got, by the letter's id."""
         self.wrongs: list[str] = []
-        """The complaints of servers and clients."""
+        """The errors: everything that happened although it must not happen under any faults; one line of text each."""
         self.absent: set[str] = set()
         """Clients that are gone and never return."""
         self.gone: dict[str, None] = {}
-        """Servers that were removed from the topology, in sequence."""
+        """Servers that were removed from the topology, in the sequence of their removal."""
         self.operators = Operators(self)
         self.crashes = 0
         self.attended = 0.0
-        """The time at which regular work was last resumed after a pause."""
+        """The time at which servers and clients last resumed their regular work after a pause."""
         self.losing = False
-        """Whether a server has lost its data; then links with it may stop."""
+        """Whether a server has lost its data. If so, the links between this server and its peers may stop."""
         self._resetting = False
-        """Whether a domain is being reset: until all its members have been reset, they refuse each other."""
+        """Whether a domain reset has begun. Until all members have been reset, they may refuse each other."""
         self._failed: set[str] = set()
         self._kernel = Kernel()
         self._regular = RegularWork(self)
@@ -97,7 +97,7 @@ class ServerWorld:
             server.start()
 
     def prepare(self, seed: int) -> None:
-        """Prepare what this kind of world needs; called before its servers start."""
+        """Do the preparations of a subclass, before the servers start. This class needs none."""
 
     # The loop.
 
@@ -116,19 +116,19 @@ class ServerWorld:
         self._kernel.at(time, _carry_out, (call, given))
 
     def unless(self, stale: Callable[[], bool], time: float, call: Callable[[], None]) -> None:
-        """Call ``call`` at this time, unless ``stale`` returns true just before the call. A stale call is skipped, and
-        virtual time does not move to its time."""
+        """Call ``call`` at this time. But if ``stale`` returns true just before the call, skip the call; then virtual
+        time does not move to the time of the call either."""
         self._kernel.at(time, _carry_out_unless, (stale, call))
 
     def run(self, seconds: float | None = None) -> None:
-        """Run the rest of the fault period, and then until nothing is pending. With ``seconds`` run only for that time,
-        with the faults planned for it, so that several calls can share one fault period."""
+        """Begin a fault period, or continue the one that has begun. Run until it is over and nothing is pending. With
+        ``seconds``, run only for that time; if the fault period is not over then, the next call continues it."""
         if self.calm:
             self._plan_faults()
         self._until(None if seconds is None else self.now + seconds)
 
     def settle(self) -> None:
-        """Run until nothing is pending, without faults."""
+        """Run until nothing is pending, without planning new faults."""
         self._until(None)
 
     def _until(self, end: float | None) -> None:
@@ -194,7 +194,7 @@ class ServerWorld:
         return names[int(self.random.random() * len(names))]
 
     def _doom(self, name: str) -> None:
-        """Plan the crash of a server after a random number of effects."""
+        """Plan the crash of a server after a random number of its effects (steps, frames, disk operations)."""
         server, draw = self.servers[name], self.random.random
         if self.calm or server.effects_left:
             return
@@ -218,7 +218,7 @@ class ServerWorld:
         """Cut the connection between two servers for this number of seconds."""
         pair = frozenset((one, other))
         if tuple(sorted(pair)) not in self._pairs:
-            raise UsageError(f"{one} and {other} share no domain")
+            raise UsageError(f"{one} and {other} share no domain, so there is no connection to cut")
         self._cut.add(pair)
         self._snap(pair)
         self.later(seconds, self._cut.discard, pair)
@@ -257,7 +257,7 @@ class ServerWorld:
             self.later(self.random.random() * 0.3, self.servers[name].crowd, False)
 
     def reset_domain(self, name: str) -> None:
-        """Reset an idle domain, as an operator does: its order and links start from the beginning at every member."""
+        """Reset an idle domain at all members, as an operator does. Its order and links start from the beginning."""
         self._resetting = True
         self.operators.reset(name, [self.servers[server] for server in self.plan.topology.domains[name].servers])
 
@@ -266,7 +266,7 @@ class ServerWorld:
             strikes(self.clients[self._any(list(self.clients))])
 
     def _some_end(self) -> End | None:
-        """Draw a connection, and return the end that dialed; None if there is no connection, or the world is calm."""
+        """Return the dialing end of a random connection; None if there is no connection, or if the world is calm."""
         ends = [end for end in (*self._connections.values(), *(one.end for one in self.clients.values())) if end]
         return None if not ends or self.calm else ends[int(self.random.random() * len(ends))]
 
@@ -286,7 +286,7 @@ class ServerWorld:
         self.later(self.random.random() * 0.3, end.stall, False)
 
     def version(self) -> int:
-        """Draw the newest wire version that a process knows in one life."""
+        """Choose at random the newest wire version that a process knows from its start to its end."""
         old = self.faults.old_versions
         return wire.VERSION_OLDEST if old and self.random.random() < old else wire.VERSION
 
@@ -297,7 +297,7 @@ class ServerWorld:
     # Regular work.
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass, during which all servers and clients do their regular work."""
+        """Let this time pass; meanwhile all servers and clients do their regular work."""
         end = self.now + seconds
         self.attended = self.now
         while self.now < end:
@@ -307,7 +307,7 @@ class ServerWorld:
     # Called by servers.
 
     def went(self, server: SimulatedServer) -> None:
-        """Count the end of a server, and schedule its restart."""
+        """Count the crash or stop of a server, and schedule its restart."""
         self.crashes += 1
         self.later(0.002 + self.random.random() ** 2 * 0.3, self._come_back, server)
 
@@ -321,20 +321,20 @@ class ServerWorld:
         server.start()
 
     def wrong(self, where: str, reason: str) -> None:
-        """Record something that must not happen under any faults."""
+        """Record an error: something has happened that must not happen under any faults."""
         self.wrongs.append(f"{where}: {reason}")
 
     def client_gone(self, address: str, error: AntecedeError) -> None:
-        """Record that a client cannot continue; this may happen only if its server lost its data."""
+        """Record as an error that a client cannot continue, unless a server has lost its data."""
         if not self.losing:
             self.wrong(address, str(error))
 
     def may_refuse(self, address: str, to: tuple[str, ...], error: AntecedeError) -> bool:
-        """Return whether a publish may be refused permanently."""
+        """Return whether a server may permanently refuse a publish with these destinations and this error."""
         return isinstance(error, UnknownAgentError) and to == (NOBODY,)
 
     def logged(self, server: SimulatedServer, event: str, fields: dict[str, Any]) -> None:
-        """Check a warning or an error that a server logged: report those that must not happen."""
+        """Check a warning or an error that a server logged. If it must not happen, record it with ``wrong``."""
         if fields.get("code") in (SILENT, NO_HELLO):
             # The network itself checks whether the connection is silent.
             return
@@ -346,11 +346,11 @@ class ServerWorld:
             self.wrong(server.name, f"{event}: {fields}")
 
     def born(self, kind: str, agent: type[Agent]) -> None:
-        """Remember the class of a created agent; a server that restarts must find it again."""
+        """Remember the class of an agent that was created at run time. Its server needs the class after a restart."""
         self.classes[kind] = agent
 
     def class_of(self, kind: str) -> type[Agent]:
-        """Return the class of an agent that was created at run time."""
+        """Return the class of the agents of this kind, which were created at run time."""
         return self.classes[kind]
 
     def handed_out(self, due: React) -> None:
@@ -360,11 +360,11 @@ class ServerWorld:
                 self.wrong(due.agent, f"two letters have the id {letter.id}")
 
     def fails(self, due: React) -> bool:
-        """Draw whether this batch is to fail. A batch is identified by its first letter, and fails at most once."""
+        """Decide at random whether this batch fails. Batches with the same first letter fail at most once."""
         return self._fails(due.letters[0].id)
 
     def client_fails(self, letter: Letter) -> bool:
-        """Draw whether a client's handler is to fail; it fails at most once for the same letter."""
+        """Decide at random whether a client's handler fails for this letter. It fails at most once for each letter."""
         return self._fails(f"client {letter.id}")
 
     def _fails(self, what: str) -> bool:
@@ -391,7 +391,7 @@ class ServerWorld:
         server.dialed(peer, mine)
 
     def copies(self) -> int:
-        """Draw how many copies of a frame between servers arrive."""
+        """Choose at random how many copies of a frame between two servers arrive: 0, 1 or 2."""
         if self.calm:
             return 1
         if self.random.random() < self.faults.loss:
@@ -399,14 +399,14 @@ class ServerWorld:
         return 1 + (self.random.random() < self.faults.duplicates)
 
     def delay(self) -> float:
-        """Draw at random how many virtual seconds something travels."""
+        """Choose at random how many virtual seconds the network needs for a delivery or a new connection."""
         draw = self.random.random
         return 0.0005 + draw() * 0.002 if draw() < 0.8 else draw() * 0.05
 
     # Clients.
 
     def client(self, address: str) -> SimulatedClient:
-        """Return the client with that address, ``name@server``; it is created when first mentioned."""
+        """Return the client with the address ``name@server``; the first call for an address creates the client."""
         known = self.clients.get(address)
         if known is None:
             name, _, home = address.rpartition("@")
@@ -416,7 +416,7 @@ class ServerWorld:
         return known
 
     def send(self, source: str, to: str | Iterable[str], notification: Notification) -> None:
-        """Let a client publish."""
+        """Let the client with the address ``source`` publish a notification to one or more addresses."""
         client = self.client(source)
         targets = (to,) if isinstance(to, str) else tuple(sorted(set(to)))
         # The server refuses unreachable addresses; here the caller gets the error at once.
@@ -437,7 +437,7 @@ class ServerWorld:
         return logs
 
     def trace(self) -> list[Event]:
-        """Read the rows of all servers' logs."""
+        """Return the trace rows that result from the logs of all servers."""
         return self.logs().rows
 
 

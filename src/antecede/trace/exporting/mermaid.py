@@ -1,8 +1,8 @@
 """A sequence diagram for Mermaid, which GitHub, GitLab and many wikis draw.
 
-In Mermaid an arrow belongs to one moment, so a copy is drawn at its delivery. If something else happens between its
-send and its delivery, a note shows when it was sent. A copy that is never delivered is an arrow with a cross, at its
-send.
+A copy of a message is an arrow from its sender to one receiver. In Mermaid an arrow belongs to one moment, so the arrow
+is drawn at the time of the delivery. If other events happen between the send and the deliveries of a message, a note
+shows when the message was sent. A copy that is never delivered is an arrow with a cross, at the time of the send.
 """
 
 from collections.abc import Iterator
@@ -56,5 +56,5 @@ _escaped = {"#": "#35;", ";": "#59;", ":": "#58;", "%": "#37;", "<": "#lt;", ">"
 
 
 def _text(text: str) -> str:
-    """Return a text that Mermaid does not read as a part of its language."""
+    """Return a text in which the characters that have a meaning in Mermaid are escaped."""
     return "".join(_escaped.get(char, char) for char in one_line(text)).strip() or "#8203;"

@@ -1,8 +1,8 @@
 """The JSON trace format of Chrome, which ui.perfetto.dev and chrome://tracing open.
 
-A process of the trace is a track. An event is a short slice, and each copy of a message that was delivered is an arrow
-(a flow) from the slice of its send to that of its delivery. If the arrival of a message was recorded, an asynchronous
-slice shows the time in which it was held. Times are microseconds since the first event.
+A process of the trace is a track. An event is a short slice. Each delivered copy of a message is an arrow (a flow) from
+the slice of the send to the slice of the delivery. If the arrival of a message was recorded, an asynchronous slice
+shows how long the message was held before its delivery. Times are microseconds since the first event.
 """
 
 from collections.abc import Iterator

@@ -1,13 +1,15 @@
-"""A log with vector clocks, for ShiViz: its first line is the expression by which ShiViz reads the rest.
+"""A log with vector clocks, for ShiViz. The first line is the regular expression with which ShiViz reads the other
+lines. Each of these lines has a host, a clock and an event::
 
     ann {"ann":1} send x to cy
 
-Events are in one possible sequence; arrivals are left out. The own entry of a clock counts the events of its host, and
-a delivery merges the clock of its send. ShiViz draws the arrows that clocks can show. A late delivery adds nothing to a
-clock, so it has no arrow there; its text says that it is late. White space in names is written as ``%20`` and the like.
+Events are in one possible sequence; arrivals are left out. In the clock of a host, the entry of this host counts its
+events. A delivery merges the clock of its send. ShiViz draws only the arrows that follow from the clocks. The receiver
+of a late message knows the clock of its send already, so a late delivery has no arrow in ShiViz; its text says that it
+is late. White space and special characters in names are written as ``%20`` and the like.
 
-Antecede can import this log in two ways: as ``shiviz``, by its clocks; or by ``PATTERN``, with all its messages, late
-or not.
+Antecede can import this log in two ways. As the format ``shiviz``, only the arrows that ShiViz draws become messages;
+late deliveries are lost. With ``PATTERN``, all messages are imported, late or not.
 """
 
 from collections.abc import Iterator
@@ -23,7 +25,7 @@ from antecede.trace.schema import ARRIVE, DELIVER, SEND, Event
 from antecede.trace.verdicts import Late
 
 EXPRESSION: Final = r"(?<host>\S+) (?<clock>\{.*?\}) (?<event>.*)"
-"""The first line of the log."""
+"""The first line of the log: the regular expression with which ShiViz reads the other lines."""
 
 PATTERN: Final = (
     r"^(?P<process>\S+) \{.*?\} (?P<kind>send|deliver|local)(?: (?P<message>\S+))?(?: to (?P<to>\S+))?(?: |$)"
@@ -52,7 +54,7 @@ def written(view: View) -> Iterator[str]:
         entries += len(clock)
         if entries > limits.foreign_clock_entries_max:
             most = limits.foreign_clock_entries_max
-            raise TraceError(f"more than {most:,} clock entries: export fewer processes, or a shorter time")
+            raise TraceError(f"more than {most:,} clock entries: export fewer processes, or a shorter range of time")
         yield f"{names[one.process]} {encode(clock).decode()} {_said(event, view.is_late(event))}\n"
 
 
@@ -68,7 +70,8 @@ def _said(event: Event, late: Late | None) -> str:
 
 
 def _word(name: str) -> str:
-    """Return a name without white space, commas and braces; different names stay different."""
+    """Return a name in which white space, commas, braces and percent signs are replaced by codes such as ``%20``.
+    Different names stay different."""
     plain = "".join(char if _plain(char) else "".join(f"%{byte:02X}" for byte in _bytes(char)) for char in name)
     return plain or "%"
 

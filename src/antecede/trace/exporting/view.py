@@ -1,11 +1,14 @@
 """A trace as a viewer shows it: all events in one possible sequence, their times, and the late deliveries.
 
 The sequence keeps the order of events in every process and puts each delivery after its send. Among the events that may
-come next, the one with the earliest recorded time comes first; without times, deliveries come first, then the other
-events in the order of their indices. Times of different clocks may contradict this sequence; then an arrow points back
-in time. ``logical`` times are one millisecond apart along the sequence, and never contradict it. They are also used for
-all events if any row has no recorded time. Within a process, times rise. If the recorded time of an event is not later
-than the time of the previous event, the event is shown one nanosecond after the previous one.
+come next, the one with the earliest recorded time comes first. Without recorded times, deliveries come first, then the
+other events by their positions in their processes.
+
+Times are *recorded* or *logical*. Logical times are one millisecond apart along the sequence, so they never contradict
+the sequence. They are used on request, and for all events if any row has no recorded time. Recorded times are from
+different clocks and may contradict the sequence; then an arrow points back in time. Within a process, times always
+rise: if the recorded time of an event is not later than the time of the previous event, the event is shown one
+nanosecond after the previous one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +21,7 @@ from antecede.trace.schema import ARRIVE, DELIVER, SEND, Event
 from antecede.trace.verdicts import Late
 
 _epoch = 946_684_800_000_000_000
-"""The first logical time: the year 2000, in nanoseconds."""
+"""The first logical time: the beginning of the year 2000, in nanoseconds since 1970."""
 
 _step = 1_000_000
 _longest = 500_000
@@ -26,14 +29,14 @@ _text_chars_max = 80
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """An event in the sequence."""
+    """An event of the sequence, with the time that a viewer shows for it."""
 
     process: int
     position: int
     """The place of the event in its process."""
     event: Event
     time: int
-    """Nanoseconds, recorded or logical."""
+    """The recorded or logical time, in nanoseconds."""
 
 
 class View:
@@ -46,7 +49,7 @@ class View:
         self.aside = dict(aside)
         """The number of rows that were set aside, by reason."""
         self.recorded = not logical and all(event.time is not None for line in trace.lines for event in line)
-        """Whether times are the recorded ones."""
+        """Whether the view uses the recorded times, not logical times."""
 
     @property
     def events(self) -> int:
@@ -70,8 +73,8 @@ class View:
 
     @cached_property
     def slices(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """By process and position, the time of each event, and the duration with which a viewer shows it: half of the
-        time to the next event of the process, but at most half a millisecond."""
+        """The time and the duration of each event in a viewer, in nanoseconds, by process and position. The duration is
+        half of the time until the next event of the process, but at most half a millisecond."""
         times = {(one.process, one.position): one.time for one in self.sequence}
         ends = {place: times.get((place[0], place[1] + 1), time + 2 * _longest) for place, time in times.items()}
         return {place: (time, max(1, min(_longest, (ends[place] - time) // 2))) for place, time in times.items()}
@@ -96,18 +99,18 @@ class View:
         return sum(delivered < sent for delivered, sent in pairs)
 
     def is_late(self, event: Event) -> Late | None:
-        """Return the verdict on a late delivery, or None if the event is not one."""
+        """Return the verdict on an event that is a late delivery; None for all other events."""
         return self.late.get((event.message or "", event.process)) if event.kind == DELIVER else None
 
 
 def label_of(event: Event) -> str:
-    """Return the label of a row, which is written for people, or an empty text."""
+    """Return the label of a row: a text for human readers. It is empty if the row has no label."""
     label = getattr(event, "label", None) or (event.extra or {}).get("label")
     return one_line(label) if isinstance(label, str) else ""
 
 
 def one_line(text: str) -> str:
-    """Return a text of at most 80 characters, without those that would break a line or a format."""
+    """Return the text as one line of at most 80 characters. A space replaces each character that is not printable."""
     plain = "".join(char if char.isprintable() else " " for char in text)
     return plain if len(plain) <= _text_chars_max else plain[: _text_chars_max - 1] + "…"
 

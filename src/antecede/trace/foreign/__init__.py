@@ -1,12 +1,12 @@
 """Traces from other systems: logs with vector clocks, spans of distributed tracing, editing sessions.
 
-This package converts such records into our own schema: every host, service or agent becomes a process with indices from
-0, and if the records show that one process learned of an event of another process, this becomes a message. It reads
-files; it must not judge their content.
+This package converts such records into our own schema. Every host, service or agent becomes a process, and its events
+get indices from 0. If the records show that a process P learned of an event of a process Q, the trace gets a message
+from Q to P. The package only reads files; it must not judge their content.
 
 * :func:`convert` converts files of a known format into a trace and a report.
-* :func:`convert_mapped` does the same for any other log, by a :class:`Mapping` that gives the places of its fields.
-* :func:`recognised` returns the foreign format of a file, for readers that expected a trace.
+* :func:`convert_mapped` does the same for any other log. A :class:`Mapping` says which fields of the log to use.
+* :func:`recognised` returns the foreign format of a file, for code that expected one of our own traces.
 """
 
 import os
@@ -35,8 +35,8 @@ __all__ = [
 
 
 def recognised(path: str) -> str | None:
-    """Return the foreign format of a file, if its beginning shows it; ``None`` for other files and for our own
-    traces."""
+    """Return the foreign format of a file, as the beginning of the file shows it. Return ``None`` if the format is
+    unknown, or if the file is one of our own traces, is not a regular file or cannot be read."""
     # A pipe has already been read; reading again would block.
     if not os.path.isfile(path):
         return None
@@ -49,7 +49,8 @@ def recognised(path: str) -> str | None:
 
 
 def columns_of_parquet(path: str) -> list[str] | None:
-    """Return the names of the columns of a Parquet file, or ``None`` if it is not one."""
+    """Return the names of the columns of a Parquet file; ``None`` if the file is not a Parquet file or cannot be
+    read."""
     if not os.path.isfile(path):
         return None
     try:

@@ -1,12 +1,13 @@
 """Flow events of Chrome and Perfetto, in JSON: arrows between slices of different threads.
 
 A document ``{"traceEvents": […]}``, or the list alone, has events with a phase ``ph``, a process ``pid``, a thread
-``tid`` and a time ``ts`` in microseconds. A flow begins with ``s``, may step with ``t`` and ends with ``f``; the events
-of a flow have the same category, name and id. Each arrow of a flow is a message: from the beginning to the first step,
-from that step to the next, and so on. A thread is a process of the trace, and its events are only its flow events. Each
-flow event has the time at which it happened, so the events of a thread are sorted by time. At equal times the order is
-assumed to be that of the file. Names of threads and processes come from the metadata events (``M``); if several threads
-have the same name, their numbers are part of the name.
+``tid`` and a time ``ts`` in microseconds. The first event of a flow has the phase ``s``, its steps have ``t``, and its
+last event has ``f``. All events of a flow have the same category, name and id. Each arrow of a flow is a message: from
+the first event to the first step, from that step to the next, and so on. Each thread becomes a process of the trace.
+Only the flow events of the thread become events of this process, sorted by time. If flow events of a thread have the
+same time, they stay in the order of the file, and this order is only assumed. Names of threads and processes come from
+the metadata events (``M``). If several threads have the same name, the numbers of process and thread are appended to
+it.
 """
 
 from collections import Counter
@@ -107,8 +108,8 @@ class Flows:
         return Woven(lines)
 
     def _threads(self) -> dict[tuple[Any, Any], str]:
-        """Return a unique name for each thread with a flow event: in browsers many processes and threads share a
-        name."""
+        """Return a unique name for each thread that has a flow event. In browsers, many processes and threads have the
+        same name; then their numbers are appended."""
         names = {(event.pid, event.tid): self._thread(event.pid, event.tid) for _, event in self._found}
         used = Counter(names.values())
         return {(pid, tid): name if used[name] == 1 else f"{name} ({pid}/{tid})" for (pid, tid), name in names.items()}

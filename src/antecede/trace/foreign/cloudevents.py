@@ -1,15 +1,17 @@
 """CloudEvents in JSON with the extension attribute ``causationid``: which event caused which?
 
-An event has an ``id``, a ``source`` and, with that extension, the id of the event that caused it. A source is a process
-of the trace, and each event is a moment of its source. The moments of a source are in the order of their times, or in
-the order of the file if one of them has no time. If the cause has another source, a message went from that source to
-the source of the effect. Its send is the cause itself. The time of its delivery is not recorded; it is certain only
-that the delivery came before the effect. So the delivery is a row directly before the effect, marked ``assumed``, and
-an event with several effects in one source was delivered before the first of them.
+An event has an ``id``, a ``source`` and, with that extension, the id of the event that caused it. Each source becomes a
+process of the trace. The events of a source are in the order of their times, or in the order of the file if one of them
+has no time. If an event (the effect) was caused by an event of another source (the cause), the trace gets a message
+from the source of the cause to the source of the effect. The cause itself is the send of this message. The time of the
+delivery is not recorded; it is certain only that the delivery came before the effect. So the delivery is a row directly
+before the effect, marked ``assumed``. If a cause has several effects in one source, it is delivered there only once,
+before the first of them.
 
-Several documents make one trace: one event per line, or a list of events (a batch). Source and id together identify an
-event; one that comes again is counted and skipped. A cause is first searched in the source of its effect. If it is not
-there, and several other sources have an event with its id, it is ambiguous and counts as missing.
+Several documents make one trace. A document has one event per line, or is a list of events (a batch). Source and id
+together identify an event. If the same event is recorded a second time, the second record is counted and skipped. The
+cause of an event is first searched in the event's own source, then in the other sources. If several other sources have
+an event with the id of the cause, the cause is ambiguous and counts as missing.
 """
 
 from typing import Final
@@ -40,14 +42,14 @@ class CloudEvents:
     def __init__(self) -> None:
         self.events = 0
         self.duplicates = 0
-        """The number of events that were recorded again."""
+        """The number of skipped records that repeat an event (the same source and id)."""
         self.without_parent = 0
         """The number of events whose cause is not in the documents, or is ambiguous."""
         self.early_messages = 0
-        """The number of causes with a later time than their effect."""
+        """The number of messages for which the cause has a later time than the effect."""
         self._lines: dict[str, list[_Event]] = {}
         self._found: dict[str, dict[str, _Event]] = {}
-        """The events, by id and source."""
+        """For each event id: the events with this id, by source."""
 
     def read(self, file: ForeignFile) -> None:
         """Read one document."""
@@ -104,5 +106,5 @@ class CloudEvents:
 
 
 _kept = {"type": "event_type", "subject": "subject", "correlationid": "correlation"}
-"""Attributes that become columns. ``type`` is renamed, because a trace has a column of that name with another
-meaning."""
+"""The attributes that become columns of the trace, each with the name of its column. ``type`` is renamed, because a
+trace has its own column ``type`` with another meaning."""

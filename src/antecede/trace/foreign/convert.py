@@ -1,7 +1,8 @@
-"""``import``: from foreign files to one trace and a report.
+"""``import``: convert foreign files to a trace and a report.
 
-All files of one import make one trace. All of them are logs with vector clocks (each with its own pattern), or all are
-spans (each in any format of spans), or all have the same other format.
+All files of one import make one trace, or one trace per execution if logs contain several executions. The files must be
+of the same sort: all are logs with vector clocks (each may have its own pattern), or all contain spans (each in any
+format of spans), or all have the same other format.
 """
 
 import os
@@ -38,7 +39,7 @@ _collectors: dict[str, Callable[[], "Collector"]] = {
 }
 
 _figures = ("unlogged", "merges", "early_children", "early_messages", "without_parent", "duplicates")
-"""Figures of the report that exist for some formats only."""
+"""The names of the counts in the report that exist only for some formats."""
 
 _columns_shown = 12
 
@@ -59,11 +60,11 @@ def convert(
     """Convert foreign files to one trace, write it to the file ``to``, and return the report. Without ``to``, nothing
     is written.
 
-    ``form`` is one of :data:`FORMATS` or ``auto``; ``pattern`` is a regular expression for logs, or a preset's name;
-    with ``instances`` every instance of a service becomes a process. A log with several executions, separated by lines
-    that match the regular expression ``delimiter``, becomes several traces; ``execution`` selects one by name. ``say``
-    is called with the progress. ``skip_unknown`` leaves out files of unknown format and files that are already traces,
-    and lists them.
+    ``form`` is one of :data:`FORMATS` or ``auto``. ``pattern`` is a regular expression for logs, or the name of a
+    preset. With ``instances``, every instance of a service becomes a process. ``delimiter`` is a regular expression for
+    the lines between two executions in one log; each execution becomes a separate trace. ``execution`` selects one
+    execution by its name. ``say`` is called with texts about the progress. With ``skip_unknown``, files of unknown
+    format and files that are already traces are left out, and the report lists them.
     """
     started = time.perf_counter()
     for option, text in (("--pattern", pattern), ("--delimiter", delimiter)):
@@ -98,7 +99,7 @@ def convert(
             used = _read(collector, file, found, given, parted, instances)
             files.append({"file": file.name, "format": found, "pattern": used, "events": collector.events - before})
     if collector is None:
-        raise TraceError(f"no file of a known format: {skipped[0]}")
+        raise TraceError(f"no file of a known format; the error of the first file: {skipped[0]}")
     if not collector.events:
         first = f" ({unreadable.first[0]})" if unreadable.first else ""
         raise TraceError(f"{files[0]['file']}: nothing could be read as {files[0]['format']}{first}")
@@ -117,7 +118,7 @@ def convert(
 
 
 def _numbered(to: str | os.PathLike[str], number: int) -> str:
-    """Return the name of a trace among several: ``trace.jsonl.gz`` becomes ``trace-2.jsonl.gz``."""
+    """Return the file name for one of several traces: for number 2, ``trace.jsonl.gz`` becomes ``trace-2.jsonl.gz``."""
     folder, name = os.path.split(os.fsdecode(to))
     stem, dot, endings = name.partition(".")
     return os.path.join(folder, f"{stem}-{number}{dot}{endings}")
@@ -137,7 +138,7 @@ def _format(file: ForeignFile, form: str, given: Pattern | None) -> str:
         if file.head[:4] == b"PAR1":
             names = ", ".join(parquet_columns(file)[:_columns_shown])
             raise TraceError(
-                f"{file.name}: Parquet, but neither a trace nor spans: it has the columns {names}; "
+                f"{file.name}: this Parquet file is neither a trace nor spans: it has the columns {names}; "
                 "for a log of sends and deliveries give --send, --deliver and --map"
             )
         raise TraceError(
@@ -156,7 +157,7 @@ def _read(
     delimiter: Delimiter | None,
     instances: bool,
 ) -> str | None:
-    """Read one file; return the name of the pattern that was used for a log, ``None`` for other formats."""
+    """Read one file. Return the name of the pattern that was used if the file is a log; ``None`` for other formats."""
     if isinstance(collector, Editing | Flows | History | CloudEvents):
         collector.read(file)
     elif isinstance(collector, Spans):

@@ -1,14 +1,16 @@
 """Collaborative editing: transactions that name their parents, as in the editing-traces collection.
 
-A document ``{"txns": [{"parents": […], "agent": 0, "time": …}, …]}`` lists transactions, each after its parents, which
-are given by their positions in the list. An agent is a process and a transaction is an event of it. A transaction
-builds on its parents. So a parent at another agent was certainly delivered before, and counts as a message from that
-agent. A parent is not a new message if the agent already knew it: if it is an ancestor of an earlier transaction of the
-agent, or of another parent. A transaction with several parents merges concurrent work.
+A document ``{"txns": [{"parents": […], "agent": 0, "time": …}, …]}`` lists transactions. Each transaction names its
+parents by their positions in the list. Parents come before their children in the list. Every agent becomes a process,
+and its transactions become the events of this process. A transaction builds on its parents. So if another agent made a
+parent, this parent was certainly delivered before the transaction, and counts as a message from that agent. There is no
+new message if the agent already knew the parent. This is so if the parent is an ancestor of an earlier transaction of
+the agent, or of another parent of the same transaction. A transaction with several parents merges concurrent work.
 
-The transactions of an agent are taken in the order in which they are listed. (In most recordings, the agent's previous
-transaction is an ancestor of the next one. This is not so if an author works on two branches.) So an editing session
-never shows a late delivery.
+The transactions of an agent are in the order of the list. (In most recordings, each transaction of an agent is an
+ancestor of the agent's next transaction. This is not so if an author works on two branches.) A message that would come
+late carries a transaction that the agent already knows, so it is not in the trace. So an editing session never shows a
+late delivery.
 """
 
 from datetime import datetime
@@ -42,14 +44,15 @@ class _Place(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Done(msgspec.Struct, frozen=True, gc=False):
-    """The data of a transaction that its children need."""
+    """A transaction that was already read, with the data that is needed to read its children."""
 
     agent: str
     moment: Moment
     position: int
-    """The position of the transaction among those of its agent."""
+    """The position of the transaction among all transactions of its agent, from 0."""
     known: dict[str, int]
-    """The number of known transactions of each other agent. Successive transactions may share one table."""
+    """For every other agent: how many of its transactions the agent of this transaction knows. Successive transactions
+    of an agent may share one dictionary."""
 
     def knows(self, other: "_Done") -> bool:
         """Return whether the agent of this transaction already knew another transaction."""
@@ -59,7 +62,7 @@ class _Done(msgspec.Struct, frozen=True, gc=False):
 
 
 class Editing:
-    """Collects one recording."""
+    """Collects the transactions of one recorded editing session, and finds the messages between the agents."""
 
     def __init__(self) -> None:
         self._lines: dict[str, list[Moment]] = {}
@@ -67,11 +70,12 @@ class Editing:
         self.merges = 0
         """The number of transactions with several parents."""
         self._known: dict[str, dict[str, int]] = {}
-        """By agent, how many transactions of each other agent it knows."""
+        """For each agent: how many transactions of every other agent it knows so far."""
         self._entries = 0
 
     def read(self, file: ForeignFile) -> None:
-        """Read the only recording. A second one is refused, because its agents would have the same names."""
+        """Read the only recording of the import. A second recording is refused, because its agents would have the same
+        names as the agents of the first."""
         if self._lines:
             raise TraceError(f"{file.name}: expected only one editing recording per import")
         try:
@@ -93,7 +97,7 @@ class Editing:
             done[number] = self._added(number, said, done)
             if self._entries > limits.foreign_clock_entries_max:
                 raise TraceError(
-                    f"{file.name}: more merges of different agents than one import can hold: import a smaller recording"
+                    f"{file.name}: more messages between agents than one import can hold: import a smaller recording"
                 )
 
     def _added(self, number: int, said: _Transaction, done: dict[int, _Done]) -> _Done:
@@ -128,8 +132,8 @@ class Editing:
 
 
 def _nanoseconds(text: str | None) -> int | None:
-    """Return the time of a transaction; ``None`` if it cannot be read, or is the beginning of 1970, which means that no
-    time was recorded."""
+    """Return the time of a transaction in nanoseconds since 1970. Return ``None`` if the time cannot be read or was not
+    recorded. The beginning of 1970 means that no time was recorded."""
     try:
         return (since_1970(datetime.fromisoformat(text)) or None) if text else None
     except (ValueError, OverflowError):

@@ -1,10 +1,11 @@
 """Compare the sends and the deliveries of an imported log: which deliveries will ``verify`` not be able to check?
 
-``verify`` sets a delivery aside if no record sends its message, or if its send names other destinations. With a new
-mapping the cause is mostly a mistake: a file is missing, the names in ``to`` are not the names of processes, or the
-wrong character is expected between these names. So the import counts such deliveries and shows the first few.
+``verify`` sets a delivery aside if no record sends its message, or if the send names destinations but not the process
+of the delivery. With a new mapping, the reason is mostly a mistake: a file is missing, the names in ``to`` are not the
+names of processes, or the mapping expects the wrong character between these names. So the import counts such deliveries
+and shows the first few.
 
-This module knows events with their ids and processes. It does not know the records from which they were made.
+This module knows events with their ids and processes. It does not know the records from which the events were made.
 """
 
 from collections import Counter
@@ -21,7 +22,7 @@ _separators = ("+", ";", "|", "/", "&", " ")
 
 
 class Row(msgspec.Struct, gc=False):
-    """An event whose index is not known yet."""
+    """An event of an imported log, before its index in the trace is known."""
 
     process: str
     place: int
@@ -44,7 +45,7 @@ class Row(msgspec.Struct, gc=False):
 
 
 class Ends:
-    """The sends and the deliveries of one import."""
+    """Compares the sends and the deliveries of one import."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self._sends: dict[str, Row] = {}
@@ -58,7 +59,8 @@ class Ends:
         self._receivers = {row.process for row in self._deliveries}
 
     def report(self) -> dict[str, Any]:
-        """Return the report's keys about sends and deliveries that do not fit together."""
+        """Return the part of the report that says how many deliveries have a send, and which sends and deliveries do
+        not fit together."""
         orphans = [row for row in self._deliveries if row.message not in self._sends]
         strays = [row for row in self._deliveries if self._strays(row)]
         # Destinations at which nothing is delivered, with the number of sends that name them.
@@ -76,7 +78,8 @@ class Ends:
         }
 
     def _strays(self, row: Row) -> bool:
-        """Return whether the send of a delivery names other destinations."""
+        """Return whether the send of a delivered message names destinations, but not the process of the delivery.
+        Return ``False`` if the message has no send or several sends."""
         send = self._sends.get(row.message or "")
         if send is None or send.to is None or row.message in self._sent_again:
             return False
@@ -88,8 +91,8 @@ class Ends:
         return f"{row.source}: {row.process} delivers {row.message}, which was sent to {named} ({send.source})"
 
     def _separator(self, unknown: Counter[str]) -> str | None:
-        """Return the character that separates names of processes in one of the unknown destinations, if there is
-        one."""
+        """Return the character that joins names of processes in one of the unknown destinations, such as ``+`` in
+        ``p1+p2``; ``None`` if there is no such destination."""
         for mark in _separators:
             if any(mark in name and self._receivers.issuperset(map(str.strip, name.split(mark))) for name in unknown):
                 return mark

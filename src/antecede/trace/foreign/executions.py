@@ -1,9 +1,10 @@
-"""Logs with vector clocks that hold several executions, each of which becomes a trace.
+"""Logs with vector clocks that hold several executions. Each execution becomes a trace.
 
-ShiViz keeps several executions in one log: a *delimiter*, a regular expression, matches the lines between them, and its
-group ``trace``, if it has one, names the next execution. Executions without a name are numbered from 1. Executions with
-the same name in several files become one trace. A log may contain its own pattern and delimiter: the pattern in its
-first line, the delimiter in its second; either may be blank.
+ShiViz keeps several executions in one log. A *delimiter*, a regular expression, matches the lines between two
+executions. If the delimiter has a group ``trace``, the text of this group is the name of the next execution. Executions
+without a name are numbered from 1. Executions with the same name in several files become one trace. A log may contain
+its own pattern and delimiter: the pattern in its first line, the delimiter in its second line. Either of these two
+lines may be blank.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,15 +21,15 @@ Line = tuple[int, bytes]
 
 
 class Delimiter:
-    """The separator of two executions."""
+    """A regular expression that matches the lines between two executions."""
 
     def __init__(self, text: str) -> None:
         self._compiled = compiled(text, "--delimiter")
         self._named = "trace" in self._compiled.groupindex
 
     def parted(self, lines: Iterable[Line]) -> Iterator[tuple[str | None, Iterator[Line]]]:
-        """Yield the lines of each execution, with its name if it has one. Read all lines of an execution before you
-        request the next."""
+        """Yield the name of each execution (``None`` if it has no name) and its lines. Read all lines of an execution
+        before you request the next execution."""
         place: tuple[int, str | None] = 0, None
 
         def execution(line: Line) -> tuple[int, str | None] | None:
@@ -53,7 +54,7 @@ class Header:
 
 
 def header_of(file: ForeignFile) -> Header | None:
-    """The header of a log, if it has one."""
+    """Return the header of a log; ``None`` if the log has no header."""
     first, _, rest = file.head.partition(b"\n")
     text = first.strip().decode("utf-8", "backslashreplace")
     if not text and (rest.startswith(b"^") or b"(?<trace>" in rest.partition(b"\n")[0]):
@@ -83,7 +84,7 @@ def _pattern(text: str, file: ForeignFile) -> Pattern:
 
 
 class Logs:
-    """Collects logged events, execution by execution."""
+    """Collects the events of logs with vector clocks, separately for each execution."""
 
     def __init__(self) -> None:
         self._executions: dict[str, ClockedLog] = {}
@@ -96,7 +97,7 @@ class Logs:
         return sum(log.unlogged for log in self._executions.values())
 
     def read(self, file: ForeignFile, pattern: Pattern, delimiter: Delimiter | None, header: int) -> None:
-        """Read one log, without the lines of its header."""
+        """Read one log. ``header`` is the number of lines at its beginning that are a header and are skipped."""
         lines = islice(file.lines(), header, None)
         parts = iter([(None, lines)]) if delimiter is None else delimiter.parted(lines)
         used: set[str] = set()
@@ -133,7 +134,7 @@ class Logs:
 
 
 def _unused(name: str | None, used: set[str]) -> str:
-    """Return a name for the next execution of a file, and add it to the names that are ``used``."""
+    """Return a name for the next execution of a file. The name is not yet in ``used``, and is added to it."""
     found = name or str(len(used) + 1)
     again = 2
     while found in used:

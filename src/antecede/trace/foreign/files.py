@@ -1,8 +1,8 @@
-"""Foreign files: the selected files, their bytes in bounded pieces, and a count of what could not be read.
+"""Select foreign files, read them with bounded memory, and count what cannot be read.
 
-A file may be gzipped, whatever its name. Lines longer than ``foreign_line_bytes_max`` are skipped in pieces, and a
-document longer than ``foreign_document_bytes_max`` is refused, so memory is bounded for any input. If a gzip stream is
-damaged or incomplete, everything before the damage is read, and the rest counts as one unreadable line.
+A file may be gzipped, whatever its name. Lines longer than ``foreign_line_bytes_max`` are skipped, and a document
+longer than ``foreign_document_bytes_max`` is refused. So memory is bounded for any input. If a gzip stream is damaged
+or incomplete, everything before the damage is read, and the rest counts as one unreadable line.
 """
 
 import gzip
@@ -27,12 +27,12 @@ _first_shown = 5
 _endings = (".log", ".txt", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet")
 _metadata_ending = ".meta.json"
 JSON_ERRORS: Final = (msgspec.MsgspecError, RecursionError, ValueError, OverflowError)
-"""The errors of text that is not JSON, or not of the expected types."""
+"""The exceptions that a JSON decoder raises if a text is not JSON or does not have the expected types."""
 _torn = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
 class Unreadable:
-    """The number of unreadable items, and the places of the first few."""
+    """Counts unreadable items, and keeps the position and the reason of the first few."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -94,7 +94,8 @@ class ForeignFile:
 
 
 class _Rejoined(io.RawIOBase):
-    """Bytes that were already read, followed by the rest of their stream."""
+    """A stream that begins with bytes that were already read from another stream, and continues with the rest of that
+    stream."""
 
     def __init__(self, taken: bytes, rest: BinaryIO) -> None:
         self._taken = memoryview(taken)
@@ -115,8 +116,8 @@ class _Rejoined(io.RawIOBase):
 
 
 class _Untorn(io.RawIOBase):
-    """A gzip stream that ends where the compressed data is damaged or incomplete; this is counted as one unreadable
-    item."""
+    """A gzip stream that simply ends where the compressed data is damaged or incomplete. The damage is counted as one
+    unreadable item."""
 
     def __init__(self, stream: gzip.GzipFile, file: ForeignFile) -> None:
         self._stream = stream
@@ -141,7 +142,7 @@ class _Untorn(io.RawIOBase):
 
 @contextmanager
 def opened(path: str, unreadable: Unreadable) -> Iterator[ForeignFile]:
-    """Open a file, or standard input for ``-``; errors of the file system while it is read become a TraceError."""
+    """Open a file, or standard input if the path is ``-``. If the file cannot be opened or read, raise a TraceError."""
     try:
         if path == "-":
             yield ForeignFile("<stdin>", sys.stdin.buffer, unreadable)
@@ -153,10 +154,11 @@ def opened(path: str, unreadable: Unreadable) -> Iterator[ForeignFile]:
 
 
 def files_of(paths: Sequence[str | os.PathLike[str]], to: str | os.PathLike[str] | None = None) -> list[str]:
-    """Return the files at the paths, each once. A directory stands for the files in it that have the ending of a log or
-    of spans, such as ``.log`` or ``.json``; ``-`` (standard input) is returned as it is.
+    """Return the files at the paths, each once. For a directory, return the files in it that have the ending of a log
+    or of spans, such as ``.log`` or ``.json``. The path ``-`` (standard input) is returned as it is.
 
-    The trace ``to`` and its metadata are left out: an earlier import may have written them into a directory of sources.
+    The trace ``to`` and its metadata file are left out, because an earlier import may have written them into a
+    directory of logs.
     """
     found: dict[str, str] = {}
     written = [] if to is None else [os.path.realpath(os.fsdecode(to) + ending) for ending in ("", _metadata_ending)]

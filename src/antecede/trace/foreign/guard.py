@@ -1,9 +1,9 @@
 """A guard against regular expressions whose search never ends.
 
 Python's matching is exponential in the worst case: ``(a+)+$`` needs years for forty letters. A limit on the length of
-lines does not prevent this, so a timer checks the search at regular intervals. If the same line is still being
-searched, the search ends with an error that names the line. This needs a signal, so it works in the main thread only;
-in other threads there is no guard.
+lines does not prevent this, so a timer checks the search at regular intervals. If the same line is being searched at
+two successive checks, the search ends with an error that names the line. The timer needs a signal, so the guard works
+only in the main thread. In other threads there is no guard.
 """
 
 import signal

@@ -1,7 +1,8 @@
 """Guess the format of a file from its beginning, never from its name.
 
-A JSON format is recognised by its required keys, a table of spans by its header, and a log if one of the presets finds
-an event in it. Our own traces are recognised too, so that the user learns that no import is needed.
+A JSON format is recognised by its required keys, and a table of spans by its header. A log is recognised if it contains
+its own pattern, or if one of the presets (built-in patterns) finds an event in it. Our own traces are recognised, too,
+so that the user learns that no import is needed.
 """
 
 import re
@@ -35,7 +36,7 @@ KNOWN: Final = (
 """The formats, described for people."""
 
 OURS: Final = "antecede"
-"""The name for our own traces."""
+"""The name that :func:`guess` returns for our own traces."""
 
 _sample_lines = 400
 

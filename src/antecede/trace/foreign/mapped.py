@@ -1,18 +1,19 @@
-"""``import --map``: make a trace from any log whose records name a process and a message, by a mapping.
+"""``import --map``: make a trace, by a mapping, from any log in which each record names a process and a message.
 
 Such a log has the id of a message both where it is sent and where it is delivered. So, unlike clocks and spans, it can
 *prove* that a delivery was late. Each record becomes at most one event:
 
 * a **send** or a **delivery**, if its kind matches ``--send`` or ``--deliver`` and it names a process and a message;
-* a **local** event, if it names a process and is neither a send nor a delivery, or lacks the id of its message (which
-  is counted);
-* no event, if it names no process, has no place in the requested order of events, or is left out by ``--others skip``.
-  Such records are counted by reason, and the file and line of the first few are kept.
+* a **local** event, if it names a process and its kind matches neither of these options. A send or delivery without the
+  id of a message becomes a local event, too, and is counted;
+* no event, if no pattern matches its line, if it names no process, if it lacks the time or the number that decides its
+  position, or if ``--others skip`` leaves it out. Such records are counted by reason, and the file and line of the
+  first few are kept.
 
-**Index.** The events of a process are in the order of the files and their lines (``file``), of their times (``time``),
-or of a number that they carry. Events with equal times or numbers are in the order of the files and their lines, and
-are counted. This order is *assumed*, unless all of these events are in one file whose lines are sorted by the requested
-time or number. (If the lines are not sorted in this way, the file may have been exported with the newest line first.)
+**Index.** The events of a process are sorted by files and lines (``file``), by their times (``time``), or by a number
+in each record. Events with equal times or numbers are in the order of the files and their lines, and are counted. This
+order is *assumed*, unless all of these events are in one file whose lines are sorted by the requested time or number.
+(If the lines are not sorted in this way, the file may have been exported with the newest line first.)
 
 This module reads and reports. It does not judge: ``verify`` does.
 """
@@ -70,11 +71,11 @@ class Mapped:
         self.lines: dict[str, list[Row]] = {}
         self.skipped = Skipped()
         self.kinds: dict[str, Counter[str]] = {SEND: Counter(), DELIVER: Counter(), LOCAL: Counter()}
-        """For each kind of event, the values of the field ``kind`` in its records, with their counts; limited in
-        number."""
+        """For each kind of event: how often each value of the field ``kind`` occurs in its records. The number of
+        different values is limited."""
         self.records = self.events = 0
         self.preview: list[dict[str, Any]] = []
-        """The first events of each kind at each process, for people."""
+        """The first few events of each kind at each process, to be shown to the user."""
         self._previewed: Counter[tuple[str, str]] = Counter()
         self.fields: dict[str, None] = {}
         """The paths of the fields in the first records, to be shown to the user."""
@@ -141,7 +142,7 @@ class Mapped:
         return at if self.plan.mapping.index == "time" else self.events
 
     def _unplaced(self, values: dict[str, Value], fields: dict[str, Any]) -> str:
-        """Return the reason why a record has no place in the order of its process."""
+        """Return the reason why a record cannot be sorted among the events of its process."""
         if self.plan.index is not None:
             return f"--index: {_lacking('number', {'number': self.plan.index}, fields)}"
         if values["time"].of(fields) is None:
@@ -149,8 +150,8 @@ class Mapped:
         return f"--index time: the value of {values['time'].text} is not a time; give --time FORM"
 
     def _more(self, fields: dict[str, Any], found: str) -> tuple[dict[str, str] | None, dict[str, Any] | None]:
-        """Return the values of the schema's other text columns, and those of columns with a name that the user
-        chose."""
+        """Return two tables for a record: the values of optional text columns of the schema (such as ``operation``),
+        and the values of the extra columns that the user named."""
         texts: dict[str, str] = {}
         extra: dict[str, Any] = {}
         for name, value in self.plan.values[found].items():
@@ -178,8 +179,8 @@ class Mapped:
             self.preview.append(said | {"to": None if row.to is None else list(row.to), "time": row.time})
 
     def sort(self) -> int:
-        """Sort the events of each process by their ``place``. Return how many have the same ``place`` as the event
-        before."""
+        """Sort the events of each process by their ``place``. Return the number of events that have the same ``place``
+        as the event before them."""
         tied = 0
         for rows in self.lines.values():
             unsorted = {b.file for a, b in pairwise(rows) if a.file == b.file and a.place > b.place}
@@ -206,8 +207,9 @@ class Mapped:
 
 
 def _mark_ties(rows: list[Row], unsorted: set[str]) -> None:
-    """Mark the sends and deliveries that have the same ``place``, if no file shows their order. ``rows`` are the events
-    of one process; ``unsorted`` are the files whose lines are not in order."""
+    """Mark sends and deliveries with the same ``place`` as assumed, unless all of them are in one sorted file, which
+    shows their order. ``rows`` are the events of one process. ``unsorted`` are the files with lines that are not sorted
+    by ``place``."""
     for _, group in groupby((row for row in rows if row.kind != LOCAL), key=lambda row: row.place):
         tied = list(group)
         files = {row.file for row in tied}
@@ -285,7 +287,8 @@ def _report(mapped: Mapped, files: list[dict[str, Any]], unreadable: Unreadable,
 
 
 def _advice(mapped: Mapped, report: dict[str, Any], unreadable: Unreadable) -> str | None:
-    """Return advice, if the mapping finds no events that can be judged."""
+    """Return advice for the user if the mapping finds no sends, no deliveries, or no delivery with the id of a send;
+    otherwise return ``None``."""
     if not mapped.records:
         first = f" ({unreadable.first[0]})" if unreadable.first else ""
         return f"no record could be read{first}"
@@ -342,7 +345,8 @@ def _lacking(column: str, values: dict[str, Value], fields: dict[str, Any]) -> s
 
 
 def _destinations(said: Any, separator: str) -> tuple[str, ...] | None:
-    """Return the destinations of a message: a list, or names in one text; None means unknown."""
+    """Return the destinations of a message from a field that has a list of names, or one text with names between
+    separators. ``None`` means that the destinations are unknown."""
     if type(said) is str:
         said = said.strip()
         if said.startswith("["):

@@ -1,4 +1,4 @@
-"""A mapping: where the records of a user's own log have the process, the kind and the message.
+"""A mapping says in which fields the records of a user's own log have the process, the kind and the message.
 
 A record is a JSON object, a row of a table, or a line of text split into named groups. The mapping gives, for each
 column of a trace, the place of its value in the record:
@@ -8,12 +8,12 @@ column of a trace, the place of its value in the record:
 * a **template** such as ``{topic}-{partition}-{offset}``: text with paths in braces, for ids made of several fields. If
   one of the fields is missing, the value is missing.
 
-If sends and deliveries use different fields, the name of a column may begin with ``send.`` or ``deliver.``: then it
-applies to those records only (``deliver.process=dst``). If each process has its own log, the name of the process may
-occur only in the path of the file: a regular expression extracts it, and the groups of the expression become fields of
-all records. Two regular expressions on the value of ``kind`` decide which records are sends and which are deliveries. A
-mapping can be saved as a TOML file. This module only describes the mapping: other modules read the records and write
-the trace.
+If sends and deliveries use different fields, the name of a column may begin with ``send.`` or ``deliver.``. Then it
+applies only to sends or only to deliveries (``deliver.process=dst``). If each process has its own log, the name of the
+process may occur only in the path of the file. Then a regular expression extracts this name from the path. The groups
+of this expression become fields of all records of the file. Two regular expressions on the value of ``kind`` decide
+which records are sends and which are deliveries. A mapping can be saved as a TOML file. This module only describes the
+mapping; other modules read the records and write the trace.
 """
 
 import re
@@ -54,14 +54,15 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     pattern: list[str] | str = []
     """For lines of text: regular expressions with named groups. The first one that matches a line counts."""
     file_pattern: str | None = None
-    """For the paths of files: a regular expression with named groups."""
+    """A regular expression for the paths of files. Its named groups become fields of all records of the file."""
     send: str | None = None
     deliver: str | None = None
     separator: str = ","
-    """The text between the names in ``to``."""
+    """The text between two names in the column ``to``, the destinations of a message."""
     others: str = "local"
     index: str = "file"
-    """The sort key of the events of one process: ``file``, ``time``, or the path of a number in the record."""
+    """The sort key of the events of one process: ``file`` (by files and lines), ``time``, or the path of a number in
+    the record."""
     time: str = "auto"
     """The format of times: ``auto``, one of ``ns us ms s``, or a format of ``strptime``."""
     map: dict[str, str] = {}
@@ -72,7 +73,8 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 def pairs_of(given: list[str]) -> dict[str, str]:
-    """Return ``NAME=PATH,NAME=PATH`` as a table; only a comma before the next ``NAME=`` ends a path."""
+    """Return the pairs in texts such as ``NAME=PATH,NAME=PATH``. A path may contain commas: only a comma before the
+    next ``NAME=`` ends the path."""
     pairs: dict[str, str] = {}
     for text in given:
         for pair in _next_name.split(text):
@@ -95,7 +97,7 @@ def read_mapping(path: str) -> Mapping:
 
 
 def write_mapping(mapping: Mapping, path: str) -> None:
-    """Write a mapping file that :func:`read_mapping` reads as the same mapping."""
+    """Write a mapping to a file, so that :func:`read_mapping` returns the same mapping."""
     plain = msgspec.to_builtins(mapping)
     table = plain.pop("map", {})
     lines = ["# A mapping for: antecede import LOG --mapping FILE"]
@@ -118,7 +120,7 @@ def _toml(value: Any) -> str:
 
 
 class Value:
-    """The place of one column's value in a record."""
+    """A path or a template that finds the value of one column in a record."""
 
     def __init__(self, name: str, text: str) -> None:
         self.text = text
@@ -132,7 +134,7 @@ class Value:
             raise UsageError(f"--map: {name}={text}: nothing between the braces; expected the path of a field")
 
     def of(self, record: Any) -> Any:
-        """Return the value in a record, or ``None`` if one of its fields is missing."""
+        """Return the value of the column for a record; ``None`` if the record lacks one of the needed fields."""
         if self._between is None:
             return field(record, self.text)
         found = [text_of(field(record, path)) for path in self.paths]
@@ -144,7 +146,7 @@ class Value:
 
 
 def field(record: Any, path: str) -> Any:
-    """Return the value at a path in a record; ``None`` if there is no value, or it is null."""
+    """Return the value at a path in a record; ``None`` if there is no value at this path, or the value is null."""
     if isinstance(record, dict):
         if path in record:
             return record[path]
@@ -226,17 +228,17 @@ class Plan:
         for option, text in (("--send", self.mapping.send), ("--deliver", self.mapping.deliver)):
             if text is None:
                 raise UsageError(
-                    f"the mapping lacks {option}: --send and --deliver are regular expressions for the two kinds of "
-                    "records"
+                    f"the mapping lacks {option}: give both --send and --deliver, regular expressions that match the "
+                    "records of sends and of deliveries"
                 )
 
     def paths(self) -> set[str]:
-        """Return all paths of the mapping."""
+        """Return the paths of all fields that the mapping uses."""
         found = {path for values in self.values.values() for value in values.values() for path in value.paths}
         return found | set(self.kind.paths if self.kind else ()) | set(self.index.paths if self.index else ())
 
     def in_name(self, name: str) -> dict[str, str]:
-        """Return the fields that the path of a file gives to all its records."""
+        """Return the fields that ``--file-pattern`` extracts from the path of a file, for all records of this file."""
         if self.file is None:
             return {}
         found = self.file.search(name)
@@ -245,8 +247,8 @@ class Plan:
         return {group: text for group, text in found.groupdict().items() if text is not None}
 
     def kind_of(self, said: str) -> tuple[str, dict[str, str]]:
-        """Return ``send.``, ``deliver.`` or an empty text for the kind of a record, and the named groups of the
-        expression that matched."""
+        """Return two values for the kind of a record: ``send.``, ``deliver.`` or an empty text for all other kinds; and
+        the named groups of the regular expression that matched the kind."""
         for prefix, pattern in (("send.", self.send), ("deliver.", self.deliver)):
             # The value of a field must match as a whole; in a line of text, a match anywhere is enough.
             found = pattern.fullmatch(said) if self.kind else pattern.search(said)

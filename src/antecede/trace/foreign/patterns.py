@@ -1,17 +1,18 @@
 """Patterns for log lines, with the groups ``event``, ``host`` and ``clock``.
 
-ShiViz reads any log by a regular expression with these three named groups; a pattern may span several lines, and may
-name more groups (``timestamp``, ``date``, …), which are kept. The presets match the formats of logging libraries
-(GoVector, JVector, TSViz, Akka). Each is anchored and takes time linear in the length of the line.
+ShiViz reads any log by a regular expression with these three named groups. A pattern may span several lines. It may
+have further named groups (``timestamp``, ``date``, …), and their texts are kept. The presets are built-in patterns for
+the formats of logging libraries (GoVector, JVector, TSViz, Akka). Each preset is anchored and takes time linear in the
+length of the line.
 
 **Choosing.** Every preset reads the beginning of a file. The preset that leaves the fewest lines unexplained is chosen.
-If several leave the same number, it is the one whose first unexplained line comes latest; if these are still several,
-the one that finds the most events. Two formats may have the same two lines per event in opposite orders. The wrong
-preset then begins one line too late, and leaves the first line unexplained. So the two formats are distinguished, even
-if the end of the log is missing.
+If several presets leave the same number, the preset whose first unexplained line comes latest is chosen. If several
+presets are still equal, the preset that finds the most events is chosen. Two formats may have the same two lines per
+event in opposite orders. The preset for the wrong format then begins one line too late, and leaves the first line
+unexplained. So the two formats are distinguished, even if the end of the log is missing.
 
-A pattern given by a user may be in the syntax of JavaScript, as in ShiViz's own pages: ``(?<host>…)``. Its speed is the
-responsibility of its author.
+A pattern given by a user may be in the syntax of JavaScript, as in ShiViz's own pages: ``(?<host>…)``. The user is
+responsible for the speed of this pattern.
 """
 
 import re
@@ -36,10 +37,10 @@ PRESETS: Final[dict[str, str]] = {
     "event-first": rf"^(?P<event>.*)\n(?P<host>\S+) {_clock}[ \t]*$",
     "one-line": rf"^(?P<host>\S+) {_clock}[ \t]+(?P<event>\S.*)$",
 }
-"""The presets by name, the more specific ones first."""
+"""The presets (built-in patterns) by name. The more specific presets come first."""
 
 GOVECTOR: Final = ("govector-time", "govector")
-"""The formats that GoVector itself writes."""
+"""The names of the presets for the formats that the library GoVector itself writes."""
 
 NEEDED: Final = ("event", "host", "clock")
 """The groups that a pattern must have."""
@@ -48,7 +49,7 @@ _clock_decoder = msgspec.json.Decoder(dict[str, int])
 
 
 class Said(msgspec.Struct, frozen=True, gc=False):
-    """One event of a log."""
+    """One event that a pattern found in a log."""
 
     line: int
     host: str
@@ -57,15 +58,15 @@ class Said(msgspec.Struct, frozen=True, gc=False):
     more: dict[str, str]
 
     def columns(self) -> dict[str, Any]:
-        """Return the text of the event and the further groups. If a group has the name of one of our columns, ``_`` is
-        added to its name."""
+        """Return the text of the event and the texts of the further groups, by name of the column. If a group has the
+        name of one of our own columns, ``_`` is added to its name."""
         return {"event": self.event} | {
             name + "_" if name in COLUMNS else name: text for name, text in self.more.items()
         }
 
 
 class Pattern:
-    """A pattern that reads a log."""
+    """A regular expression, with a name, that finds the events of a log."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -109,7 +110,8 @@ class Pattern:
 
 
 def compiled(text: str, option: str, flags: re.RegexFlag = re.MULTILINE) -> re.Pattern[str]:
-    """Compile a regular expression in the syntax of Python or of JavaScript; ``option`` names it in the error."""
+    """Compile a regular expression in the syntax of Python or of JavaScript. ``option`` is the command-line option that
+    an error message names."""
     try:
         # Both ways to name a group are in use: (?P<host>…) in Python, (?<host>…) elsewhere.
         return re.compile(re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", text), flags)
@@ -123,7 +125,8 @@ def preset(name: str) -> Pattern:
 
 
 def choose(sample: list[tuple[int, bytes]], names: Iterable[str] = tuple(PRESETS)) -> Pattern | None:
-    """Return the preset that leaves the fewest of these lines unexplained; ``None`` if none finds an event."""
+    """Return the preset that leaves the fewest lines of the sample unexplained; ``None`` if no preset finds an
+    event."""
     best: tuple[tuple[int, int, int], Pattern] | None = None
     for name in names:
         pattern = preset(name)

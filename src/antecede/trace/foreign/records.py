@@ -1,10 +1,12 @@
 """The records of a log for a mapping: JSON objects, rows of a table, lines of text split into groups.
 
 * ``json``: one object per line; or one document, which is a list of objects or an object with one list in it.
-* ``csv``: one row per line below a header, with commas, semicolons, tabs or bars. An empty cell counts as missing.
+* ``csv``: one row per line below a header, with commas, semicolons, tabs or bars between the cells. An empty cell
+  counts as missing.
 * ``parquet``: one row per record. Timestamps are in nanoseconds.
-* ``text``: one line per record, split by the first of the given patterns that matches it. The text of a group named
-  ``json`` is read as JSON, and its keys are fields, too, because logs often put a few words before the object.
+* ``text``: one line per record. The first of the given patterns that matches the line splits it into fields. Logs often
+  put a few words before a JSON object. So the text of a group named ``json`` is read as JSON, and the keys of the
+  object are fields, too.
 
 A line may have at most ``foreign_line_bytes_max`` bytes, a line of JSON ``trace_line_bytes_max`` bytes, and a line for
 a pattern ``pattern_line_chars_max`` characters. Lines that cannot be read are counted.
@@ -57,7 +59,8 @@ def form_of(file: ForeignFile, plan: Plan) -> str:
 
 
 def _is_json(head: bytes) -> bool:
-    """Return whether a file begins as JSON does. Text may begin with a bracket, too: ``[15/Nov/2026:10:00:00]``."""
+    """Return whether a file begins with JSON. A bracket alone is not enough, because a line of text may begin with
+    ``[15/Nov/2026:10:00:00]``."""
     if _json_begins.match(head):
         return True
     try:
@@ -67,8 +70,8 @@ def _is_json(head: bytes) -> bool:
 
 
 def _is_table(head: bytes, plan: Plan) -> bool:
-    """Return whether the first line is the header of a table. It must have several columns, and either name a field of
-    the mapping or contain no time of day (lines of a log often contain one)."""
+    """Return whether the first line of a file is the header of a table. A header must have at least three columns. It
+    must also name a field of the mapping, or contain no time of day. (A line of a log often contains a time of day.)"""
     first = head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
     marks = [mark for mark in _delimiters if first.count(mark) >= 2]
     names = {name.strip().strip('"') for mark in marks for name in first.split(mark)}
@@ -90,7 +93,7 @@ def records_of(file: ForeignFile, form: str, plan: Plan, guard: Guard) -> Iterat
 
 
 def json_records(file: ForeignFile) -> Iterator[Record]:
-    """Return the objects of a file: one per line, or those of one document."""
+    """Yield the objects of a JSON file. The file has one object per line, or is one document with all objects."""
     first = file.head.lstrip().partition(b"\n")[0].strip()
     if first[:1] == b"[" or first == b"{":
         yield from _document(file)
@@ -141,8 +144,8 @@ def _table(file: ForeignFile) -> Iterator[Record]:
 
 
 def cells_of(line: bytes, mark: str = ",") -> list[str] | str:
-    """Return the cells of one row, or its error. Each line is read separately, so that an unclosed quote does not
-    affect the rest of the file."""
+    """Return the cells of one row, or an error message. Each line is read separately, so that an unclosed quote does
+    not affect the rest of the file."""
     try:
         return next(csv.reader([line.decode("utf-8")], delimiter=mark, strict=True), [])
     except (UnicodeDecodeError, csv.Error) as error:
@@ -150,7 +153,7 @@ def cells_of(line: bytes, mark: str = ",") -> list[str] | str:
 
 
 def parquet_rows(file: ForeignFile) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Return the rows of a Parquet file, numbered from 1, with nanoseconds for timestamps."""
+    """Return the rows of a Parquet file, numbered from 1. Timestamps become nanoseconds since 1970."""
     pa, opened, _ = _opened(file)
     number = 0
     try:
@@ -163,7 +166,7 @@ def parquet_rows(file: ForeignFile) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def parquet_columns(file: ForeignFile) -> list[str]:
-    """The names of a Parquet file's columns."""
+    """Return the names of the columns of a Parquet file."""
     return list(_opened(file)[2].names)
 
 
@@ -174,7 +177,7 @@ def _opened(file: ForeignFile) -> tuple[Any, Any, Any]:
 
 
 def _plain(pa: Any, batch: Any) -> Any:
-    """Return the same rows, with nanoseconds since 1970 for timestamps."""
+    """Return the rows of a batch, with every timestamp converted to nanoseconds since 1970."""
     columns = [
         column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())
         if pa.types.is_timestamp(column.type)

@@ -1,9 +1,10 @@
 """Spans as a table: one line per span, with columns recognised by common names.
 
-The header must name a trace id, a span id, a parent, a place (pod or service) and a start; an end, a kind and an
-operation are optional. Names are compared without case, underscores and similar characters. The unit of a time is in
-the name of its column (``StartTimeUnixNano``, ``start_us``), or is guessed from the first time, as a time since
-1970. A time may also be an ISO 8601 date. A Parquet file with such columns is read in the same way.
+The header must have columns for a trace id, a span id, a parent, a place (pod or service) and a start. Columns for an
+end, a kind and an operation are optional. Only the letters and digits of a column name are compared, without case. The
+name of a column with times may end with their unit (``StartTimeUnixNano``, ``start_us``). Otherwise the unit is guessed
+from the first time: it is the unit in which this number is a time near the present. A time may also be an ISO 8601
+date. A Parquet file with such columns is read in the same way.
 """
 
 from collections.abc import Iterator
@@ -32,18 +33,20 @@ _units = {"unixnano": 1, "nanos": 1, "nano": 1, "ns": 1, "micros": 10**3, "us": 
 _no_parent = ("", "root", "null", "none", "nan", "-")
 
 _Table = tuple[dict[str, tuple[int, int]], Iterator[tuple[int, list[str] | str]]]
-"""A table: the position and the unit of each column; and its rows, each as its number and its cells (or an error)."""
+"""A table in two parts: for each column its position and its unit of time; and for each row its number, and its cells
+or an error message."""
 
 
 def header_of(line: bytes) -> dict[str, tuple[int, int]] | None:
-    """Return the position of each column in a header, and its unit in nanoseconds (0: unknown); ``None`` if this is not
-    a header of spans."""
+    """Return, for each known column of a header, its position and its unit of time in nanoseconds (0 if unknown).
+    Return ``None`` if the line is not the header of a table of spans."""
     names = cells_of(line)
     return None if isinstance(names, str) else columns_of(names)
 
 
 def columns_of(names: list[str]) -> dict[str, tuple[int, int]] | None:
-    """Return the position and the unit of each known column; ``None`` if a required column is missing."""
+    """Return, for each known column among the names, its position and its unit of time in nanoseconds (0 if unknown).
+    Return ``None`` if a required column is missing."""
     plain = ["".join(c for c in name.lower() if c.isalnum()) for name in names]
     found: dict[str, tuple[int, int]] = {}
     for column, aliases in _columns.items():
@@ -58,7 +61,7 @@ def columns_of(names: list[str]) -> dict[str, tuple[int, int]] | None:
 
 
 def spans_of(file: ForeignFile) -> Iterator[Span]:
-    """Yield the spans of a table; other rows are recorded as unreadable."""
+    """Yield the spans of a table. Rows that are not valid spans are recorded as unreadable."""
     columns, rows = _parquet(file) if file.head[:4] == b"PAR1" else _csv(file)
     unit = columns["start"][1]
     for number, cells in rows:
@@ -96,7 +99,7 @@ def _parquet(file: ForeignFile) -> _Table:
 
 
 def _read(get: dict[str, str], unit: int, columns: dict[str, tuple[int, int]]) -> tuple[Span, int]:
-    """Return a span, and the unit of its times, or 0 if it is still unknown."""
+    """Return the span of a row, and the unit of time for the next rows in nanoseconds (0 if it is still unknown)."""
     begun, ended = get["start"], get.get("end", "")
     if begun.lstrip("-").isdigit():
         unit = unit or unit_of(int(begun))

@@ -1,8 +1,8 @@
 """Spans in JSON: Zipkin v2, OpenTelemetry's OTLP, and Jaeger.
 
-A file is either one document, or has one document per line (as from the OpenTelemetry collector's file exporter); the
-latter is read line by line. Inside a document every span is decoded separately, so that a bad span affects only itself.
-Unknown keys are ignored.
+A file is one document, or has one document per line (as from the OpenTelemetry collector's file exporter). If it has
+one document per line, it is read line by line. Inside a document every span is decoded separately, so that a bad span
+does not affect the other spans. Unknown keys are ignored.
 
 ========= ============================================================ =================== =====================
 format    document                                                     service             time
@@ -13,8 +13,9 @@ otlp      ``resourceSpans`` → ``scopeSpans`` → ``spans``; as Tempo and ``ser
 jaeger    ``data`` → traces → ``spans``, or one trace                  ``processes``       microseconds
 ========= ============================================================ =================== =====================
 
-With ``instances`` the process of the trace is an instance (``service@instance``) if the record names one, by address,
-pod, instance id or host: each instance has its own clock.
+With ``instances``, each instance of a service becomes a process of the trace (``service@instance``), because each
+instance has its own clock. The record may name the instance by address, pod, instance id or host. If it names none, the
+service is the process.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,14 +31,15 @@ from antecede.trace.schema import INT64_MAX
 
 Raw = msgspec.Raw
 Found = Span | str
-"""A span, or its error."""
+"""A span, or an error message for a span that cannot be read."""
 
 Place = tuple[str | None, str | None]
-"""The process of a span, and the instance that it names."""
+"""The process of a span in the trace, and the instance of the service. The instance is ``None`` if it is not recorded,
+or if the process itself is the instance."""
 
 
 class _Camel(msgspec.Struct, frozen=True, rename="camel"):
-    """Keys in camel case, as usual in JSON."""
+    """The base of all objects with keys in camel case, as usual in JSON."""
 
 
 class _Endpoint(_Camel, frozen=True):
@@ -81,7 +83,8 @@ class _ResourceSpans(_Camel, frozen=True):
 
 
 class _Otlp(_Camel, frozen=True):
-    """The form of collectors. Tempo calls the list ``batches`` or puts it into ``trace``, Jaeger v3 into ``result``."""
+    """An OTLP document. Collectors write the list ``resourceSpans``. Tempo calls this list ``batches`` or puts it into
+    ``trace``. Jaeger v3 puts it into ``result``."""
 
     resource_spans: list[Raw] | None = None
     batches: list[Raw] | None = None
@@ -141,7 +144,7 @@ _otlp_kinds = (None, "internal", "server", "client", "producer", "consumer")
 
 
 def zipkin(document: bytes | Raw, instances: bool) -> Iterator[Found]:
-    """The spans of a Zipkin v2 document."""
+    """Yield the spans of a Zipkin v2 document; for a span that cannot be read, yield an error message."""
     if bytes(memoryview(document)[:64]).lstrip()[:1] == b"[":
         for raw in msgspec.json.decode(document, type=list[Raw]):
             if bytes(memoryview(raw)[:64]).lstrip()[:1] == b"[":
@@ -174,7 +177,7 @@ def _zipkin_span(raw: bytes | Raw, instances: bool) -> Found:
 
 
 def otlp(document: bytes, instances: bool) -> Iterator[Found]:
-    """The spans of an OTLP document."""
+    """Yield the spans of an OTLP document; for a span that cannot be read, yield an error message."""
     for raw in _resource_spans(document):
         try:
             group = msgspec.json.decode(raw, type=_ResourceSpans)
@@ -220,7 +223,7 @@ def _otlp_span(raw: Raw, place: Place) -> Found:
 
 
 def jaeger(document: bytes, instances: bool) -> Iterator[Found]:
-    """The spans of a Jaeger document."""
+    """Yield the spans of a Jaeger document; for a span that cannot be read, yield an error message."""
     try:
         traces = msgspec.json.decode(document, type=_Jaeger).data
     except msgspec.ValidationError:
@@ -298,7 +301,7 @@ def _span(
 
 
 def spans_of(file: ForeignFile, read: Callable[[bytes, bool], Iterator[Found]], instances: bool) -> Iterator[Span]:
-    """Yield the spans of a file; other items are recorded as unreadable."""
+    """Yield the spans of a file. Spans that cannot be read are recorded as unreadable."""
     for line, document in _documents(file):
         number = 0
         try:
@@ -313,7 +316,8 @@ def spans_of(file: ForeignFile, read: Callable[[bytes, bool], Iterator[Found]], 
 
 
 def _documents(file: ForeignFile) -> Iterator[tuple[int | None, bytes]]:
-    """Yield the whole file; or its lines, numbered, if the first of them is a complete document."""
+    """Yield each line with its number if the first line is a complete document. Otherwise yield the whole file as one
+    document, with ``None`` as its number."""
     if _is_json(file.head.lstrip().partition(b"\n")[0]):
         for number, line in file.lines(limits.trace_line_bytes_max):
             if line.strip():

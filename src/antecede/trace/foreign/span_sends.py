@@ -1,28 +1,28 @@
-"""Find the positions of the sends between spans.
+"""Find the position of each send among the spans of its service.
 
-A span records its start. A message leads from one span, the cause, to another span, the effect. It is delivered where
-the effect begins. The time of its *send* is not recorded: it lies between the starts of the two spans. There are two
-cases:
+A span records its start. A message leads from one span, the cause, to another span, the effect. The message is
+delivered where the effect begins. The time of the *send* is not recorded; it lies between the starts of the two spans.
+There are two cases:
 
 **A client's or producer's span** is the record of one send, which took place between the span's start and its end. If
-the service sent and received nothing else in that interval, all positions in it are equivalent: the send is placed at
-the start of the span, and this position is certain. (Starts and durations are both rounded, so a span may end two ticks
-later than recorded. A tick is the largest power of ten that divides all times of the service.)
+the service sent and received nothing else in that interval, all positions in the interval are equivalent. Then the send
+is placed at the start of the span, and this position is certain. (Starts and durations are both rounded, so a span may
+end two ticks later than recorded. A tick is the largest power of ten that divides all times of the service.)
 
-**Otherwise the position is assumed**: as late as the record allows. All starts of spans are put into one sequence that
-keeps the order of each service, puts every cause before its effect, and otherwise follows the clocks. The send is put
-directly before the start of the span that it caused, but not after the end of a span that records it (the first case).
-So calls that were made one after the other stay in that order, whatever the services' names and clocks are.
-:mod:`antecede.trace.assumed` defines what such a row can prove.
+**Otherwise the position is assumed**, as late as the record allows. All starts of spans are put into one sequence. This
+sequence keeps the order of each service, puts every cause before its effect, and otherwise follows the clocks. The send
+is put directly before the start of the effect. But if the cause is a client's or producer's span, the send is not put
+after the end of the cause. So calls that were made one after the other stay in that order, whatever the services' names
+and clocks are. :mod:`antecede.trace.assumed` defines what a row with an assumed position can prove.
 
 These positions are assumed, too:
 
-* **ties**: spans of one service that begin at the same time, if they send or receive and none is an ancestor of the
-  other;
+* **ties**: spans of one service that begin at the same time, if they send or receive messages and are not ancestors of
+  each other;
 * **several instances** in one process, because each instance has its own clock.
 
-In some records no sequence can both keep the order of each service and put every cause before its effect. Then, of the
-spans that wait for each other, the one with the earliest start comes first, and ``verify`` sets the impossible
+In some records no sequence can both keep the order of each service and put every cause before its effect, so some spans
+wait for each other. Of these spans, the one with the earliest start is put first. ``verify`` then sets the impossible
 deliveries aside.
 """
 
@@ -44,7 +44,7 @@ SEVERAL_INSTANCES: Final = "several_instances"
 
 
 class Span(msgspec.Struct, frozen=True, gc=False):
-    """The needed data of a span; times in nanoseconds."""
+    """The data of a span that the import needs. Times are in nanoseconds."""
 
     trace: str
     id: str
@@ -57,10 +57,11 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     duration: int | None = None
     links: tuple[tuple[str, str], ...] = ()
     instance: str | None = None
-    """The instance of the service, if the record names one and the process is the service."""
+    """The instance of the service; ``None`` if it is not recorded, or if ``service`` already includes the instance."""
 
     def columns(self) -> dict[str, Any]:
-        """Return the extra columns of the span, besides its start and its service."""
+        """Return the data of the span for extra columns of the trace. Its start and its service have their own
+        columns."""
         columns: dict[str, Any] = {"trace": self.trace, "span": self.id}
         for key, value in (("name", self.name), ("span_kind", self.kind), ("duration_ns", self.duration)):
             if value is not None:
@@ -69,7 +70,7 @@ class Span(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tie(msgspec.Struct, frozen=True, gc=False):
-    """A message from one span to another."""
+    """A message from one span, the ``cause``, to another, the ``span``."""
 
     cause: Span
     span: Span
@@ -77,7 +78,7 @@ class Tie(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Sent(msgspec.Struct, frozen=True, gc=False):
-    """A send at an assumed position."""
+    """The recorded data of a send that has an assumed position."""
 
     tie: Tie
 
@@ -88,8 +89,8 @@ class _Sent(msgspec.Struct, frozen=True, gc=False):
 def placed(
     services: dict[str, list[Span]], ties: Sequence[Tie], above: Callable[[Span], Span | None]
 ) -> dict[str, list[Moment]]:
-    """Return the moments of each service, with the sends and deliveries of all messages. ``above`` returns the parent
-    of a span."""
+    """Return the events of each service in their order, with the sends and deliveries of all messages (``ties``).
+    ``above`` returns the span for which a given span works: usually its parent."""
     moments = {id(span): Moment(span, span.start) for spans in services.values() for span in spans}
     sequence = _sequence(services, ties, above)
     for spans in services.values():
@@ -128,8 +129,8 @@ def placed(
 
 
 def _end(span: Span, ticks: dict[str, int]) -> int | None:
-    """Return the latest possible end of a span that records a send (its recorded times are rounded); ``None`` for other
-    spans, or if the duration is unknown."""
+    """Return the latest possible end of a client's or producer's span. It is later than the recorded end, because
+    recorded times are rounded. Return ``None`` for other spans, or if the duration is unknown."""
     if span.kind not in CALLING or span.duration is None:
         return None
     return span.start + span.duration + 2 * ticks[span.service]
@@ -138,7 +139,7 @@ def _end(span: Span, ticks: dict[str, int]) -> int | None:
 def _sequence(
     services: dict[str, list[Span]], ties: Sequence[Tie], above: Callable[[Span], Span | None]
 ) -> dict[int, int]:
-    """Return the position of each span in one sequence of all spans."""
+    """Put the spans of all services into one sequence. Return the position of each span, by its ``id()``."""
     needs: dict[int, list[Span]] = {}
     for tie in ties:
         needs.setdefault(id(tie.span), []).append(tie.cause)
@@ -193,8 +194,8 @@ def _sequence(
 
 
 def _certain(ties: Sequence[Tie], above: Callable[[Span], Span | None], ticks: dict[str, int]) -> set[int]:
-    """Return the causes whose send has a certain position: the cause records one send, and its service sent and
-    received nothing else from the start to the end of the cause."""
+    """Return the ``id()`` of each cause for which the position of the send is certain. This is so if the cause records
+    one send, and its service sent and received nothing else from the start to the end of the cause."""
     messages: dict[int, list[Tie]] = {}
     involved: dict[str, dict[int, Span]] = {}
     for tie in ties:
@@ -232,7 +233,8 @@ def _mark(spans: list[Span], line: list[Moment], above: Callable[[Span], Span | 
 
 
 def _descends(span: Span, ancestor: Span, above: Callable[[Span], Span | None]) -> bool:
-    """Return whether a span descends from another one, through spans that began at the same time."""
+    """Return whether ``ancestor`` is an ancestor of ``span``, and all spans between them began at the same time as
+    ``ancestor``."""
     seen: set[int] = set()
     climbing = above(span)
     while climbing is not None and climbing.start == ancestor.start and id(climbing) not in seen:

@@ -1,22 +1,23 @@
 """Spans of distributed tracing from any system: which of them are connected by a message?
 
-A span is one piece of work in one service: it has an id within its trace, a start by the clock of its host, and
-optionally a parent, the span for which it works. In the trace a service is a process and the start of a span is an
+A span is one piece of work in one service. It has an id within its distributed trace, a start by the clock of its host,
+and optionally a parent: the span for which it works. In our trace, a service is a process and the start of a span is an
 event.
 
 * In Zipkin, client and server may record a call as two spans with the same id, the *halves* of the call. The *cause* of
   the server's half is the client's half. The cause of any other span is its parent. If the parent has two halves, the
-  half in the span's own service counts; if there is none, the server's half.
-* The cause and the span are connected by **a message** iff they are in different services, or are the calling and the
-  receiving half of a call. A span's further *links* (OpenTelemetry, Jaeger's *follows from*) count as causes, too. The
-  message is delivered where the span starts.
-* Within a service, spans are ordered by the service's wall clock; at equal times a parent comes before its child.
-  Clocks of different services decide nothing; they are only *compared*: ``early_messages`` counts messages that, by the
-  clocks, were received before they were sent; ``early_children`` counts spans that begin before their parent, in any
-  service.
+  cause is the half in the span's own service. If neither half is in that service, the cause is the server's half.
+* **A message** leads from the cause to the span if they are in different services, or are the calling and the receiving
+  half of a call. Otherwise there is no message. A span's further *links* (OpenTelemetry, Jaeger's *follows from*) count
+  as causes, too. The message is delivered where the span starts.
+* Within a service, spans are ordered by the service's wall clock; at equal times a parent comes before its child. The
+  clocks of different services never decide an order; they are only *compared* for two counts. ``early_messages`` counts
+  messages that, by the clocks, were received before they were sent. ``early_children`` counts spans that begin before
+  their parent, in any service.
 
-:mod:`antecede.trace.foreign.span_sends` finds **where a message was sent**. A service is not a sequential process:
-threads and replicas share its name. Events that its clock does not order are marked ``assumed``, and prove nothing.
+:mod:`antecede.trace.foreign.span_sends` finds **where a message was sent**. A service is not a sequential process,
+because threads and replicas share its name. If the clock of a service does not show the order of some events, these
+events are marked ``assumed``, and prove nothing.
 """
 
 from collections.abc import Iterator
@@ -37,11 +38,12 @@ class Spans:
     def __init__(self) -> None:
         self._spans: list[Span] = []
         self._halves: dict[tuple[str, str], list[Span]] = {}
-        """The spans by trace and id: usually one span per id, two if both sides of a call share an id."""
+        """The spans by trace id and span id. An id usually has one span. It has several spans if both sides of a call,
+        or several receivers of a message, share the id."""
         self.duplicates = 0
-        """The number of spans that were recorded again."""
+        """The number of skipped records that repeat a span."""
         self.without_parent = 0
-        """The number of parents and linked spans that other spans name, but that were not recorded."""
+        """How often a span names a parent or a linked span that was not recorded."""
         self.early_children = 0
         self.early_messages = 0
 
@@ -57,11 +59,13 @@ class Spans:
             self.duplicates += 1
             return
         if len(halves) == limits.foreign_halves_max:
-            raise TraceError(f"span {span.id[:40]!r} has more than {len(halves)} different records")
+            raise TraceError(
+                f"span {span.id[:40]!r} has more than {len(halves)} different records: its id is not unique"
+            )
         halves.append(span)
         self._spans.append(span)
         if len(self._spans) > limits.foreign_events_max:
-            raise TraceError(f"more than {limits.foreign_events_max} spans: too many for one import")
+            raise TraceError(f"more than {limits.foreign_events_max} spans: import fewer or smaller files")
 
     def weave(self) -> Woven:
         """Return the trace of the spans."""
@@ -76,7 +80,8 @@ class Spans:
         return Woven(placed(services, ties, self._above))
 
     def _ties(self, span: Span, taken: set[str]) -> Iterator[Tie]:
-        """Yield the messages that a span receives, and count missing parents and times that cannot be right."""
+        """Yield the messages that a span receives. Count missing parents, and starts that come before the start of the
+        parent or of the cause."""
         parent = self._parent(span)
         if parent is not None:
             halves = self._halves[parent.trace, parent.id]
@@ -92,7 +97,8 @@ class Spans:
             yield Tie(cause, span, _named(cause, span, taken))
 
     def _above(self, span: Span) -> Span | None:
-        """Return the span for which a given span works."""
+        """Return the span for which a given span works. For the server's half of a call, this is the client's half if
+        there is one. For other spans, it is the parent."""
         return self._caller(span) or self._parent(span)
 
     def _causes(self, span: Span, parent: Span | None) -> Iterator[Span]:
@@ -135,7 +141,8 @@ class Spans:
         )
 
     def _depths(self) -> dict[int, int]:
-        """Return the number of ancestors of each span. Spans that are each other's ancestors get a number, too."""
+        """Return the number of ancestors of each span, by its ``id()``. Spans in a cycle of ancestors get a number,
+        too."""
         depths: dict[int, int] = {}
         for span in self._spans:
             path: list[Span] = []
@@ -153,13 +160,14 @@ class Spans:
 
 
 def _same(one: Span, other: Span) -> bool:
-    """Return whether two records with the same id are records of one span. (If a message has several receivers, their
-    spans may have the same id, too.)"""
+    """Return whether two records with the same id are records of one span. They may be different spans: if a message
+    has several receivers, the spans of the receivers may have the same id."""
     return (one.service, one.kind, one.start, one.instance) == (other.service, other.kind, other.start, other.instance)
 
 
 def _named(cause: Span, span: Span, taken: set[str]) -> str:
-    """Return an id for the message from one span to another: the same in every import of the same spans."""
+    """Return an id for the message from ``cause`` to ``span``. It is not yet in ``taken``, and is added to it. Every
+    import of the same spans gives the message the same id."""
     if cause.trace != span.trace:
         name = f"{cause.trace}:{cause.id}->{span.trace}:{span.id}"
     elif cause.id != span.id:

@@ -2,18 +2,20 @@
 
 A history is a document ``{"events": […]}``, or the list alone, as ``temporal workflow show --output json`` prints it.
 The workflow is a process, named by its id or, without one, by the file. Every worker is a process, too, named by its
-identity. Scheduling an activity is a send of the workflow; the start of the activity by a worker is the delivery. Its
-end (completed, failed, cancelled) is a message back. All other events are local events of the workflow. A timeout of an
-activity is a local event, too, because the server records it, not the worker.
+identity. Scheduling an activity is a send of the workflow; the start of the activity by a worker is the delivery. The
+end of the activity (completed, failed, cancelled) is a message from the worker back to the workflow. All other events
+are local events of the workflow. A timeout of an activity is a local event, too, because the server records it, not the
+worker.
 
 **Order.** The events of a workflow are in the order of its history. The events of a worker are in the order of the
 server's times, not of the history: the server writes the start of an activity into the history when the activity ends.
-Several histories make one trace and share the workers. Some positions are assumed:
+Several histories make one trace and share the workers. The position of an event in its process is marked as assumed in
+these cases:
 
 * the end of an activity at its worker, if the worker started or ended another activity meanwhile: the server records
   when the message about the end came, not when it was sent;
 * the start of an activity that was tried again: only its last start is recorded;
-* events of a worker without a time, or with the same time.
+* an event of a worker that has no time, or the same time as another event of the worker.
 """
 
 import os
@@ -30,23 +32,24 @@ from antecede.trace.foreign.times import nanoseconds
 from antecede.trace.foreign.weave import SEND_POSITION, TIED_START, Moment, Noted, Woven, mark_ties
 
 RETRIED: Final = "retried"
-"""The reason for an assumed position: only the last of several starts is recorded."""
+"""The reason for an assumed position: an activity was started several times, and only its last start is recorded."""
 
 _ends = ("Completed", "Failed", "Canceled")
 
 
 class _Run(msgspec.Struct, gc=False):
-    """One history while it is read."""
+    """The state of the reader while it reads one history."""
 
     workflow: str
     prefix: str
-    """The beginning of the ids of its messages. It differs between the runs of a workflow, because their event numbers
-    are the same."""
+    """The beginning of all message ids of this history. Histories of the same workflow repeat the same event numbers,
+    so each history gets its own prefix."""
     last: int = 0
     """The latest time so far. An event without a time is sorted by this time."""
     scheduled: dict[str, Moment] = {}
     started: dict[str, str] = {}
-    """The worker of each activity that has not ended."""
+    """The worker of each activity that has started but not ended. The key is the id of the event that scheduled the
+    activity."""
 
 
 class History:
@@ -116,7 +119,7 @@ class History:
         self._workers.setdefault(worker, []).append((at, moment))
 
     def weave(self) -> Woven:
-        """Return the trace of the histories."""
+        """Return one trace, made from all histories that were read."""
         lines: dict[str, list[Moment]] = {}
         for worker, timed in self._workers.items():
             lines[worker] = line = _sorted(timed)
@@ -129,12 +132,13 @@ class History:
 
 
 def _sorted(timed: list[tuple[int, Moment]]) -> list[Moment]:
-    """Return the moments by their times; at equal times in the order of the history."""
+    """Return the moments sorted by time. Moments with equal times keep their order in ``timed``."""
     return [moment for _, moment in sorted(timed, key=lambda found: found[0])]
 
 
 def _mark_ends(line: list[Moment]) -> None:
-    """Mark the end of an activity as assumed if its worker started or ended another activity in the meantime."""
+    """Mark the position of an activity's end as assumed if the worker started or ended another activity between the
+    start and the end of this activity. ``line`` has the moments of one worker."""
     for before, moment in zip([None, *line[:-1]], line, strict=True):
         if not moment.gives:
             continue

@@ -14,7 +14,7 @@ from typing import Any, Final
 from antecede.trace.schema import INT64_MAX
 
 UNITS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
-"""The units of a time that is a number, in nanoseconds."""
+"""The units in which a log may write a time as a number. The values are the lengths of the units in nanoseconds."""
 
 _epoch = datetime(1970, 1, 1, tzinfo=UTC)
 _number = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{0,30})?")
@@ -26,7 +26,8 @@ _date = re.compile(
 
 
 def unit_of(number: int | Decimal) -> int:
-    """Return the unit, in nanoseconds, in which a number of this size is a time near the present."""
+    """Guess the unit of a time from the size of its number, so that the time is near the present. Return the length of
+    the unit in nanoseconds."""
     size = number if number >= 0 else -number
     return next((unit for bound, unit in ((10**17, 1), (10**14, 1_000), (10**11, 10**6)) if size >= bound), 10**9)
 

@@ -1,20 +1,20 @@
-"""Logs with a vector clock on every event (ShiViz, GoVector): which messages do the clocks prove?
+"""Logs with a vector clock on every event (ShiViz, GoVector): find the messages that the clocks prove.
 
-An entry V(e)[q] means that e knows all of q's events up to the one whose own entry is V(e)[q]. If an event of h is the
-first of h to know an event of q, a message carried that knowledge: from q's event, or from another event that already
-knew it. We add a message for each *cross edge*, as ShiViz draws them: from the last of q's newly known events to the
-event of h. There is no such edge if the event of h also newly knows an event of a third host that knows this event of
-q. Together, these edges and the hosts' own order have exactly the same information as the vectors; no edge follows from
-the other edges and the hosts' order. Clocks recomputed from the edges must equal the recorded ones; ``verify`` checks
-this.
+V(e) is the vector clock of an event e. The *own entry* of an event is the entry for its own host. Event e knows exactly
+those events of host q that have an own entry of at most V(e)[q]. If an event of host h is the first of h to know an
+event of q, a message carried that knowledge: from q's event, or from another event that already knew it. We add a
+message for each *cross edge*, as ShiViz draws them: from the last of q's newly known events to the event of h. This
+edge is left out if the event of h also newly knows an event of a third host that knows this event of q. Together, these
+edges and the hosts' own order have exactly the same information as the vectors; no edge follows from the other edges
+and the hosts' order. Clocks recomputed from the edges must equal the recorded ones; ``verify`` checks this.
 
-An entry may name an event that was not logged, since some loggers skip events. It then stands for the last logged event
-before it, and is counted.
+An entry may name an event that was not logged, since some loggers skip events. Such an entry is counted, and is treated
+as if it named the last event that was logged before the missing one.
 
 Vector clocks alone cannot show a late delivery: a message that was overtaken adds nothing new when it arrives, so it
-leaves no edge. If a delivery still seems late, clocks contradict each other: an event does not know what an event in
-its past knew. The rows of such events are marked ``assumed``, so that the lateness is undecided. The text of each event
-is kept for the user.
+leaves no edge. If a delivery still seems late, some clocks contradict each other: the clock of an event does not know
+what the clock of an event in its past knew. The rows of such events are marked ``assumed``, so that the lateness is
+undecided. The text of each event is kept for the user.
 """
 
 from bisect import bisect_right
@@ -35,17 +35,18 @@ class ClockedLog:
         self._hosts: dict[str, dict[int, Said]] = {}
         self.events = 0
         self.unlogged = 0
-        """The number of clock entries that refer to an event that is in no log."""
+        """The number of clock entries that refer to an event that was not logged."""
 
     def add(self, said: Said) -> bool:
-        """Add one event; return False if its host has another event with the same own entry in its clock."""
+        """Add one event and return True. If its host already has an event with the same value in the host's own clock
+        entry, add nothing and return False."""
         own = self._hosts.setdefault(said.host, {})
         new = own.setdefault(said.clock[said.host], said) is said
         self.events += new
         return new
 
     def weave(self) -> Woven:
-        """Return the trace of the logs."""
+        """Return one trace, made from all events that were added."""
         owns = {host: sorted(events) for host, events in self._hosts.items()}
         lines = {host: [_moment(self._hosts[host][own]) for own in own_entries] for host, own_entries in owns.items()}
         for host in sorted(lines):
@@ -67,8 +68,8 @@ class ClockedLog:
     def _newly_known(
         self, host: str, moment: Moment, known: dict[str, int], owns: dict[str, list[int]]
     ) -> dict[str, int]:
-        """Return, for each other host, the number of its events that this event knows. Leave out the hosts for which
-        this number is not larger than in ``known``."""
+        """Return, for each other host, the number of its logged events that ``moment`` knows. Leave out the hosts for
+        which this number is not larger than in ``known``."""
         new = {}
         assert moment.clock is not None
         for other, entry in moment.clock.items():
@@ -84,12 +85,12 @@ class ClockedLog:
 
 
 def _mark_contradictions(woven: Woven) -> None:
-    """Mark each event whose clock has a smaller value in some entry than the clock of an event in its past. Also mark
-    the events on a cycle, and those after a cycle.
+    """Mark each event if some entry of its clock is smaller than the same entry in the clock of an event in its past.
+    Also mark all events that are on a cycle or come after a cycle.
 
-    If a delivery of m at h is late, an earlier delivery brought send(m) into h's past; and h's clock at that delivery
-    did not include send(m), since otherwise m would not have been new. So the event of that delivery is marked, and m
-    is undecided.
+    This makes every late delivery undecided. Suppose that the delivery of m at host h is late. Then an earlier delivery
+    d at h brought send(m) into h's past. The clock of h at d did not include send(m): otherwise m would have brought
+    nothing new to h, and there would be no message m. So d is marked, and the late delivery of m is undecided.
     """
     floors: dict[str, dict[str, int]] = {host: {} for host in woven.lines}
     carried: dict[str, dict[str, int]] = {}

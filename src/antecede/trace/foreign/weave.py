@@ -1,16 +1,17 @@
-"""From a foreign record to a trace: moments in the order of their process, connected by messages.
+"""Convert a foreign record to a trace: the moments of each process in their order, connected by messages.
 
 A **moment** is one recorded event in one process: a logged event, the start of a span, a transaction. In the trace it
-becomes one ``deliver`` row for each message that it receives, then one ``send`` row for each that it sends, or one
-``local`` row if it does neither. The recorded data of the moment is on its *main* row: the last delivery, else the
-first send, else the local row. So no delivery comes after the main row and no send comes before it, in agreement with
-the recorded vector clock of the moment.
+becomes one ``deliver`` row for each message that it receives, then one ``send`` row for each message that it sends, or
+one ``local`` row if it has no messages. The recorded data of the moment is on its *main* row: the last delivery, else
+the first send, else the local row. So no delivery comes after the main row and no send comes before it, in agreement
+with the recorded vector clock of the moment.
 
-**Clocks.** ``verify`` compares recorded vectors with indices if the own entry is ``index`` + 1 on most rows, and
-otherwise by their order. A moment with several rows makes the indices grow faster than the own entries. So ``verify``
-would use the wrong rule if own entry and ``index`` + 1 are equal on most rows but not on all, or if a vector counts
-events that were not logged. In these cases every process begins with one more local row. Then own entry and ``index`` +
-1 differ on all the rows where they were equal.
+**Clocks.** The *own entry* of a row is the entry for its process in its vector clock. If the own entry is ``index`` + 1
+on most rows, ``verify`` requires that all entries agree with the indices. Otherwise it checks only the order of the
+vectors (:mod:`antecede.trace.clocks`). The first rule is wrong for a trace in which some moment with a clock has
+several rows, some own entry is not ``index`` + 1, or some vector counts events that were not logged. If ``verify``
+would use the first rule for such a trace, every process begins with one additional local row. Then own entry and
+``index`` + 1 differ on all rows where they were equal, and ``verify`` uses the second rule.
 """
 
 from collections import Counter
@@ -27,14 +28,14 @@ from antecede.trace.schema import DELIVER, LOCAL, SEND, Event
 SEND_POSITION: Final = "send_position"
 """The reason for an assumed position: the time of a send is not recorded."""
 TIED_START: Final = "tied_start"
-"""The reason for an assumed position: events of a process have the same time."""
+"""The reason for an assumed position: the event has no time, or another event of its process has the same time."""
 
 
 class Recorded(Protocol):
     """The recorded data of a moment."""
 
     def columns(self) -> dict[str, Any]:
-        """Return the data as additional columns, which the schema does not have."""
+        """Return the data as values by column name. The trace schema does not name these columns."""
         ...
 
 
@@ -48,25 +49,25 @@ class Noted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Moment(msgspec.Struct, gc=False):
-    """An event in a process."""
+    """One recorded event in a process, with the messages that it receives and sends."""
 
     said: Recorded
     time: int | None = None
     clock: dict[str, int] | None = None
     takes: Sequence[str] = ()
-    """Messages delivered here."""
+    """The ids of the messages that are delivered at this moment."""
     gives: Sequence[tuple[str, tuple[str, ...]]] = ()
-    """Messages sent from here, each with its destinations."""
+    """The ids of the messages that are sent at this moment, each with its destinations."""
     assumed: str | None = None
-    """The reason why the position of the moment in its process is assumed, if it is."""
+    """The reason why the position of the moment in its process is assumed; ``None`` if it is recorded."""
 
     @property
     def tied(self) -> bool:
-        """Whether a message is sent or delivered here."""
+        """Whether a message is sent or delivered at this moment."""
         return bool(self.takes or self.gives)
 
     def take(self, message: str) -> None:
-        """Add a message that is delivered here."""
+        """Add a message that is delivered at this moment."""
         # Most moments have no message, and there may be millions: a list only for those that need one.
         if isinstance(self.takes, list):
             self.takes.append(message)
@@ -74,8 +75,8 @@ class Moment(msgspec.Struct, gc=False):
             self.takes = [message]
 
     def give(self, message: str, to: str) -> None:
-        """Add a message that is sent from here. If the message is the same as in the previous call, add only its new
-        destination."""
+        """Add a message that is sent at this moment. If the message is the same as in the previous call, add only its
+        new destination."""
         if not isinstance(self.gives, list):
             self.gives = [(message, (to,))]
         elif self.gives[-1][0] == message:
@@ -85,8 +86,8 @@ class Moment(msgspec.Struct, gc=False):
 
 
 def mark_ties(line: Sequence[Moment]) -> None:
-    """Mark each moment with messages that has the same time as another such moment of its process: their order is not
-    recorded. ``line`` must be sorted by time."""
+    """Mark the positions of moments with messages as assumed if they have the same time, because their order is not
+    recorded. ``line`` has the moments of one process, sorted by time."""
     for _, group in groupby((moment for moment in line if moment.tied), key=lambda moment: moment.time):
         tied = list(group)
         if len(tied) > 1:
@@ -95,7 +96,7 @@ def mark_ties(line: Sequence[Moment]) -> None:
 
 
 class Woven:
-    """The moments of each process, in its own order."""
+    """A trace made from a foreign record: for each process, its moments in their order."""
 
     def __init__(self, lines: dict[str, list[Moment]]) -> None:
         self.lines = dict(sorted(lines.items()))
@@ -116,7 +117,7 @@ class Woven:
         return {reason: count for reason, count in sorted(found.items()) if count}
 
     def events(self) -> Iterator[Event]:
-        """The rows of the trace, process by process."""
+        """Yield the rows of the trace, process by process."""
         for process, line in self.lines.items():
             index = 0
             if self.opening:
@@ -128,8 +129,8 @@ class Woven:
                     index += 1
 
     def impossible(self) -> tuple[int, int]:
-        """Return two numbers of deliveries that ``verify`` will set aside: the deliveries before their own send, and
-        the deliveries on a cycle with their send."""
+        """Count the deliveries that ``verify`` will set aside. Return the number of deliveries that come before their
+        send in the same process, and the number of other deliveries that are on a cycle with their send."""
         sent = self._sent()
         early: set[str] = set()
         for number, line in enumerate(self.lines.values()):
@@ -143,9 +144,9 @@ class Woven:
         return len(early), len(circular_deliveries(match(kept)))
 
     def in_causal_order(self, ignored: Collection[str] = ()) -> Iterator[tuple[str, Moment]]:
-        """Yield the moments, each after all moments whose messages it receives. Moments that would have to come before
-        themselves, and all moments that must come after these, are left out. A delivery of one of the ``ignored``
-        messages need not come after its send."""
+        """Yield each moment with the name of its process. A moment comes after the earlier moments of its process and
+        after the sends of all messages that it receives, except the ``ignored`` messages. Moments on a cycle, and all
+        moments that must come after a cycle, are left out."""
         sent = self._sent()
         names, lines = [*self.lines], [*self.lines.values()]
 
@@ -156,7 +157,8 @@ class Woven:
             yield names[line], lines[line][position]
 
     def _sent(self) -> dict[str, tuple[int, int]]:
-        """Return where each message is sent: the number of the process, and the position of the moment in it."""
+        """Return where each message is sent: the number of the process, and the position of the moment in the
+        process."""
         return {
             message: (number, position)
             for number, line in enumerate(self.lines.values())
@@ -182,7 +184,7 @@ class Woven:
 
     def _all_logged(self, clock: dict[str, int]) -> bool:
         """Return whether the log has all events that a clock counts: no entry is larger than the number of logged
-        events."""
+        events of its process."""
         return all(name in self.lines and count <= len(self.lines[name]) for name, count in clock.items())
 
 
