@@ -6,16 +6,13 @@ processes.
 
 A protocol step turns one input into a list of **effects**, to be carried out in the sequence of the list:
 
-=============  ========================================================================================
-``Persist``    the rest of this list, and the state after the step, must be durable before the packets
-               of the step leave. A crash loses what no ``Persist`` made durable, and nothing else.
-``Sent``       the application's send takes place now (a synchronous order decides when).
-``Send``       hand this packet to the network.
-``Accept``     a packet that was held is now part of the protocol's durable state: the link below may
-               acknowledge it. (A packet with the verdict ``DELIVER`` is accepted without this effect.)
-``Deliver``    hand this message to the application.
-=============  ========================================================================================
-"""
+=============  ======================================================================================== ``Persist``
+the rest of this list, and the state after the step, must be durable before the packets of the step leave. After a
+crash, everything that a ``Persist`` made durable is still there, and everything else is lost. ``Sent``       the
+application's send takes place now (a synchronous order decides when). ``Send``       hand this packet to the network.
+``Accept``     a packet that was held is now part of the protocol's durable state: the link below may acknowledge it. (A
+packet with the verdict ``DELIVER`` is accepted without this effect.) ``Deliver``    hand this message to the
+application. =============  ========================================================================================"""
 
 from collections.abc import Iterable, Iterator
 from enum import Enum

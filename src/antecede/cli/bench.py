@@ -69,9 +69,7 @@ def register(app: typer.Typer) -> None:
             200_000, help="Number of records that a restart replays. Each record has one letter."
         ),
         messages: int = typer.Option(1_000, help="Number of multicasts that wait for absent clients."),
-        subscribers: int = typer.Option(
-            1_000, help="Number of absent clients. All multicasts wait for each absent client."
-        ),
+        subscribers: int = typer.Option(1_000, help="Number of absent clients. Each of them gets all multicasts."),
         body: int = typer.Option(100, help="Size of one message in bytes."),
         as_json: bool = JSON,
     ) -> None:
@@ -249,8 +247,8 @@ def register(app: typer.Typer) -> None:
         directory: str | None = _directory,
         as_json: bool = JSON,
     ) -> None:
-        """Compare the speed of calls of replicated objects on three servers with the speed of puts in etcd, and of a
-        program that does only the unavoidable work.
+        """Measure calls of replicated objects on three servers. Compare their speed with two others: puts in etcd, and
+        a program that does only the unavoidable work.
 
         If etcd (Debian's etcd-server) is not installed, the comparison with etcd is left out. The command needs Linux.
 

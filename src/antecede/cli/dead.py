@@ -22,7 +22,7 @@ _filters = Filters()
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True,
-        help="Manage dead letters: letters that expired, could not be handled, or have no permitted destination.",
+        help="Manage dead letters: letters that expired or could not be handled, or whose receiver may not get them.",
     )
     app.add_typer(group, name="dead")
 

@@ -45,8 +45,8 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Call one operation at all replicas and print its answer as JSON.
 
-        A call that fails, or is not done after --timeout, is undone. In two cases the result is unknown: the server
-        does not respond, or it crashed during a call without conflicts and a replica did not answer afterwards.
+        A call that fails, or is not done after --timeout, is undone. If the server does not respond, the result is
+        unknown. The result can also be unknown if the server crashed during a call without conflicts.
 
         An operation with confirm=False is answered as soon as it is on the disk of the called server, if this server
         has a replica. From then on, nothing can undo the operation.
@@ -171,7 +171,7 @@ def register(app: typer.Typer) -> None:
             False, "--unicast", help="Send each request to one object. Default: to several objects."
         ),
         order: str | None = typer.Option(
-            None, help="Study only this order. Default: all three orders, with two variants of objects."
+            None, help="Study only this order. Default: all three orders, and two variants of the order `objects`."
         ),
         density: float | None = typer.Option(
             None, min=0.0, max=1.0, help="Study only this share of conflicting requests. Default: several shares."

@@ -52,8 +52,8 @@ def register(app: typer.Typer) -> None:
         partition: float = typer.Option(0.0, help="Share of sends at which the network splits for a while."),
         warmup: int = typer.Option(
             0,
-            help="Number of sends at the start that the figures leave out, with their deliveries. The trace contains "
-            "these sends.",
+            help="Number of sends at the start. These sends and their deliveries are left out of the figures. The "
+            "trace contains these sends.",
         ),
         seed: int = typer.Option(1, help="Seed of the run. The same seed gives the same trace, byte for byte."),
         topology: str | None = typer.Option(

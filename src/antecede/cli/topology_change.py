@@ -140,7 +140,7 @@ def add_to(group: typer.Typer) -> None:
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> None:
-        """End an unfinished change. A change that was already decided is finished; any other change is abandoned."""
+        """End a change that is in progress: complete the change if it was already decided, otherwise abandon it."""
         _end("", topology, data, keys, as_json)
 
     @group.command("resolve")

@@ -92,7 +92,7 @@ def register(app: typer.Typer) -> None:
             "topology.",
         ),
         round_: int = typer.Option(
-            5, "--round", min=1, help="Check the logs each time after this number of rounds, and at the end."
+            5, "--round", min=1, help="Check the logs after every N rounds, and at the end. N is this number."
         ),
         servers: int = typer.Option(8, min=4, max=64, help="Number of servers."),
         kills: float = typer.Option(
@@ -141,7 +141,9 @@ def register(app: typer.Typer) -> None:
 
     @group.command("powercuts")
     def powercuts(
-        cuts: int = typer.Option(10, min=1, help="Least number of power cuts in total, divided into rounds (--round)."),
+        cuts: int = typer.Option(
+            10, min=1, help="Make at least this number of power cuts, divided into rounds (--round)."
+        ),
         round_: int = typer.Option(
             25, "--round", min=1, help="Number of power cuts per round. The logs are checked after each round."
         ),
@@ -274,7 +276,7 @@ def register(app: typer.Typer) -> None:
     @group.command("changes-simulated")
     def changes_simulated(
         changes: int = typer.Option(
-            1_000, min=1, help="Least number of changes in total. Each seed gives a schedule with several changes."
+            1_000, min=1, help="Make at least this number of changes. Each seed gives a schedule with several changes."
         ),
         options: _Schedules = _schedules,
     ) -> int:

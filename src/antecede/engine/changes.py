@@ -95,5 +95,4 @@ def _common_end(one: bytes, other: bytes, most: int) -> int:
 _places_max = 3
 _place_bytes = 8
 _sure_bytes = 32
-"""After each replaced byte range whose length stays the same, at least this many bytes must be equal in the old and the
-new state."""
+"""A replaced byte range ends where at least this many bytes of the old and the new state are equal."""

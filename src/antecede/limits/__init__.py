@@ -131,7 +131,8 @@ larger arguments runs alone."""
 shared_calls_max: Final = 256
 """Calls that share one request. A replica computes all of them in one step, and other work must not wait for long."""
 shared_nested_max: Final = 8
-"""Calls that share one request and call other objects: after each answer to a nested call, all are computed again."""
+"""Calls that share one request, if they call other objects. The number is small because all calls of the request are
+computed again after each answer to a nested call."""
 shared_calls_bytes_max: Final = 256 * 1024
 """The arguments of all calls that share one request; a call with larger arguments is sent alone."""
 nesting_depth_max: Final = 32

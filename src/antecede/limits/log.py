@@ -3,7 +3,8 @@
 from typing import Final
 
 snapshot_log_bytes: Final = 128 * 1024 * 1024
-"""A server takes a snapshot after it has written this many bytes to its log: a start replays them in some seconds."""
+"""A server takes a snapshot after it has written this many bytes to its log. A server that starts can replay this many
+bytes in a few seconds."""
 snapshot_records: Final = 200_000
 """A server takes a snapshot after it has written this many records to its log: a start replays them in some seconds."""
 snapshot_retry_seconds: Final = 10.0

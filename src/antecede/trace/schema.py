@@ -153,8 +153,8 @@ class Mended(Event, frozen=True, omit_defaults=True, gc=False):
 
 
 class Nulled:
-    """Counts, by column, the values of a wrong type that are treated as null. In the columns ``used``, such a value
-    sets the row aside instead."""
+    """Counts, by column, the values of a wrong type that are treated as null. If the column is in ``used``, the whole
+    row is set aside instead."""
 
     def __init__(self, used: Collection[str] = ()) -> None:
         self._used = used

@@ -134,8 +134,8 @@ class Driver:
             self.poke()
 
     def change(self, given: Organising) -> None:
-        """Queue an item about a change of the topology. It is taken after all inputs that were queued before, in a
-        separate step, because inputs after it may belong to the earlier topology."""
+        """Queue an item about a change of the topology. A separate step takes it, after all earlier inputs. Later
+        inputs must not be in the same step, because they may belong to the old topology."""
         self._changes += 1
         self.feed(given)
 

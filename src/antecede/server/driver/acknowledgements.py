@@ -20,7 +20,7 @@ class Acknowledgements:
         self.wait = False
         """Whether a step left acknowledgements for later, and no step has sent them yet."""
         self.frames = 0
-        """The number of frames that came since the last step that acknowledged."""
+        """The number of frames that have not been acknowledged yet."""
         self.due = inf
         """From this time on, the next step sends the acknowledgements that wait; infinite: no acknowledgements wait."""
 

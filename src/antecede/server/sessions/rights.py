@@ -116,9 +116,9 @@ class Rights:
 
 
 def with_barred(handed: list[str], barred: Collection[str], letters: list[str]) -> list[str]:
-    """Return the first letters of ``handed``, up to and including the last letter of ``letters``. The result also has
-    the ``barred`` letters among them, which the session is not allowed to receive. If the letters of ``handed`` that
-    are not barred do not begin with ``letters``, return an empty list."""
+    """``letters`` must be the first letters of ``handed``, apart from the ``barred`` letters, which the session is not
+    allowed to receive. Return the first letters of ``handed`` up to the last letter of ``letters``, including the
+    barred letters between them. Return an empty list if ``letters`` does not fit."""
     place = 0
     for id_ in letters:
         while place < len(handed) and handed[place] in barred:

@@ -247,8 +247,8 @@ class Plan:
         return {group: text for group, text in found.groupdict().items() if text is not None}
 
     def kind_of(self, said: str) -> tuple[str, dict[str, str]]:
-        """Return two values for the kind of a record: ``send.``, ``deliver.`` or an empty text for all other kinds; and
-        the named groups of the regular expression that matched the kind."""
+        """Return the kind of a record (``send.``, ``deliver.``, or an empty text for all other kinds) and the named
+        groups of the regular expression that matched the kind."""
         for prefix, pattern in (("send.", self.send), ("deliver.", self.deliver)):
             # The value of a field must match as a whole; in a line of text, a match anywhere is enough.
             found = pattern.fullmatch(said) if self.kind else pattern.search(said)

@@ -97,7 +97,7 @@ class Spans:
             yield Tie(cause, span, _named(cause, span, taken))
 
     def _above(self, span: Span) -> Span | None:
-        """Return the span for which a given span works. For the server's half of a call, this is the client's half if
+        """Return the span that called a given span. For the server's half of a call, this is the client's half if
         there is one. For other spans, it is the parent."""
         return self._caller(span) or self._parent(span)
 
