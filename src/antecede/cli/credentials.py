@@ -76,14 +76,14 @@ def register(app: typer.Typer) -> None:
 
         After this command:
 
-        1. Copy the new access.toml to all servers. If NAME is a server, also copy its new folder to this server. Then
-        send SIGHUP to all servers.
+        1. Copy the new access.toml to all servers. If NAME is a server, also copy the folder of NAME to this server.
+        Then send SIGHUP to all servers.
 
-        2. If NAME is a client or an operator, copy its new folder to it. If NAME is a server, copy the folders of all
-        clients and operators to them again, because these folders contain the servers' keys.
+        2. If NAME is a client or an operator, give the folder of NAME to this client or operator. If NAME is a server,
+        give all clients and operators their folders again, because these folders contain the servers' public keys.
 
-        3. Run `antecede credentials revoke TOPOLOGY NAME --old`. Copy access.toml to all servers again, and send SIGHUP
-        to them again. Then only the new key is valid.
+        3. When the new folders are in use, run `antecede credentials revoke TOPOLOGY NAME --old`. Copy access.toml to
+        all servers again, and send SIGHUP to all servers again. Then only the new key is valid.
         """
         _Issue(topology, out, access, as_json, days).rotate(name, days)
 
@@ -96,7 +96,11 @@ def register(app: typer.Typer) -> None:
         access: str | None = _access,
         as_json: bool = JSON,
     ) -> None:
-        """Revoke the keys of an identity. Its sessions end when the servers read access.toml again, after SIGHUP."""
+        """Revoke the keys of an identity.
+
+        After this command, copy access.toml to all servers, and send SIGHUP to all servers. Then the servers end the
+        sessions that use a revoked key.
+        """
         _Issue(topology, out, access, as_json).revoke(name, old)
 
     @group.command("show")

@@ -22,7 +22,7 @@ _filters = Filters()
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True,
-        help="Manage dead letters: letters that expired or could not be handled, or whose receiver may not get them.",
+        help="Manage dead letters: letters that could not be delivered or handled.",
     )
     app.add_typer(group, name="dead")
 
@@ -30,15 +30,16 @@ def register(app: typer.Typer) -> None:
     def list_(
         where: str = WHERE,
         first: int = typer.Option(0, metavar="N", help="List at most N letters. With 0, all letters are listed."),
-        after: str = typer.Option("", metavar="PLACE", help="List only letters after this place: SERVER:NUMBER."),
+        after: str = typer.Option("", metavar="PLACE", help="List only letters after this place (SERVER:NUMBER)."),
         filters: Filters = _filters,
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> None:
         """List the dead letters of all servers that answer, server by server, oldest first.
 
-        With --first N, the last line of the output has the options for the next N letters. With --json there is no
-        such line: give the "place" of the last letter to --after.
+        If the list ends because of --first, a last line shows the options that list the next letters. With --json there
+        is no such line. Instead, each letter has a "place". To list the next letters, set --after to the place of the
+        last letter.
         """
         letters = listed(where, keys, filters, first, after)
         if as_json:
@@ -67,7 +68,8 @@ def register(app: typer.Typer) -> None:
     _many(
         group,
         "replay",
-        "Send dead letters again, as new letters to the same agents or clients, and remove them from the list.",
+        "Send dead letters again, as new letters to the same agents or clients. The dead letters are removed from the "
+        "list.",
         "If the command is interrupted, run it again: no letter is sent twice.",
     )
     _many(group, "bury", "Remove dead letters from the list for good.", "If the command is interrupted, run it again.")
@@ -78,7 +80,7 @@ def register(app: typer.Typer) -> None:
         client: str | None = typer.Argument(
             None,
             metavar="NAME@SERVER",
-            help="Disconnected client, as `antecede client list` shows it; not with --all or --like.",
+            help="A disconnected client, as `antecede client list` shows it. Give a client, or --all, or --like.",
         ),
         every: bool = typer.Option(False, "--all", help="Empty the mailboxes of all disconnected clients."),
         like: str = typer.Option(
@@ -101,15 +103,15 @@ def register(app: typer.Typer) -> None:
 def _many(group: typer.Typer, name: str, does: str, again: str) -> None:
     @group.command(
         name,
-        help=f"{does}\n\nGive the ID of one letter, or filters, or --all. Filters select all letters that match. "
-        f"{again}",
+        help=f"{does}\n\nGive the ID of one letter, or --all, or filters (--agent, --type, --reason, --older). A "
+        f"letter is selected if it matches all given filters. {again}",
     )
     def command(
         where: str = WHERE,
         letter: str | None = typer.Argument(
             None, metavar="ID", help="Id of the letter, as `antecede dead list` shows it."
         ),
-        every: bool = typer.Option(False, "--all", help="Select all dead letters, or, with filters, all that match."),
+        every: bool = typer.Option(False, "--all", help="Select all dead letters. Not needed with filters."),
         filters: Filters = _filters,
         keys: Keys = KEYS,
     ) -> None:

@@ -25,9 +25,9 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Show what ordering is, what it costs, and that it holds even if a server is killed.
 
-        First, eight simulated processes exchange messages under no order, FIFO, causal and total order. Then three live
-        servers exchange letters. One of these servers is killed and started again. At the end, Spark verifies the trace
-        of the servers.
+        First, eight simulated processes exchange messages four times: without order, and under FIFO, causal and total
+        order. Then three live servers exchange letters. One of these servers is killed and started again. At the end,
+        Spark verifies the trace of the servers.
         """
         runs = [_run(name, seed, None if keep is None else Path(keep)) for name in _orders]
         # On FIFO links a message can be overtaken only by a chain of messages, and causal order prevents this.

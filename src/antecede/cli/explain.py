@@ -30,14 +30,17 @@ def register(app: typer.Typer) -> None:
         trace: list[str] = TRACES,
         message: str | None = typer.Option(None, metavar="ID", help="Explain every late delivery of this message."),
         first: int = typer.Option(
-            10, metavar="N", help="Explain the first N late deliveries, by their position at the receiver."
+            10, metavar="N", help="Explain the first N late deliveries, sorted by their index at the receiver."
         ),
         order: str = typer.Option(
             "causal", help="The order that was violated: fifo, causal, total, synchronous or significant."
         ),
         conflicts: str | None = CONFLICTS,
         diagram: bool = typer.Option(
-            False, "--diagram", help="Draw every explanation. A single explanation is always drawn."
+            False,
+            "--diagram",
+            help="Draw every explanation. Without this option, the command draws only if there is exactly one "
+            "explanation.",
         ),
         svg: str | None = typer.Option(None, metavar="FILE", help="Draw the explanations into FILE."),
         engine: str = ENGINE,
@@ -45,15 +48,16 @@ def register(app: typer.Typer) -> None:
         conf: list[str] | None = CONF,
         as_json: bool = JSON,
     ) -> int:
-        """Explain late deliveries: for each one, show the shortest chain of messages that overtook it.
+        """Explain late deliveries: show the shortest chain of messages that overtook each late message.
 
         The delivery of a message is late if the same process has already delivered another message that depends on this
         message. The chain begins at the sender of the late message. It ends with a message that reached the receiver
         before the late message.
 
         With --order significant, each step of the chain also says why a message must come after the previous message.
-        Either one operation handled both messages, or two conflicting operations handled them. Instead of a chain, an
-        explanation may name two objects that received two conflicting requests in different orders.
+        There are two possible reasons. (1) The same operation handled both messages. (2) Different operations handled
+        the messages, and these operations conflict. Instead of a chain, an explanation may name two objects that
+        received two conflicting requests in different sequences.
 
         With --order total or synchronous, an explanation is a cycle of messages. Each step names a process that saw one
         message before the next message.

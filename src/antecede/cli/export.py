@@ -1,4 +1,4 @@
-"""``antecede export``: write a trace in the format of another viewer."""
+"""``antecede export``: write a trace in the format of a viewer."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
         ),
         as_json: bool = typer.Option(False, "--json", help="Print one JSON document. This option needs -o FILE."),
     ) -> None:
-        """Write a trace in the format of another viewer. Late deliveries are marked.
+        """Write a trace in the format of a viewer, such as Perfetto or Graphviz. Late deliveries are marked.
 
         These are the formats:
         perfetto: a timeline with arrows, for ui.perfetto.dev and chrome://tracing

@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
             typer.Option(
                 "--map",
                 metavar="NAME=PATH,…",
-                help="Places of process, kind, message, to and time in a record.",
+                help="Places of the fields 'process', 'kind', 'message', 'to' and 'time' in a record.",
             ),
         ] = None,
         file_pattern: str | None = typer.Option(
@@ -86,7 +86,8 @@ def register(app: typer.Typer) -> None:
         others: str | None = typer.Option(
             None,
             metavar="local|skip",
-            help="Use of all other records: local makes them local events, skip leaves them out. Default: local.",
+            help="Use of records that are neither sends nor deliveries: local makes them local events, skip leaves "
+            "them out. Default: local.",
         ),
         clock: str | None = typer.Option(
             None, "--time", metavar="FORM", help="Format of times: ns, us, ms, s, or a format such as %d.%m.%Y."

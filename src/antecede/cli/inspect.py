@@ -25,8 +25,8 @@ def register(app: typer.Typer) -> None:
         verify: bool = typer.Option(
             False,
             "--verify",
-            help="For a backup: check its files, recover every server in memory, and check that both servers of each "
-            "link agree.",
+            help="For a backup: check its files, recover every server in memory, and check that the states of all "
+            "servers fit together.",
         ),
         groups: bool = typer.Option(False, "--groups", help="Also list the groups."),
         records: bool = typer.Option(False, "--records", help="Also list the records."),
@@ -41,14 +41,14 @@ def register(app: typer.Typer) -> None:
         ),
         as_json: bool = JSON,
     ) -> int:
-        """Show the log of a server: segments, groups, records and snapshots. The command checks all checksums and
-        changes nothing.
+        """Show the log of a server: segments, groups, records and snapshots. The command checks all checksums of
+        the log, and changes nothing.
 
         A segment is one file of the log. A group consists of the records of one write. A torn end is a last write that
         a crash interrupted; the command reports it. A backup is checked only with --verify.
 
         Exit codes:
-        0: The log or backup is intact. A log with a torn end is intact too: the server will remove the torn end.
+        0: No damage was found. A torn end is not damage, because the server will remove it.
         1: The log or backup is damaged.
         2: The folder is neither a log nor a backup.
         """

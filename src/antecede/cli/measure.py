@@ -32,17 +32,20 @@ def register(app: typer.Typer) -> None:
         conf: list[str] | None = CONF,
         as_json: bool = JSON,
     ) -> int:
-        """Measure a recorded trace: which processes exchange messages, and what it cost to keep them in order.
+        """Measure a recorded trace: which processes exchange messages, and what it cost to keep the messages in order.
 
         The report has these figures:
-        traffic: the number of copies from process to process, and their bytes if send rows have a column "bytes".
+        traffic: the number of copies from process to process, and their bytes if send rows have a column "bytes" or
+        "size".
         stamp: the size of the order's control information on each copy.
         delay: the time from send to delivery, by the processes' own clocks.
         held: the share of arrivals that had to wait.
-        hops: the number of packets per copy, if routers forward messages.
-        concurrency: the share of pairs of messages that causal order does not order.
-        significance: the number of ordered pairs whose order is necessary, because their operations conflict. For this
-        figure, the trace must name operation instances, and a table of conflicts is necessary.
+        hops: if routers forward messages, the mean number of packets per copy, and the largest number of hops.
+        concurrency: the share of concurrent pairs among all pairs of messages. Two messages are concurrent if neither
+        depends on the other.
+        significance: the number of pairs of deliveries that causal order puts in sequence, and how many of these pairs
+        need this sequence because their operations conflict. This figure needs operation instances in the trace, and a
+        table of conflicts.
         rates: the number of messages sent per second.
 
         A figure that the trace does not record is shown as "not recorded" (in JSON: null), never as 0.

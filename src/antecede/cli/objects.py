@@ -18,14 +18,16 @@ if TYPE_CHECKING:
     from antecede.objects.search import Pair
 
 _chunk = 100
-_arguments = typer.Argument(None, metavar="JSON", help="Arguments of the operation. A word that is not JSON is text.")
+_arguments = typer.Argument(
+    None, metavar="JSON", help="Arguments of the operation, in JSON. An argument that is not JSON is text."
+)
 
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True,
-        help="Call replicated objects, check their conflicts, and measure the savings if only conflicting "
-        "operations are ordered.",
+        help="Call replicated objects, check the declared conflicts of their operations, and measure the savings if "
+        "only conflicting operations are ordered.",
     )
     app.add_typer(group, name="objects")
 
@@ -46,10 +48,11 @@ def register(app: typer.Typer) -> None:
         """Call one operation at all replicas and print its answer as JSON.
 
         A call that fails, or is not done after --timeout, is undone. If the server does not respond, the result is
-        unknown. The result can also be unknown if the server crashed during a call without conflicts.
+        unknown. If the operation has no declared conflicts and the server crashes during the call, the result can also
+        be unknown.
 
-        An operation with confirm=False is answered as soon as it is on the disk of the called server, if this server
-        has a replica. From then on, nothing can undo the operation.
+        If the operation is declared with confirm=False, and the called server has a replica, this server answers as
+        soon as the call is on its disk. After this answer, the call cannot be undone.
 
         Exit codes:
         0: The call was done.
@@ -92,8 +95,8 @@ def register(app: typer.Typer) -> None:
 
         Exit codes:
         0: The search found no conflict that is not declared.
-        1: The search found a conflict that is not declared: replicas would diverge. With --strict, also if it found no
-        difference for a declared pair.
+        1: The search found a conflict that is not declared. Such a conflict makes replicas diverge. With --strict, the
+        code is also 1 if the search found no difference for a declared pair.
         """
         from antecede.objects.search import classes_in, pairs_of, search
 
@@ -171,7 +174,7 @@ def register(app: typer.Typer) -> None:
             False, "--unicast", help="Send each request to one object. Default: to several objects."
         ),
         order: str | None = typer.Option(
-            None, help="Study only this order. Default: all three orders, and two variants of the order `objects`."
+            None, help="Study only this order. Default: pruned, skeen, and two variants of the order `objects`."
         ),
         density: float | None = typer.Option(
             None, min=0.0, max=1.0, help="Study only this share of conflicting requests. Default: several shares."
@@ -182,9 +185,10 @@ def register(app: typer.Typer) -> None:
         """Compare three orders on the same schedules: objects (orders only conflicting requests), pruned (causal) and
         skeen (total).
 
-        The output has one line per order and share of conflicting requests. Each line shows, first for conflicting and
-        then for compatible requests: the share of copies that were held, the mean time for which they were held, and
-        the mean time from send to delivery.
+        The output has one line for each combination of an order and a share of conflicting requests (density). A line
+        has three values for conflicting requests, and the same three values for compatible requests: the share of
+        copies that were held, the mean time for which a copy was held, and the mean time from send to delivery. The
+        last two columns show the mean size of a stamp in bytes, and the number of control packets per message.
         """
         from antecede.objects.simulation.study import DENSITIES, ORDERS, Study
         from antecede.orders import parse

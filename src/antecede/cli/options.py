@@ -83,7 +83,8 @@ class Serving(NamedTuple):
     insecure: bool = typer.Option(
         False,
         "--insecure",
-        help="Allow plain-text connections from other machines, and a start with credentials/ but without access.toml.",
+        help="Allow plain-text connections from other machines. Also allow a start if credentials/ exists but "
+        "access.toml is missing.",
     )
     trace: bool = typer.Option(
         False, "--trace", help="Record a trace in the data directory. To check the trace, run `antecede verify DIR`."
@@ -108,7 +109,7 @@ class Serving(NamedTuple):
     keep_log_size: str | None = typer.Option(
         None,
         metavar="SIZE",
-        help="Keep old log segments up to this size, such as 2GB. With --keep-log, both limits apply.",
+        help="Keep old log segments up to this total size, such as 2GB. With --keep-log, both limits apply.",
     )
     log: str = typer.Option("text", help="Log format on standard error: text or json.")
 

@@ -61,22 +61,21 @@ def register(app: typer.Typer) -> None:
         pins: str | None = typer.Option(
             None,
             metavar="FILE",
-            help="TOML file with the keys together and apart (lists of groups of servers) and never_router (a list of "
-            "servers).",
+            help="TOML file with these keys: 'together' (groups of servers that must share a domain), 'apart' (groups "
+            "of servers that must not share a domain) and 'never_router' (servers that must not be routers).",
         ),
         allow_disconnected: bool = typer.Option(
             False,
             "--allow-disconnected",
-            help="Allow a plan that leaves groups of servers without a connection, if no server of one group exchanges "
-            "messages with a server of another group.",
+            help="Allow a plan that does not connect two groups of servers, if these groups exchange no messages.",
         ),
         max_domain: int | None = typer.Option(None, metavar="S", help="Largest number of servers in a domain."),
         max_share: float | None = typer.Option(
-            None, metavar="F", help="Largest share of all messages that one router forwards."
+            None, metavar="F", help="Largest share of all messages that one router may forward."
         ),
         max_hops: int | None = typer.Option(None, metavar="H", help="Largest number of hops between two servers."),
         write: str | None = typer.Option(None, metavar="FILE", help="Write the plan as a topology file."),
-        svg: str | None = typer.Option(None, metavar="FILE", help="Draw the domains before and after."),
+        svg: str | None = typer.Option(None, metavar="FILE", help="Draw the current domains and the planned domains."),
         seed: int = typer.Option(1, min=0, max=2**40, help="Seed of the search. The same seed gives the same plan."),
         sample: int = typer.Option(
             20_000,
@@ -91,7 +90,7 @@ def register(app: typer.Typer) -> None:
         conf: list[str] | None = CONF,
         as_json: bool = JSON,
     ) -> int:
-        """Find the cheapest split of servers into domains for this traffic.
+        """Find the cheapest split of servers into domains for the traffic in a trace or a table.
 
         A message costs a fixed amount for each domain that it enters, and an amount for each byte of its stamp. Often
         one domain for all servers is cheapest. Causal order holds end to end in every plan.

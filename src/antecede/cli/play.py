@@ -37,7 +37,9 @@ def register(app: typer.Typer) -> None:
         svg: str | None = typer.Option(None, metavar="FILE", help="Draw the computation into an SVG file."),
         trace: str | None = typer.Option(None, metavar="FILE", help="Write the computation as a trace."),
         raw: bool = typer.Option(
-            False, "--raw", help="Play without links: duplicates reach the order, and lost copies are not resent."
+            False,
+            "--raw",
+            help="Play without links. A link would drop repeated copies, and send lost copies again.",
         ),
         verbose: bool = typer.Option(False, "--verbose", "-v", help="Print what happens, line by line."),
         as_json: bool = JSON,

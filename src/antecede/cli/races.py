@@ -38,8 +38,8 @@ def register(app: typer.Typer) -> None:
         every: bool = typer.Option(
             False,
             "--all",
-            help="Count all messages of a sender that race with the same later message. Default: only the last of "
-            "these messages.",
+            help="If several messages from one sender race with the same later message, count all these races. "
+            "Default: count only the race of the message that was delivered last.",
         ),
         engine: str = ENGINE,
         master: str | None = MASTER,

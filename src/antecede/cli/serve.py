@@ -14,8 +14,8 @@ def register(app: typer.Typer) -> None:
         data: str | None = typer.Option(
             None,
             metavar="DIR",
-            help="Data directory of the server, which is created if it does not exist. Required, except with "
-            "--durability memory.",
+            help="Data directory of the server. If the directory does not exist, it is created. The option is "
+            "required, except with --durability memory.",
         ),
         host: str | None = typer.Option(None, help="Address to listen on, instead of the address in the topology."),
         audit: str | None = typer.Option(
@@ -26,8 +26,8 @@ def register(app: typer.Typer) -> None:
         metrics: str | None = typer.Option(
             None,
             metavar="HOST:PORT",
-            help="Serve /metrics, /health, /live and /ready at this address. PORT alone means loopback. Default: the "
-            "address in the topology.",
+            help="Serve /metrics, /health, /live and /ready at this address. PORT alone means 127.0.0.1:PORT. Default: "
+            "the address in the topology.",
         ),
         until_stdin_closes: bool = typer.Option(
             False,

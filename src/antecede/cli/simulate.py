@@ -52,14 +52,16 @@ def register(app: typer.Typer) -> None:
         partition: float = typer.Option(0.0, help="Share of sends at which the network splits for a while."),
         warmup: int = typer.Option(
             0,
-            help="Number of sends at the start. These sends and their deliveries are left out of the figures. The "
-            "trace contains these sends.",
+            help="Number of sends before the measurement begins. The figures do not count these sends and their "
+            "deliveries, but the trace contains them.",
         ),
         seed: int = typer.Option(1, help="Seed of the run. The same seed gives the same trace, byte for byte."),
         topology: str | None = typer.Option(
             None, metavar="FILE", help="Simulate the servers of this topology, with routers between domains."
         ),
-        unchecked: bool = typer.Option(False, "--unchecked", help="Accept a topology that would be refused."),
+        unchecked: bool = typer.Option(
+            False, "--unchecked", help="Also accept a topology that `antecede topology check` refuses."
+        ),
         trace: str | None = typer.Option(
             None, metavar="FILE", help="Record the run as a trace: .jsonl, .jsonl.gz or .parquet."
         ),

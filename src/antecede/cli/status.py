@@ -36,13 +36,13 @@ def register(app: typer.Typer) -> None:
         With --json and --watch, the command prints one JSON document per line.
 
         Exit codes:
-        0: All conditions below hold.
-        1: A condition below does not hold.
+        0: All of the conditions below hold.
+        1: At least one of the conditions below does not hold.
 
         These are the conditions:
         health: Every server is ok.
         links: No server refuses the connection of another server.
-        access: All servers use the same access file and could read it, or all servers use no access file.
+        access: All servers use the same access file, and could read this file. Or no server uses an access file.
         """
         if watch is not None and not 0.1 <= watch <= 86_400:
             raise UsageError(f"--watch {watch}: expected 0.1 to 86400 seconds")
@@ -79,8 +79,8 @@ def register(app: typer.Typer) -> None:
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> int:
-        """Acknowledge that servers removed torn writes from their logs, so that `antecede status` no longer shows these
-        writes.
+        """Acknowledge the torn writes that servers removed from their logs. Then `antecede status` no longer shows
+        these writes.
 
         A torn write is a write that a power cut interrupted. The server removes a torn write at its next start. Usually
         nothing in a torn write was confirmed. But if the disk has lost confirmed data, the log looks the same as after

@@ -33,15 +33,19 @@ class _Axes(NamedTuple):
         None, "--delay", metavar="SPEC", help="Transit time of a packet; may be repeated."
     )
     shapes: list[str] | None = typer.Option(
-        None, "--shape", help="Domains: flat, bus, daisy (a chain), tree or star; may be repeated."
+        None, "--shape", help="Shape of the domains: flat, bus, daisy (a chain), tree or star; may be repeated."
     )
     size: int | None = typer.Option(
         None, min=2, help="Number of servers per domain. Default: the default size of the shape."
     )
     seeds: int | None = typer.Option(None, help="Number N of runs of each setting, with the seeds 1 … N.")
-    receives: float | None = typer.Option(None, help="Mean number of counted messages that a process receives.")
+    receives: float | None = typer.Option(
+        None, help="Mean number of messages that a process receives after the warm-up."
+    )
     warmup_receives: float | None = typer.Option(
-        None, help="Mean number of messages that a process receives in the warm-up, which is not counted."
+        None,
+        help="Mean number of messages that a process receives during the warm-up. The figures do not count these "
+        "messages.",
     )
 
 
@@ -63,7 +67,8 @@ def register(app: typer.Typer) -> None:
         out: str | None = typer.Option(
             None,
             metavar="DIR",
-            help="Folder of the table and the cells. Default: sweep-STUDY; without a study, sweep.",
+            help="Folder of the table and the cells. Default: the folder sweep-STUDY, or the folder sweep if no study "
+            "is given.",
         ),
         master: str | None = typer.Option(None, metavar="URL", help="URL of the Spark master. Default: local[*]."),
         conf: list[str] | None = CONF,

@@ -41,10 +41,11 @@ def register(app: typer.Typer) -> None:
         1: The topology must not be used.
         2: The file cannot be read, or --classes is given and a class cannot be imported.
 
-        A topology must not be used for one of these reasons:
+        There are five reasons why a topology must not be used:
         cycle: The domains form a cycle.
-        guarantee: The order of a domain does not meet the guarantee that the file demands.
+        guarantee: The file has several domains, and an order does not keep the file's guarantee (default: causal).
         domains: The file has several domains, but an order supports only a single domain.
+        timers: An order needs timers, which servers do not have.
         objects: The servers of a replicated object are not all in one domain with the order "objects".
         """
         topology = read_topology(file)
@@ -117,8 +118,8 @@ def register(app: typer.Typer) -> None:
         servers: int = typer.Option(..., help="Number of servers."),
         size: int | None = typer.Option(
             None,
-            help="Number of servers per domain. Default for n servers: bus 0.84·√n (the cheapest), daisy √n, tree 4, "
-            "star 2.",
+            help="Number of servers per domain. Default for n servers: bus 0.84·√n (the cheapest size), daisy √n, "
+            "tree 4, star 2.",
         ),
         branches: int | None = typer.Option(
             None, help="Number of domains below each domain of a tree. Default: size minus one."

@@ -36,14 +36,16 @@ def add_to(group: typer.Typer) -> None:
             None,
             "--from",
             metavar="OLD",
-            help="File of the topology that must be in force now; otherwise the change is refused. Data of older "
-            "versions needs this option.",
+            help="File of the current topology. If another topology is in force, the change is refused. Required with "
+            "--data if an older version of Antecede wrote the data.",
         ),
         data: str | None = typer.Option(
-            None, metavar="DIR", help="Change stopped servers, whose data directories are in DIR."
+            None, metavar="DIR", help="Change the topology of stopped servers. Their data directories are in DIR."
         ),
         limit: float = typer.Option(
-            60.0, metavar="SECONDS", help="Time to wait for letters in transit; then the change is abandoned."
+            60.0,
+            metavar="SECONDS",
+            help="Time to wait for letters in transit. If they take longer, the change is abandoned.",
         ),
         dry_run: bool = typer.Option(False, "--dry-run", help="Only show what would change, pause or be refused."),
         drop: bool = typer.Option(
@@ -55,18 +57,17 @@ def add_to(group: typer.Typer) -> None:
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> int:
-        """Change the topology of a system: add, remove and move agents, servers and domains. Only what you remove is
-        lost.
+        """Change the topology of a system: add, remove and move agents, servers and domains.
 
-        Agents keep their states, letters, timers and open questions. Start new servers first (`antecede serve NEW
-        --server NAME`); they wait until they are added.
+        Agents that you do not remove keep their states, letters, timers and open questions. Start new servers first
+        (`antecede serve NEW --server NAME`). A new server waits until this command adds it.
 
-        The option --dry-run shows which domains pause, and which servers must run. All servers for which something
-        changes must run, and also the first server by name (s2 before s10) of the current topology. The other servers
-        may be down; they learn of the change later.
+        The option --dry-run shows which domains pause, and which servers must run. The other servers may be down; they
+        learn of the change later.
 
-        If the command is killed, run it again. If you do not run it again, the servers finish a change that was already
-        decided. They abandon an undecided change after 15 seconds; then the old topology stays in force.
+        If the command is killed, run it again. If you do not run it again, the servers end the change. They complete
+        the change if it was already decided. Otherwise they abandon the change after 15 seconds, and the old topology
+        stays in force.
 
         Exit codes:
         0: The change was made. With --dry-run: the change would not be refused.
@@ -105,7 +106,8 @@ def add_to(group: typer.Typer) -> None:
             None,
             "--from",
             metavar="OLD",
-            help="With --data: file of the topology in force. Only data of older versions needs this option.",
+            help="With --data: file of the topology in force. Needed only if an older version of Antecede wrote the "
+            "data.",
         ),
         keys: Keys = KEYS,
         as_json: bool = JSON,
@@ -155,12 +157,12 @@ def add_to(group: typer.Typer) -> None:
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> None:
-        """Decide how an unfinished change ends if its coordinator has lost its data.
+        """Decide how an unfinished change ends if the coordinator of the change has lost its data.
 
         The coordinator is the first server by name (s2 before s10) that is in both the old and the new topology. Only
-        its log says whether the change was decided. If another server has already made the change, all servers finish
-        it, whatever you decide. If you find the coordinator's old data later, never start the coordinator with this
-        data.
+        the coordinator's log shows whether the change was decided. If another server has already made the change, your
+        decision is ignored, and all other servers make the change, too. If you find the coordinator's old data later,
+        never start the coordinator with this data.
         """
         if decision not in ("abandon", "commit"):
             raise UsageError(f"--decision {decision}: expected abandon or commit")

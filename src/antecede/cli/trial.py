@@ -31,7 +31,7 @@ _folder = typer.Option(None, metavar="DIR", help="Folder for the servers' data. 
 _report = typer.Option(
     None,
     metavar="FILE",
-    help="Save the results in this file. If the file exists, the trial continues after the rounds in it.",
+    help="Save the results in this file. If the file already has results, the trial continues after these results.",
 )
 _nice = typer.Option(0, "--nice", min=0, max=19, help="The nice value of the servers.")
 
@@ -88,8 +88,8 @@ def register(app: typer.Typer) -> None:
         rounds: int = typer.Option(
             3,
             min=1,
-            help="Number of rounds in total. A round has five changes, and the last change restores the first "
-            "topology.",
+            help="Number of rounds in total. A round makes five changes. The fifth change restores the topology with "
+            "which the round began.",
         ),
         round_: int = typer.Option(
             5, "--round", min=1, help="Check the logs after every N rounds, and at the end. N is this number."
@@ -129,7 +129,8 @@ def register(app: typer.Typer) -> None:
         topology: str | None = _topology,
         options: _Rounds = _rounds,
     ) -> int:
-        """Back up servers under load and kill some, and check that each backup can be restored to a correct system.
+        """Back up servers under load, kill some servers, and check that each backup can be restored to a correct
+        system.
 
         Exit codes:
         0: No errors were found.

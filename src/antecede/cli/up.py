@@ -48,8 +48,9 @@ def register(app: typer.Typer) -> None:
         The command prints "ready" when all servers are connected. If a server fails, all servers are stopped, and the
         last line names the cause. Without --data, all data is lost at the end.
 
-        With an access file, SIGHUP makes all servers read this file again. In this case, closing the terminal does not
-        stop the servers. Without an access file, closing the terminal stops all servers; any other SIGHUP is ignored.
+        The command receives SIGHUP from `kill -HUP`, and when its terminal is closed. If there is an access file, all
+        servers then read this file again, and continue. If there is no access file, closing the terminal stops all
+        servers, and `kill -HUP` has no effect.
 
         Exit codes:
         0: All servers stopped gracefully.

@@ -37,7 +37,9 @@ def register(app: typer.Typer) -> None:
         engine: str = ENGINE,
         master: str | None = MASTER,
         quarantine: str | None = typer.Option(
-            None, metavar="DIR", help="Write rows that were set aside to DIR/quarantine.jsonl."
+            None,
+            metavar="DIR",
+            help="Rows that cannot be right are set aside. Write these rows to DIR/quarantine.jsonl.",
         ),
         late: str | None = typer.Option(None, metavar="DIR", help="Write every late delivery to DIR/late.parquet."),
         conflicts: str | None = CONFLICTS,
@@ -71,9 +73,9 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Check whether a recorded trace keeps FIFO, causal, total, synchronous or significant order.
 
-        Significant order covers only conflicting operations of objects. It needs rows with the columns "instance" and
-        "operation", and a table of conflicts. The table is in the trace's metadata, or in the file of --conflicts in
-        this form: {"OBJECT or *": [["operation", "operation"], …]}.
+        Significant order covers only conflicting operations of objects. The check of this order needs rows with the
+        columns "instance" and "operation", and a table of conflicts. The table is in the trace's metadata, or in the
+        file that you give with --conflicts. This file has the form {"OBJECT or *": [["operation", "operation"], …]}.
 
         If the topology changed during the recording, FIFO and causal order are checked only where the topology
         guaranteed them. The option --everywhere checks the whole trace.
