@@ -340,7 +340,7 @@ def test_the_bound_on_processes_is_named() -> None:
 
 
 def test_unknown_processes_and_kinds() -> None:
-    with pytest.raises(DiagramError, match="'P9' is not in"):
+    with pytest.raises(DiagramError, match="'P9' is not among"):
         Diagram(P, [Event("P9", "local")])
     with pytest.raises(DiagramError, match="kind 'hop'"):
         Diagram(P, [Event("P1", "hop")])

@@ -120,7 +120,7 @@ def test_what_was_set_aside_is_said(run: Callable[..., Said]) -> None:
         ("binary.jsonl", "no valid delivery among 0 events"),
         ("late.jsonl --order best", "'best' is not one of"),
         ("late.jsonl --engine abacus", "--engine must be one of"),
-        ("late.jsonl --order total --message x", "--message is for"),
+        ("late.jsonl --order total --message x", "--message is only for"),
         ("late.jsonl --first -1", "expected 0 or more"),
         ("late.jsonl --svg nowhere/out.svg", "cannot be written"),
     ],

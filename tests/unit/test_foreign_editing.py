@@ -95,7 +95,7 @@ def test_one_recording_at_a_time_and_within_the_bound(tmp_path: Path, monkeypatc
     monkeypatch.setattr(limits, "foreign_clock_entries_max", 1)
     assert convert([tmp_path / "c.json"])["messages"] == 1
     monkeypatch.setattr(limits, "foreign_clock_entries_max", 0)
-    with pytest.raises(TraceError, match="more merges"):
+    with pytest.raises(TraceError, match="more messages between agents"):
         convert([tmp_path / "c.json"])
     monkeypatch.setattr(limits, "foreign_events_max", 0)
     with pytest.raises(TraceError, match="more transactions"):

@@ -132,7 +132,7 @@ def test_states_are_alike_whatever_the_sequence_of_compatible_operations() -> No
         ("book.show", (limits.call_depth_max + 1,), "ValueError: answer nested deeper than 64"),
         ("book.send", (limits.call_depth_max, 0), "ValueError: arguments of swell nested deeper than 64"),
         ("book.send", (0, limits.letter_bytes_max), "ValueError: arguments of swell of 8388615 bytes: at most"),
-        ("book.swell", (limits.object_state_bytes_max,), "ValueError: state of book of "),
+        ("book.swell", (limits.object_state_bytes_max,), "ValueError: state of book has "),
         ("book.none", (), "Book has no operation 'none' (it has: copy, enter, "),
         ("shelf.2.none", (), "Book has no operation 'none' (it has: copy, enter, "),
         ("book.no.ne", (), "Book has no operation 'no.ne' (it has: copy, enter, "),

@@ -289,7 +289,7 @@ def test_snapshot_parts_are_bounded(disk: SimulatedDisk, monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "store_snapshot_bytes_max", 50)
     log = small(disk)
     log.snapshot([bytes(10)] * 3, 0)
-    with pytest.raises(StoreFullError, match="part of 11 bytes"):
+    with pytest.raises(StoreFullError, match="a part of the snapshot has 11 bytes"):
         log.snapshot([bytes(11)], 0)
     with pytest.raises(StoreFullError, match="more than 50 bytes"):
         log.snapshot([bytes(10)] * 4, 0)

@@ -67,7 +67,7 @@ def test_a_trace_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_the_ending_decides(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"ends in \.jsonl"):
+    with pytest.raises(UsageError, match=r"must end in \.jsonl"):
         TraceWriter(tmp_path / "t.txt")
     with pytest.raises(TraceError, match="cannot be written"):
         TraceWriter(tmp_path / "no" / "t.jsonl")

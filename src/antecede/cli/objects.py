@@ -41,13 +41,13 @@ def register(app: typer.Typer) -> None:
         server: str | None = typer.Option(
             None, metavar="NAME", help="Server to call. Default: the first server by name."
         ),
-        timeout: float = typer.Option(10.0, help="Seconds until the server undoes a call that is not done."),
+        timeout: float = typer.Option(10.0, help="Seconds that a call may take. After this time, the server undoes its effects."),
         keys: Keys = KEYS,
         as_json: bool = typer.Option(False, "--json", help="Print the call and its answer as one JSON document."),
     ) -> int:
         """Call one operation at all replicas and print its answer as JSON.
 
-        A call that fails, or is not done after --timeout, is undone. If the server does not respond, the result is
+        If a call fails, or does not end within --timeout, all its effects are undone. If the server does not respond, the result is
         unknown. If the operation has no declared conflicts and the server crashes during the call, the result can also
         be unknown.
 

@@ -159,7 +159,7 @@ def _report(one: dict[str, Any]) -> None:
                 f"unacknowledged {link['unacknowledged']}, held {link['held']}"
             )
         for held in domain["held"]:
-            print(f"  {name} holds {_message(held)} of {held['from']}: waits for {_reasons(held)}")
+            print(f"  {name} holds {_message(held)}, from {held['from']}: waits for {_reasons(held)}")
         if domain["unposted"]["copies"]:
             unposted = domain["unposted"]
             print(f"  {name}: {unposted['copies']} copies are not sent yet; they wait for {_reasons(unposted)}")

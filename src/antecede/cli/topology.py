@@ -93,7 +93,7 @@ def register(app: typer.Typer) -> None:
 
         All members of the domain must be running. Unacknowledged messages are sent again, so a server may get a message
         twice. The command is refused (exit code 2) if there is no sign of a loss of data. There are two signs: a link
-        of the domain is stopped (see `antecede status`), or some members have reset the domain more often than others.
+        of the domain is stopped (see `antecede status`), or an earlier reset has reached only some of the members.
 
         A domain with replicated objects cannot be reset. If a server of such a domain has lost its data, restore the
         system from a backup.

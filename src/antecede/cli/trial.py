@@ -92,7 +92,7 @@ def register(app: typer.Typer) -> None:
             "which the round began.",
         ),
         round_: int = typer.Option(
-            5, "--round", min=1, help="Check the logs after every N rounds, and at the end. N is this number."
+            5, "--round", min=1, help="Number of rounds between two checks of the logs. The logs are also checked at the end."
         ),
         servers: int = typer.Option(8, min=4, max=64, help="Number of servers."),
         kills: float = typer.Option(
