@@ -2,8 +2,8 @@
 
 Exit code 1 means "the property is violated". Python itself would also exit with 1 after an uncaught exception, so every
 entry point runs inside :func:`guarded`. The reports are private to their user, limited in number and size, and contain
-the traceback, the versions and the command line. This module imports only the package's limits, so that it works even
-if the rest of the package cannot be imported.
+the traceback, the versions and the command line. From this package, this module imports only ``antecede.limits``, so
+that it works even if the other modules cannot be imported.
 """
 
 import os

@@ -184,7 +184,7 @@ class BrokenStepError(AntecedeError):
 
 
 class CorruptLogError(StoreError):
-    """Durable bytes in the data directory that differ from what was written. A crash cannot cause this, so nothing is
+    """Durable bytes in the data directory are not the bytes that were written. A crash cannot cause this, so nothing is
     repaired."""
 
     def __init__(self, file: str, offset: int, reason: str) -> None:

@@ -13,11 +13,11 @@ acknowledged immediately. The owner calls ``accept(number)`` in the step that re
 much later and out of sequence. An acknowledgement contains *everything up to* ``upto`` *and single numbers beyond it*.
 So one frame that is not accepted yet does not make the peer resend everything after it.
 
-**After a crash** a link continues with the content of ``dump``: the last number given, the unacknowledged bodies, the
-accepted numbers. Frames that were received but not accepted are not in it. They were not acknowledged, so the peer
-sends them again, and they are fresh again. Therefore the owner has one duty: *make the link durable before anything
-leaves*. After ``send`` this must be done before the frame leaves, and after ``accept`` before the acknowledgement
-leaves. After ``on_ack`` it is not necessary: if a crash loses the acknowledgement, some frames are only sent again.
+**After a crash** a link continues with the content of ``dump``: the number of the newest outgoing frame, the
+unacknowledged bodies, the accepted numbers. Frames that were received but not accepted are not in it. They were not
+acknowledged, so the peer sends them again, and they are fresh again. Therefore the owner has one duty: *make the link
+durable before anything leaves*. After ``send`` this must be done before the frame leaves, and after ``accept`` before
+the acknowledgement leaves. After ``on_ack`` it is not necessary: after a crash, some frames are only sent again.
 
 **Incarnations.** A data directory has a random 64-bit incarnation. Everything that is sent names the sender's
 incarnation, and the receiver's incarnation (0 while it is not known). ``hello`` is the first message on a new
@@ -25,10 +25,10 @@ connection. A new connection is made only when the old one has been given up. If
 a counter is smaller than before, one of the two ends lost data. Then the link raises a :class:`LinkError` and changes
 nothing. Only ``forget``, on an operator's command, starts the link again.
 
-**Lives.** If an old copy of a data directory is put back, its counter is too small. But its server then sends new
-frames under numbers that were used before, and after enough of them the counter looks correct again. Therefore every
-start of a server begins a *life* with its own number, and a hello contains the value of the counter when the life
-began. The peer compares this value with the numbers that it has received.
+**Lives.** If an old copy of a data directory is put back, its counter of sent frames is too small. But the server then
+sends new frames under numbers that were used before. After enough new frames, the counter looks correct again.
+Therefore every start of a server begins a *life* with its own number, and a hello contains the value of the counter
+when the life began. The peer compares this value with the numbers that it has received.
 """
 
 from enum import Enum
@@ -72,13 +72,13 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     source: int
     target: int
     sent: int
-    """The last number that was given to a body."""
+    """The number of the newest frame of the end that sends this hello."""
     accepted: int
     """The sender of this hello has accepted all frames up to this number."""
     life: int = 0
     """A random number that the sender's server chooses at each start; 0: not known."""
     base: int = 0
-    """The value of ``sent`` at the start of the sender's server, when its current life began."""
+    """The value of ``sent`` when the sender's server started, that is, when its current life began."""
 
 
 class Arrival(Enum):
@@ -102,7 +102,7 @@ class Link:
 
     window = limits.link_window_frames_max
     """The largest distance between an incoming number and ``upto``, the number up to which all frames are accepted.
-    Frames with larger numbers are dropped."""
+    Frames at a larger distance are dropped."""
     resend_cap = limits.link_resend_seconds_max
 
     def __init__(self, incarnation: int, resend_after: float = limits.link_resend_first_seconds) -> None:
@@ -121,9 +121,9 @@ class Link:
         self.peer_life = 0
         """The number of the peer's life in its last hello; 0 while it is not known."""
         self.base = 0
-        """The value of ``sent`` at the last start of this end's server, when its current life began."""
+        """The value of ``sent`` when the server of this end started, that is, when its current life began."""
         self.sent = 0
-        """The last number given to a body."""
+        """The number of the newest outgoing frame; 0 before the first frame."""
         self._bodies: dict[int, bytes] = {}
         self._body_bytes = 0
         self._acknowledged = Numbers()
@@ -287,7 +287,7 @@ class Link:
 
     def on_hello(self, hello: Hello, now: float) -> None:
         """Process the peer's hello on a new connection. Raise LinkError if the hello contradicts the state of this
-        end. Otherwise ``tick`` returns all frames that the peer has not accepted, from ``now`` on."""
+        end. Otherwise, from the time ``now`` on, ``tick`` returns all frames that the peer has not accepted."""
         self._check_peer("hello", hello.source, hello.target)
         seen = max(self._accepted.largest, max(self._received, default=0))
         if hello.sent < seen:
@@ -373,9 +373,9 @@ class Link:
         return found
 
     def dump(self) -> tuple[int, int, int, dict[int, bytes], int, int]:
-        """Return the durable state: the incarnations of the two ends, the last number given, the unacknowledged bodies
-        by number, and the accepted numbers (the number up to which all are accepted, and a bit map of later
-        numbers)."""
+        """Return the durable state: the incarnations of the two ends, the number of the newest outgoing frame, the
+        unacknowledged bodies by number, the number up to which all incoming frames are accepted, and a bit map of the
+        accepted frames after this number."""
         return self.incarnation, self.peer, self.sent, dict(self._bodies), self._accepted.upto, self._accepted.beyond
 
     def load(self, state: tuple[int, int, int, dict[int, bytes], int, int], now: float) -> None:

@@ -6,13 +6,17 @@ processes.
 
 A protocol step turns one input into a list of **effects**, to be carried out in the sequence of the list:
 
-=============  ======================================================================================== ``Persist``
-the rest of this list, and the state after the step, must be durable before the packets of the step leave. After a
-crash, everything that a ``Persist`` made durable is still there, and everything else is lost. ``Sent``       the
-application's send takes place now (a synchronous order decides when). ``Send``       hand this packet to the network.
-``Accept``     a packet that was held is now part of the protocol's durable state: the link below may acknowledge it. (A
-packet with the verdict ``DELIVER`` is accepted without this effect.) ``Deliver``    hand this message to the
-application. =============  ========================================================================================"""
+=============  ========================================================================================
+``Persist``    the rest of this list, and the state after the step, must be durable before the packets
+               of the step leave. After a crash, everything that a ``Persist`` made durable is still
+               there, and everything else is lost.
+``Sent``       the application's send takes place now (a synchronous order decides when).
+``Send``       hand this packet to the network.
+``Accept``     a packet that was held is now part of the protocol's durable state: the link below may
+               acknowledge it. (A packet with the verdict ``DELIVER`` is accepted without this effect.)
+``Deliver``    hand this message to the application.
+=============  ========================================================================================
+"""
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
@@ -35,14 +39,16 @@ class Label(msgspec.Struct, frozen=True, array_like=True, gc=False):
     operation: str
     """The operation of the instance that receives the message."""
     instance: str = ""
-    """The instance that receives the message; empty if this message is the only one that the instance receives."""
+    """The name of the instance that receives the message. The name shows which messages belong to the same instance.
+    So it may be empty if the instance receives and sends no other message."""
     by_operation: str = ""
     """The operation of the instance that sends the message."""
     by_instance: str = ""
-    """The instance that sends the message; empty if this message is the only one that the instance sends."""
+    """The name of the instance that sends the message. Like ``instance``, it may be empty if the instance receives and
+    sends no other message."""
     several: bool = False
-    """For a response: whether other messages to the same instance may precede it, because the call went to several
-    objects or failed."""
+    """For a response: whether it may have to wait for other messages to the same instance. This is possible if the
+    call went to several objects, or failed."""
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -1,16 +1,16 @@
 """The format of the bytes that two servers, or a client and a server, send to each other.
 
 Each write is one **frame**: four bytes of length, one byte of version, then a list of *parts*. The parts of one call of
-``send`` share a frame, unless they are too long for one. Parts are typed structs, and a reader decodes nothing else. So
+``send`` share a frame, unless they are too long for one frame. A reader decodes only parts, which are typed structs. So
 received bytes cannot become an object of another class, a deeply nested value or an unbounded list.
 
 **Versions.** The first part on a connection is a hello or, from an end with credentials, an :class:`Introduce`. This
-part contains the newest and the oldest version that its sender supports. Its frame has the oldest version, so that
-every end that shares a version with the sender can read it. Then both ends use the smaller of their two newest
-versions, because an end with a newer version supports the earlier ones, too. If there is no common version, the end
-that has connected gets the reason and is disconnected. (An operator without credentials begins with a
-:class:`Request`, which contains no versions.) A later version may add fields at the end of a part. Readers of an
-earlier version skip these fields, and a missing field has its default value.
+part contains the newest and the oldest version that its sender supports. The frame of this part is written in the
+oldest version, so that the other end can read the frame if the two ends have a common version. Afterwards both ends use
+the smaller of their two newest versions, because an end with a newer version also supports the earlier ones. If there
+is no common version, the end that has connected gets the reason and is disconnected. (An operator without credentials
+begins with a :class:`Request`, which contains no versions.) A later version may add fields at the end of a part.
+Readers of an earlier version skip these fields, and a missing field has its default value.
 
 ====  ==================================================================================================
 1     the first
@@ -24,9 +24,9 @@ earlier version skip these fields, and a missing field has its default value.
 ====  ==================================================================================================
 
 **Temporary clients.** A client whose name begins with :data:`TEMPORARY` is forgotten, with its mailbox, when it sends a
-final :class:`Bye`, or after some time without a connection. Only the name decides this. The log and every snapshot
-contain the names, so a server still knows after a restart which clients to forget, and no format had to change for
-this. An older server treats a temporary client like any other client.
+final :class:`Bye`, or after some time without a connection. Only the name shows that a client is temporary. The log and
+every snapshot contain the names of clients, so a server still knows after a restart which clients to forget. An older
+server treats a temporary client like any other client.
 
 **Bounds.** Each of these raises :class:`WireError` and closes the connection: a frame that is too long, a wrong length,
 more parts or list entries than allowed, and bytes that are not parts. MessagePack writes the length of a list before
@@ -51,9 +51,9 @@ VERSION_OLDEST: Final = 1
 LISTS: Final = 3
 """The first version in which a train of letters may contain a list of destinations once for many letters."""
 DECIDED_CALLS: Final = 5
-"""The first version in which one request to a replicated object may contain several calls
-(:mod:`antecede.objects.roots`), and the server where a call begins may decide the call before it sends the request;
-then the other servers apply the call immediately (:mod:`antecede.objects.execution`)."""
+"""The first version with two features for replicated objects. One request may contain several calls
+(:mod:`antecede.objects.roots`). The server where a call begins may decide the call before it sends the request; the
+other servers then apply the call immediately (:mod:`antecede.objects.execution`)."""
 LESSONS: Final = 6
 """The first version in which a server learns missed changes of the topology from another server
 (:mod:`antecede.server.peering.learning`)."""
@@ -93,7 +93,8 @@ class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
     version: int
     oldest: int
     epoch: str
-    """The hash of the topology. If one of two servers sends no digests, they connect only if their hashes are equal."""
+    """The hash of the topology. If one of two servers is older and sends no digests of its domains, the two servers
+    connect only if their hashes are equal."""
     server: str
     to: str
     token: str
@@ -103,17 +104,18 @@ class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
     change: int = 0
     """The number of the topology change that introduced the present topology of the sender."""
     attempt: str = ""
-    """The id of the topology change attempt that the sender takes part in; empty: there is none."""
+    """The id of the attempt to change the topology in which the sender takes part; empty if there is no attempt."""
     asked: str = ""
     """In a hello that answers another hello: the ``attempt`` of that other hello."""
     known: bool = True
-    """In an answer: whether the two servers share a domain, according to the sender of the answer."""
+    """In a hello that answers another hello: whether the two servers share a domain, as far as the sender knows."""
     teaches: bool = False
-    """In an answer: whether a :class:`Lesson` follows."""
+    """In a hello that answers another hello: whether the sender sends a :class:`Lesson` next."""
 
 
 class PeerFrames(Part, frozen=True, array_like=True, gc=False, tag=2):
-    """Numbered packets of one link between two servers. They are called the frames of the link."""
+    """Numbered packets of one link between two servers. Such a packet is called a frame of the link; it is not a frame
+    of the connection."""
 
     domain: str
     source: int
@@ -164,8 +166,8 @@ class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
     answers: str = ""
     replays: str = ""
     context: str = ""
-    """The span in which the publish was sent, as a W3C trace context, and the label of its notification
-    (:mod:`antecede.labels`); since version 2."""
+    """The W3C trace context of the span in which the publish was sent, followed by the label of the notification, if it
+    has a label (:mod:`antecede.labels`); since version 2."""
     begun: Annotated[list[tuple[int, str]], Meta(max_length=limits.publish_batch_max)] = []
     """Pairs of a position in ``bodies`` and the id of a letter. Before the publish at this position, the client had
     begun to handle this letter and all earlier letters in the client's mailbox. Since version 6."""
@@ -179,9 +181,9 @@ class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
 
 
 class Refused(Part, frozen=True, array_like=True, gc=False, tag=8):
-    """A server has refused ``count`` publishes of a client, from ``number`` on, and skips those that the client has
-    sent after them. The client's next publish gets ``number`` again. If ``retry`` is set, the skipped publishes fail as
-    well. Otherwise the client sends the skipped publishes again, with new numbers."""
+    """A server has refused ``count`` publishes of a client, from ``number`` on. It skips all publishes that the client
+    sent after the refused ones. If ``retry`` is set, the skipped publishes fail as well. Otherwise the client sends the
+    skipped publishes again, with new numbers. The next publish that the client sends gets ``number``."""
 
     number: int
     count: int
@@ -193,7 +195,7 @@ class Refused(Part, frozen=True, array_like=True, gc=False, tag=8):
 
 
 class Deliver(Part, frozen=True, array_like=True, gc=False, tag=9):
-    """Letters for a client, in sequence, as a train."""
+    """Letters for a client, in sequence. They are encoded together as one *train*."""
 
     train: bytes
 
@@ -318,8 +320,8 @@ def frame(parts: Iterable[Part], version: int = VERSION) -> bytes:
 
 
 def frames(parts: Sequence[Part], version: int = VERSION) -> list[bytes]:
-    """Return parts as frames of moderate length. A new frame begins when the current frame has the largest number of
-    parts, or would become too long with the next part."""
+    """Return parts as frames of moderate length. A new frame begins when the current frame has the largest allowed
+    number of parts, or would become too long with the next part."""
     if 0 < len(parts) <= _parts_few:
         # The content of a frame is a list of parts, which is encoded in one call.
         body = _encode(parts)
@@ -353,9 +355,9 @@ def _framed(pieces: list[bytes], version: int) -> bytes:
 class Unframer:
     """A reader that turns a stream of bytes back into parts. The stream may arrive in any pieces.
 
-    At first the other end is not identified. Then a frame must be short and have one part, and each call reads only
-    one frame, because this frame may change what is allowed in the next frame. After ``trust``, frames may be longer,
-    and one call reads all complete frames.
+    Before ``trust`` is called, the other end is not identified. During this time, a frame must be short and have one
+    part, and each call reads only one frame, because this frame may change what is allowed in the next frame. After
+    ``trust``, frames may be longer and have many parts, and one call reads all complete frames.
     """
 
     __slots__ = ("_bytes_max", "_trusted", "pending")

@@ -52,7 +52,7 @@ def test_executions_become_traces(tmp_path: Path, first: str, between: str, name
     report = convert([tmp_path / "a.log"], tmp_path / "one.jsonl", execution=names[1])
     assert (report["executions"], report["events"]) == (None, 3)
     assert _hosts(tmp_path / "one.jsonl") == {"b", "c"}
-    with pytest.raises(UsageError, match=f"--execution 9: the logs have only {names[0]}, {names[1]}"):
+    with pytest.raises(UsageError, match=f"--execution 9: no such execution; the logs have {names[0]}, {names[1]}"):
         convert([tmp_path / "a.log"], execution="9")
 
 

@@ -84,7 +84,7 @@ def test_several_changes_are_one_lesson() -> None:
         ({"topology": "[servers]"}, r"the topology of another server: expected a table \[servers\]"),
         ({"topology": FLAT}, "sent with change 1 does not end with change 1"),
         ({"change": 7}, "sent with change 7 does not end with change 7"),
-        ({"since": {"C": 1}}, "domain C has begun again without server s4"),
+        ({"since": {"C": 1}}, "domain C started with a new state without server s4"),
     ],
 )
 def test_a_lesson_that_is_not_to_be_believed(other: dict[str, Any], reason: str) -> None:

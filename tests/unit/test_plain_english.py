@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 import pytest
 
+from helpers.syntax import parsed
+
 _root = Path(__file__).resolve().parents[2]
 _words_max = 45
 """Words of one sentence in a document. Most have fewer than 25; sentences with a list are longer."""
@@ -105,7 +107,7 @@ def _texts_of(path: Path) -> Iterator[_Text]:
     source = path.read_text(encoding="utf-8")
     name = str(path.relative_to(_root))
     docstrings = set()
-    tree = ast.parse(source)
+    tree = parsed(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             docstrings.add(id(node.value))

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers.syntax import parsed
+
 _root = Path(__file__).resolve().parents[2]
 _lines_max = 450
 _pickles = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
@@ -56,7 +58,7 @@ def _text(path: Path) -> str:
 
 @cache
 def _tree(path: Path) -> ast.Module:
-    return ast.parse(_text(path))
+    return parsed(_text(path))
 
 
 def _lines(path: Path, wrong: re.Pattern[str]) -> list[str]:

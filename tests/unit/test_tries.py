@@ -301,7 +301,8 @@ def test_a_state_above_its_bound_fails_and_one_that_was_larger_may_shrink(monkey
     host.forget("a")
     assert _react(host, "a", 5).failure is None, "exactly the bound"
     outcome = _react(host, "a", 1, large)
-    assert str(outcome.failure) == f"agent a: the state of Big has {len(large or b'') + 100} bytes: at most 509"
+    size = len(large or b"") + 100
+    assert str(outcome.failure) == f"agent a: the state of Big has {size} bytes: at most 509 are allowed"
     monkeypatch.setattr(limits, "agent_state_bytes_max", 100)
 
     class Shrinking(Big):

@@ -72,13 +72,13 @@ class Authoriser:
     """Decides what each identity may do at one server. The access file can be replaced while the server runs."""
 
     def __init__(self, access: Access | None = None, token: str = "", clock: Callable[[], float] = lambda: 0.0) -> None:
-        """``access``: the content of the access file; None: there is none, and ``token`` is checked instead (the
-        one-token mode). ``clock``: returns seconds since 1970."""
+        """``access``: the content of the access file; None: there is no access file, and ``token`` is checked
+        instead (the one-token mode). ``clock``: returns seconds since 1970."""
         self.access = access
         self.clock = clock
         self.error = ""
-        """The reason why the last reload of the access file failed, so that the previous content is still in use;
-        empty: the last reload succeeded."""
+        """The reason why the last reload of the access file failed; empty: it did not fail. After a failure, the
+        previous content of the file stays in use."""
         self._token = token.encode()
         self._rates: dict[Who, Rate] = {}
 
@@ -118,7 +118,8 @@ class Authoriser:
 
     def page_caller(self, secret: str) -> Who | None:
         """Return the identity of a caller of the metrics page. ``secret``: the secret that the caller sent; empty:
-        none. Return None if the secret is unknown. In the one-token mode the secret is not checked here."""
+        the caller sent no secret. Return None if the secret is unknown. In the one-token mode, return ``TOKEN`` for
+        every caller, without checking the secret."""
         if self.access is None:
             return TOKEN
         if not secret:
@@ -223,13 +224,14 @@ class Authoriser:
 
 
 def temporary_name(identity: str, unique: str) -> str:
-    """Return a name for a temporary client of an identity. The result contains the identity's name, or a hash of the
-    name if the name is long. So no other identity can connect with the result. ``unique``: 16 hexadecimal digits."""
+    """Return a name for a temporary client of an identity. It contains the name of the identity, or a hash of a long
+    name. So no other identity can connect with this temporary name. ``unique``: 16 hexadecimal digits."""
     return f"{TEMPORARY}{_part(identity)}.{unique}"
 
 
 def _is_replaced(identity: Identity, key: Key, now: float) -> bool:
-    """Return whether ``key`` can be revoked: the identity's newest key is another key, and has not expired."""
+    """Return whether a newer key has replaced ``key``: the identity's newest key is not ``key``, and has not expired.
+    If so, ``key`` can be revoked."""
     newest = identity.keys[-1]
     return newest is not key and (newest.expires is None or newest.expires > now)
 

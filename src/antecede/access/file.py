@@ -27,7 +27,8 @@
 
 Mistakes in the file are never ignored. Examples are an unknown setting or command, a public key that two identities
 share, or a bad pattern. Each mistake is an error that names the file, the line, the table and the setting. The epoch of
-the topology does not depend on this file. So it may differ between servers, and it may change while servers run.
+the topology does not depend on the access file. So servers may have different access files, and an access file may
+change while servers run.
 """
 
 import re

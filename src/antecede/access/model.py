@@ -38,8 +38,8 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The limits of one identity at one server. All connections of the identity together must keep them. None: no
-    limit."""
+    """The limits of one identity at one server. Each limit applies to all connections of the identity together. None:
+    no limit."""
 
     rate: float | None = None
     """The largest number of publishes per second. For operators: the largest number of requests per second."""

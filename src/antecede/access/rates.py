@@ -1,11 +1,11 @@
 """Limits for the number of events per second. Each limit is a bucket of units, from which callers take units. A bucket
-is filled at a constant rate. It can contain the units of one second, and at least 1 unit."""
+is filled at a constant rate. Its capacity is the units of one second, but at least 1 unit."""
 
 
 class Bucket:
-    """A bucket that lets its callers take ``rate`` units per second on average. It can contain ``rate`` units, and at
-    least 1 unit. While it contains more than 0, a caller may take any amount, even more than the bucket contains. After
-    that, callers must wait until the bucket contains more than 0 again."""
+    """A bucket that lets its callers take ``rate`` units per second on average. Its capacity is ``rate`` units, but
+    at least 1 unit. While the bucket contains more than 0 units, a caller may take any amount, even more than the
+    bucket contains. After that, callers must wait until the bucket contains more than 0 units again."""
 
     __slots__ = ("_filled_at", "_level", "rate")
 
@@ -15,8 +15,8 @@ class Bucket:
         self._filled_at: float | None = None
 
     def holds(self, now: float) -> bool:
-        """Fill the bucket up to the time ``now``. Return whether it contains more than 0 units, so that the next caller
-        may take any amount."""
+        """Add the units for the time up to ``now``. Return whether the bucket contains more than 0 units. If so, the
+        next caller may take any amount."""
         if self._filled_at is not None and now > self._filled_at:
             self._level = min(max(1.0, self.rate), self._level + (now - self._filled_at) * self.rate)
         self._filled_at = now

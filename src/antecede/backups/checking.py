@@ -123,8 +123,8 @@ def recovered_of(backup: Backup, server: str) -> tuple[Recovered, int]:
 def recovered_state(
     found: Recovered, server: str, plan: Plan, incarnation: int, epoch: str
 ) -> tuple[bytes, list[Item]]:
-    """Recover a server. Return a snapshot of its state, and the items of one more record. This record must be appended
-    to the log that was recovered, because the returned state already contains its items."""
+    """Recover a server. Return a snapshot of the recovered state, and the items of the record that the recovery made.
+    The caller must append this record to the log, because the snapshot already contains the items."""
     machine = AgentServer(server, plan, incarnation)
     snapshot = None if found.snapshot is None else found.snapshot.data()
     first = recover(machine, snapshot, (record for _, record in found.records()), epoch, 0.0)

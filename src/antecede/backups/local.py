@@ -37,7 +37,9 @@ def locked(directory: str) -> Iterator[None]:
         try:
             lock = lock_directory(files, directory)
         except StoreLockedError as error:
-            raise StoreLockedError(f"{error}: stop it, or back up the running system without --data") from None
+            raise StoreLockedError(
+                f"{error}: stop this process, or back up the running system without --data"
+            ) from None
     try:
         yield
     finally:

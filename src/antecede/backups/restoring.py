@@ -101,8 +101,8 @@ def new_incarnations(files: Files, servers: list[str]) -> Mapping[str, int]:
 def history(found: Recovered, after: int, former: int, begin: bytes, has_trace: bool) -> tuple[int, Iterator[bytes]]:
     """Return the number of the first record of a restored log, and an iterator over the records of this log. ``after``:
     the number of the last record that is in the converted trace. ``former``: the incarnation of the log in the backup.
-    ``begin``: the record that the restored server appends. If there is no trace to continue, ``begin`` is the only
-    record."""
+    ``begin``: the last record of the restored log. If there is no trace to continue, ``begin`` is the only record.
+    ``has_trace``: whether the backup contains a converted trace."""
     last = found.last
     if found.walk is None or found.first > after + 1 or not (has_trace or found.first == 1):
         return last + 1, iter([begin])
@@ -126,8 +126,8 @@ def _whole(found: Recovered) -> Walk:
 
 
 def marked(record: bytes, former: int) -> bytes:
-    """Write the incarnation with which a log was begun into the first record of the log, and return the record.
-    ``former``: this incarnation, unless the record already contains one."""
+    """Write the incarnation of a log into the log's first record, and return the record. A record that already contains
+    an incarnation keeps this incarnation. ``former``: the incarnation of the log in the backup."""
     items = decode_record(record)
     marked = [
         msgspec.structs.replace(item, incarnation=item.incarnation or former) if isinstance(item, Began) else item

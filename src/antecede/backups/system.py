@@ -5,8 +5,8 @@ system and a server of the restored system refuse each other, like servers with 
 links does not change. (The two servers also have different incarnations. But if only the incarnations differed, the
 links would stop, and an operator would have to reset the domain.)
 
-A server without data was added to a restored system, or starts again with an empty directory. It gets the id from
-``antecede topology apply`` (:mod:`antecede.server.change.changing`).
+In a restored system, a server may start without data: the server was added later, or it starts again with an empty
+directory. ``antecede topology apply`` sends the id to such a server (:mod:`antecede.server.change.changing`).
 """
 
 import os

@@ -14,7 +14,7 @@ sides of the same run are meaningful. A side that is not installed is skipped, a
   message passes through two sockets, as with a broker. The sender passes 500 notifications to each
   ``bus.send_many()``. The time ends when the other client has handled the last notification.
 - *accepted*: there is a client in one process, and a server in the other. The client awaits each ``bus.send()`` before
-  the next.
+  it calls the next one.
 - *exchange*: there is an agent at each end, and one letter goes back and forth. Each agent's reaction is on disk before
   the letter is sent back. So a round trip costs one fdatasync at each end, as in :mod:`~antecede.bench.bare`.
 - *ping-pong*: a program in one process calls ``await bus.ask()``, and an agent on the server of the other process

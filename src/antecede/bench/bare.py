@@ -131,8 +131,8 @@ async def dial(port: int, got: Callable[[End, list[tuple[int, bytes]]], None]) -
 
 
 async def log(data: str) -> None:
-    """Receive messages and write them to the file ``data``. Messages are numbered backwards: send an answer when the
-    last message, number 0, is on the disk."""
+    """Receive messages and write them to the file ``data``. Messages are numbered backwards, so the last message
+    has the number 0. Send an answer when this message is on the disk."""
     ends: list[End] = []
     log = Log(data, lambda number: ends[0].transport.write(framed([(0, b"")])) if number == 0 else None)
 

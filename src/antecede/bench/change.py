@@ -106,7 +106,8 @@ class _Measurement:
         return self._report()
 
     async def _load(self, server: str, ready: asyncio.Barrier, stop: asyncio.Event) -> None:
-        """Connect a client to this server. At fixed times, the client asks the agent of the next server in the list."""
+        """Connect a client to this server. At fixed times, the client asks the agent on the next server of the
+        topology."""
         names = list(self._base.servers)
         to = f"echo-{names[(names.index(server) + 1) % len(names)]}"
         pause = len(names) / self._settings.rate

@@ -30,8 +30,8 @@ class Side(msgspec.Struct, frozen=True):
     name: str
     says: str
     share: float
-    """The factor for the requested number of messages. Slow sides have a small factor, so that all sides take about the
-    same time."""
+    """The requested number of messages is multiplied by this factor. Slow sides have a small factor, so that all sides
+    take about the same time."""
     run: Callable[[int, str], Sample]
     """The function that measures this side once. It gets the number of messages and a folder."""
     unit: str = "per_second"

@@ -34,7 +34,8 @@ class Child:
     ) -> None:
         """``silent``: the process is a server that writes nothing to the benchmark and ends only when it is terminated.
         ``source``: the directory from which the process imports the package; None: the directory that this process
-        uses. ``seconds``: the time that the process has to end by itself."""
+        uses. ``seconds``: how long to wait until the process ends by itself. After this time the process is
+        terminated."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed on leaving the block)
         out = subprocess.DEVNULL if silent else subprocess.PIPE
         self._process = subprocess.Popen(
@@ -187,7 +188,7 @@ Role = Callable[..., Coroutine[Any, Any, None]]
 
 
 def say(**words: Any) -> None:
-    """Write these words as a line of JSON to the benchmark."""
+    """Write these values as one line of JSON to standard output, where the benchmark reads the line."""
     os.write(1, json.dumps(words).encode() + b"\n")
 
 

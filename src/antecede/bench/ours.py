@@ -35,8 +35,8 @@ class Done(Notification):
 
 
 class Serve(Notification):
-    """The request to :class:`Player` to begin an exchange. ``count``: the number of round trips to measure; the player
-    does not read it."""
+    """The request to :class:`Player` to begin an exchange. ``count``: the number of round trips to measure. The player
+    ignores ``count``, because variables of this module decide when it stops."""
 
     count: int
 

@@ -5,7 +5,8 @@ The program is a client of server s1. It calls a table that has a replica on eac
 kinds of calls:
 
 * *compatible*: ``add``, which is in conflict with no operation;
-* *unconfirmed*: the same, but the caller gets its answer as soon as its own server has the call on disk;
+* *unconfirmed*: ``add_unconfirmed``, which works like ``add``, but the caller gets its answer as soon as server s1 has
+  the call on disk;
 * *shared*: ``share``, which is compatible with itself, but in conflict with ``audit``, which is never called;
 * *conflicting*: ``put``, which is in conflict with itself;
 * *nested*: ``move``, in which every replica calls the other table.

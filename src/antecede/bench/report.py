@@ -16,12 +16,13 @@ from antecede.errors import UsageError
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A limit for the figure of ``side``. If ``against`` is not empty, the limit is for a ratio: the figure of ``side``
-    divided by the figure of ``against``. If ``least`` is 0, there is no limit, and the ratio is only shown."""
+    """The smallest (``least``) or the largest (``most``) value that the figure of ``side`` should have. If ``against``
+    is not empty, the value is a ratio: the figure of ``side`` divided by the figure of ``against``. If ``least`` is 0,
+    every ratio is accepted, and the ratio is only shown."""
 
     side: str
     against: str
-    """The other side of the ratio. If this is empty, the limit is for the figure of the side itself."""
+    """The other side of the ratio; empty: there is no ratio, and the limit is for the figure of ``side`` itself."""
     least: float | None = None
     most: float | None = None
 

@@ -6,12 +6,12 @@ the letter is put on the train (:mod:`antecede.channel.letters`) of each next do
 domain and stamped for the next in **one step, in delivery order**. Theorem 1 needs this ("no crossover"): a router that
 forwards later breaks causal order even on a tree.
 
-A multicast crosses a domain as one multicast. In a forest the route to a server is unique. So a router forwards a
-letter only to destinations that it does not reach through the domain from which the letter came.
+A letter with several destinations crosses each domain as one message. In a forest the route to a server is unique. So
+a router forwards a letter only to destinations that it does not reach through the domain from which the letter came.
 
-If a domain's order is total, a letter for agents on this server and on others goes through the order to this server,
-too. If this server delivered its copy at once, two servers could see two multicasts in different orders. Messages that
-are sent in the meantime must not overtake this letter (:mod:`antecede.channel.returns`).
+If a letter is for agents here and for agents behind a domain with a total order, this server also sends the letter to
+itself through this order, and delivers it here only when it comes back. Otherwise two servers could see two multicasts
+in different sequences. Later messages must not overtake such a letter (:mod:`antecede.channel.returns`).
 """
 
 from collections.abc import Collection
@@ -84,7 +84,7 @@ class Channel:
         self._checks_senders = False
         self._plans: dict[tuple[str, tuple[str, ...]], Way] = {}
         self._planned = 0
-        """The size of ``_plans``. Each plan counts as the number of its addresses plus ``_plan_addresses``."""
+        """The size of ``_plans``: the number of addresses in all plans, plus ``_plan_addresses`` for each plan."""
         self._sound: set[tuple[str, ...]] = set()
         """Lists of addresses that were checked and are valid."""
         self._holding: set[str] = set()
@@ -97,7 +97,7 @@ class Channel:
         self.pausing: Pausing | None = None
         """The letters that must wait until a change of the topology ends; None: no letter has to wait."""
         self.hidden: frozenset[str] = frozenset()
-        """Agents that a prepared change adds. Senders here cannot reach them yet; letters for them are forwarded."""
+        """Agents that a change will add. Senders here cannot reach them yet; other servers' letters are forwarded."""
         self.consumers: dict[str, MessageConsumer] = {}
         self.organise(topology, orders, homes, moved or {}, ())
 
@@ -197,8 +197,8 @@ class Channel:
     # Letters.
 
     def check(self, to: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the addresses as letters contain them; raise an error if one of them cannot be reached. For an agent
-        of the topology this is the name alone, because ``name@server`` would mean the mailbox of a client."""
+        """Return the addresses in the form that letters contain; raise an error if one of them cannot be reached. An
+        agent of the topology gets its name alone, because ``name@server`` would mean the mailbox of a client."""
         if to in self._sound:
             return to if len(to) == 1 else self.destinations.shared(to)
         if len(to) == 1 and to[0].endswith("()"):
@@ -241,7 +241,7 @@ class Channel:
             self.consumers[domain].enqueue_many(members, letters)
 
     def hold_for(self, agents: set[str], pasts: dict[str, Past]) -> None:
-        """From now on, store the :class:`Past` of each letter for these agents in ``pasts``, by letter id and agent."""
+        """Store the :class:`Past` of each later letter to these agents. Keys of ``pasts``: ``{letter id} {agent}``."""
         self._holding, self._pasts = agents, pasts
         for consumer in self._consumers:
             consumer.tells_past = bool(agents)
@@ -329,8 +329,8 @@ class Channel:
                 self.returns.wait_anew()
 
     def begin_anew(self, domain: str, generation: int, again: tuple[tuple[tuple[str, ...], bytes], ...]) -> None:
-        """Reset a domain, and send the trains ``again`` into it. If a letter of this server was on its way back through
-        the domain, and none of these trains brings it back, handle it as if it had come back."""
+        """Reset a domain, and send the trains ``again`` into it. Letters of this server that were on their way back
+        through the domain, and that none of these trains brings back, are handled as if they had come back."""
         consumer = self.consumers[domain]
         self.links.changed()
         consumer.begin_anew(generation)
@@ -446,4 +446,4 @@ class Channel:
 _train_bytes_usual = 2 * train_bytes_max
 """The usual maximum size of a train. A longer train has one large letter, or many long lists of destinations."""
 _plan_addresses = 4
-"""A plan needs memory besides its addresses: about as much as this number of addresses."""
+"""The memory that a plan (a cached route) needs besides its addresses, expressed as a number of addresses."""

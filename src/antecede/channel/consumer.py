@@ -9,9 +9,10 @@ the stamp were computed again for a resend, it would differ from the first stamp
 or deliver in a wrong order.)
 
 **Accepting.** The step that accepts a packet also accepts the number of the packet's frame. The record of the step must
-contain the packets that the step accepts, in the same sequence. A packet that is only held is neither on disk nor
-acknowledged, so the peer sends it again. If the order recognises a packet as a repeat of an earlier packet, only the
-state of the link changes. The record marks such a packet, and a replay relies on this mark.
+contain the packets that the step accepts, in the same sequence. A packet that the order cannot deliver yet is held. A
+held packet is neither on disk nor acknowledged, so the peer sends it again. If the order recognises a packet as a
+repeat of an earlier packet, only the state of the link changes. The record marks such a packet, and a replay relies on
+this mark.
 """
 
 from collections import deque
@@ -58,8 +59,8 @@ class SavedConsumer(msgspec.Struct, frozen=True, array_like=True):
     links: dict[str, bytes]
     generation: int
     lives: dict[str, int] = {}
-    """For each peer, the number of its life (its current start) in its last hello. The oldest snapshots do not have
-    this field."""
+    """For each peer, the number of the life that its last hello contained. Every start of a server is a life with its
+    own number. The oldest snapshots do not have this field."""
 
 
 class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -149,7 +150,7 @@ class MessageConsumer:
         self.tells_past = False
         """Whether ``past`` must be set before each delivery."""
         self.past: Past | None = None
-        """The past of the train that is being delivered; None if the order does not know this past."""
+        """The past of the train that is being delivered: the messages on which the train depends; None: not known."""
         self._packet: Packet | None = None
 
     def share_lists(self) -> None:
@@ -264,8 +265,8 @@ class MessageConsumer:
         self.taken.append(Taken(self.domain, peer, link.peer, number, body, held, repeat))
 
     def perform(self, effects: Effects, now: float) -> None:
-        """Carry out the effects that an order requests. ``Persist`` needs nothing here, because the server lets nothing
-        leave before the step is durable. ``Sent`` needs nothing, either."""
+        """Carry out the effects that an order requests. ``Persist`` needs no action here, because all output of a step
+        leaves only when the step is durable. ``Sent`` needs no action, either."""
         for effect in effects:
             if effect is PERSIST:
                 continue
@@ -383,14 +384,14 @@ class MessageConsumer:
         ]
 
     def leaving(self) -> dict[str, Any]:
-        """Return the number of copies that were sent here but that the order does not let leave yet, and the reasons
+        """Return the number of copies of this server's messages that the order does not let leave yet, and the reasons
         why the first of these copies waits."""
         copies = len(self.order.unposted())
         return {"copies": copies, "waits_for": self._named(self.order.explain_unposted()) if copies else []}
 
     def in_transit(self) -> str:
-        """Describe something that was sent and has not arrived, or that has arrived and was not delivered. Return an
-        empty string if there is nothing."""
+        """Describe the first unfinished work that is found: frames that are not acknowledged, received frames that are
+        held, or messages that have not left yet. Return an empty string if there is none."""
         for peer, link in (*self.links.items(), ("itself", self.own)):
             if link.unacknowledged:
                 return f"{link.unacknowledged} frames to {peer} are not acknowledged"

@@ -1,7 +1,7 @@
 """The links of this server in all its domains, with the acknowledgements that wait and the frames to send again.
 
-Most steps need not examine the links. A step examines them in three cases: if it sends acknowledgements, if it may be
-time for a resend, or if no acknowledgement is known to wait.
+Most steps need not examine the links. A step examines them if it sends acknowledgements, or if it may be time for a
+resend. It also examines them if the last examination found no waiting acknowledgement, because one may wait now.
 """
 
 from collections.abc import Collection
@@ -49,8 +49,8 @@ class Links:
         self.acks_wait, self.resend_at = waits, resend_at
 
     def changed(self) -> None:
-        """Make the next step examine the links. This is necessary when a peer's window may have moved, so that it
-        admits more frames."""
+        """Make the next step examine the links. This is necessary when a peer may accept more frames than before, for
+        example after an acknowledgement."""
         self.resend_at = 0.0
 
     def deadline(self) -> float | None:

@@ -56,7 +56,7 @@ class SavedLetters(msgspec.Struct, frozen=True):
                     plain.id, plain.source, plain.to, plain.type, plain.body, ask, answers, replays, context
                 )
         except IndexError:
-            raise SnapshotError("table of letters: a position is beyond the end of its target column") from None
+            raise SnapshotError("table of letters: a position is beyond the end of the column it refers to") from None
         return letters
 
 

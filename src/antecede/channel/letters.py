@@ -97,9 +97,9 @@ class Destinations:
                 msgspec.structs.force_setattr(letter, "to", self.shared(letter.to))
 
     def uncouple(self, train: bytes) -> list[Letter]:
-        """Return the letters of a long train. A train is long because it has a large letter, or because it has many
-        long lists of destinations. This method decodes one letter at a time. It replaces the list of this letter by the
-        equal stored list, and only then decodes the next letter. So there are never many copies of a list in memory."""
+        """Return the letters of a long train. If each letter of the train contains its own list of destinations, this
+        method decodes one letter at a time. It replaces the list of this letter by the equal stored list, and only then
+        decodes the next letter. So there are never many copies of a list in memory."""
         if train[:2] == _with_lists:
             return uncouple(train)
         letters: list[Letter] = []
@@ -209,7 +209,9 @@ def _unlisted(train: bytes) -> list[Letter]:
             to = lists[to]
         copies += len(to)
         if copies > limits.train_copies_max:
-            raise WireError(f"train of letters with more than {limits.train_copies_max} destinations in all")
+            raise WireError(
+                f"train of letters: its letters together have more than {limits.train_copies_max} destinations"
+            )
         letters.append(Letter(one.id, one.source, to, *_rest(one)))
     return letters
 

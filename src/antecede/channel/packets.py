@@ -68,8 +68,8 @@ def _message(order: Order, peer: int, body: _Body) -> Message:
             raise StampError(f"message from member {source}: expected 0 to {order.members - 1}")
         if not order.relays:
             raise StampError(
-                f"member {peer} sent a message of member {source}: expected a message of member {peer} itself, with "
-                f"member {order.me} as a destination"
+                f"member {peer} sent a message of member {source} to member {order.me}: with this order, member {peer} "
+                "may send only its own messages, and only to their destinations"
             )
     return Message(body.subject, source, to, body.payload)
 
@@ -82,8 +82,8 @@ def unshared_packet(data: bytes) -> bytes:
 
 
 class Copy(msgspec.Struct, frozen=True, gc=False):
-    """A copy of a message, with the length of its stamp instead of the stamp. A reader can decode it without the
-    domain's order. It is enough for a trace."""
+    """A copy of a message for a reader that does not have the domain's order, such as the recorder of a trace. Without
+    the order, the stamp cannot be decoded, so only the length of the stamp is stored."""
 
     subject: str
     source: int
@@ -93,7 +93,8 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
 
 
 def copy_of(data: bytes) -> Copy | None:
-    """Decode a packet that was accepted. Return its copy of a message, or None if the packet is a control packet."""
+    """Return the copy of a message that a packet contains; None if the packet is a control packet. The content of the
+    packet is not checked, because this was done when the packet was accepted."""
     try:
         body = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -6,17 +6,17 @@ is delivered here only when it comes back. Only then is it sent into other domai
 *away*, and nothing outside of the domain may depend on it. Otherwise a later letter that stays on this server, or an
 answer through another domain, could arrive before the own letter. There are three kinds of later letters:
 
-* A letter that this server sends **only into that domain** leaves at once, because the domain's order keeps the
-  sequence. But if a letter of the third kind waits, it waits behind that letter.
-* A letter that stays on this server waits until all own letters that left before it are back.
-* Any other letter waits in the same way. Every letter that is sent after it waits behind it.
+1. A letter that this server sends **only into that domain** leaves at once, because the domain's order keeps the
+   sequence. There is one exception: if a letter of kind 3 waits, the letter of kind 1 waits until that letter is sent.
+2. A letter that stays on this server waits until all own letters that left earlier are back.
+3. Any other letter waits in the same way. While it waits, every later letter waits behind it.
 
 Letters that this server only forwards do not wait. If they come from another domain, they do not depend on an own
-letter that is away. If they come from the same domain and depend on an own letter, the domain's order delivers them
-here after it.
+letter that is away. If they come from the same domain and depend on an own letter, the domain's order delivers the own
+letter first.
 
-A letter that would come back through a second domain is of the third kind, and waits. So own letters are away in only
-one domain at a time, and no two letters wait for each other.
+A letter that would come back through a second domain is of kind 3, and waits. So own letters are away in only one
+domain at a time, and no two letters wait for each other.
 
 The reaction or publish that sent a waiting letter is already committed. So waiting letters are part of the durable
 state.
@@ -48,8 +48,8 @@ class Returns:
         self.domain = ""
         """The domain with the total order through which the letters in ``away`` come back."""
         self.away: dict[str, tuple[int, Letter]] = {}
-        """For each own letter that is not back yet, by its id: its number (the value of ``left`` when it left) and the
-        letter. The oldest letter comes first."""
+        """The own letters that are not back yet, oldest first. The key is the id of the letter. The value is a pair:
+        the number of the letter (the first own letter that left has number 1), and the letter."""
         self.waiting: deque[tuple[int, bool, Letter]] = deque()
         """For each waiting letter: the number of the last own letter for which it waits, whether the waiting letter
         stays on this server, and the waiting letter."""

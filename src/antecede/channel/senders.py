@@ -38,9 +38,11 @@ class Senders:
     def _from_behind(
         self, consumer: MessageConsumer, source: int, letters: list[Letter], faults: list[tuple[str, str, str]]
     ) -> list[Letter]:
-        """Do the work of :meth:`genuine` for letters with new senders: check every letter. If the domain's order relays
-        messages, a member may bring letters of more senders: of all senders on this server, and of all senders whose
-        letters come to this server through the domain. This is also allowed after a reset of the domain."""
+        """Do the work of :meth:`genuine` if at least one sender is not known yet: check the sender of every letter.
+
+        If the members of the domain relay messages for each other, the check is weaker. Then every member may bring
+        letters from senders on this server, and from all senders that this server reaches through the domain. This is
+        necessary after a reset of the domain, too, because each member sends again what it had relayed."""
         domain = consumer.domain
         relays, member = consumer.order.relays, consumer.members[source]
         known = self._behind.setdefault((domain, source), set())

@@ -172,9 +172,10 @@ def run(arguments: list[str]) -> int:
 
 
 def _stopped(stop: SystemExit) -> int:
-    """Return the exit code of a command that ended with ``sys.exit``. There are three expected callers: Spark's
-    sessions after a signal, typer if a help text cannot be written, and the completion of command lines in a shell. A
-    call from other code is reported as an internal error, because its exit code 0 or 1 would look like a verdict."""
+    """Return the exit code of a command that ended with ``sys.exit``. Three callers of ``sys.exit`` are expected:
+    Spark's sessions after a signal, typer if a help text cannot be written, and the completion of command lines in a
+    shell. A call of ``sys.exit`` by other code is reported as an internal error. Otherwise an exit code 0 or 1 from
+    that code would look like a verdict."""
     if isinstance(stop.__context__, BrokenPipeError):
         discard_output()
         return broken_pipe
@@ -186,9 +187,9 @@ def _stopped(stop: SystemExit) -> int:
 
 def _flowing(command: Any, path: tuple[str, ...] = ()) -> Any:
     """Prepare the help of a command and its sub-commands; return the command. Remove the line breaks inside paragraphs,
-    so that a paragraph fills the width of the terminal. Keep the line break before a line that begins with a word or a
-    number and a colon, because such lines are a list. Add the examples of each command. Show no type for options that
-    take no value."""
+    so that a paragraph fills the width of the terminal. Keep the line break before a line such as "links: …" or "0: …",
+    because such lines are the items of a list. Add the examples of each command. Show no type for options that take no
+    value."""
     command.help = re.sub(r"(?<!\n)\n(?!\n|(?:[a-z]+|\d+): )", " ", cleandoc(command.help or ""))
     examples = EXAMPLES.get(" ".join(path), [])
     if examples:

@@ -38,8 +38,8 @@ class Filters(NamedTuple):
         return bool(self.agent or self.type_ or self.reason or self.older is not None)
 
     def arguments(self) -> tuple[str, str, str, str]:
-        """Return the filters as the last four arguments of a request for a page. The filter ``older`` is counted back
-        from now."""
+        """Return the filters as the last four arguments of a request for a page. The filter ``older`` (an age in
+        seconds) becomes a point in time, in milliseconds since 1970; "0" if this filter is not set."""
         now = time.time()
         if self.older is not None and not 0 <= self.older <= now:
             raise UsageError(f"--older {self.older}: expected a number of seconds, at most the time since 1970")
@@ -166,8 +166,8 @@ def _place(after: str, servers: dict[str, Address]) -> tuple[str, int] | None:
 
 
 def one_letter(where: str, keys: Keys, command: str, letter: str) -> Any:
-    """Send a command about one dead letter to one server after the other, until a server has the letter. Return its
-    answer."""
+    """Send a command about one dead letter to one server after the other, until a server has the letter. Return the
+    answer of this server."""
     servers = Servers(where, keys)
     for name in servers.addresses:
         try:

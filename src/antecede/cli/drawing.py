@@ -10,8 +10,8 @@ from antecede.diagram import Diagram
 
 
 def print_diagram(diagram: Diagram, stream: IO[str]) -> None:
-    """Print a diagram. It has colours if the stream is a terminal that shows them. It is plain ASCII if the stream
-    cannot encode other characters."""
+    """Print a diagram. Use colours if the stream is a terminal that can show colours. Use only ASCII characters if the
+    stream cannot encode other characters."""
     encoding = (getattr(stream, "encoding", None) or "ascii").lower()
     print(diagram.text(columns(), unicode="utf" in encoding, colour=coloured(stream)), file=stream)
 

@@ -250,5 +250,5 @@ _caveats = {
     ("cloudevents",): "when a cause was delivered is not recorded: it is placed before its first effect, and assumed",
     ("zipkin", "otlp", "jaeger", "spans"): "a service counts as one process, in the order of its wall clock",
 }
-"""Warnings for the report: what a verdict on the imported trace cannot show, or assumes. The keys are formats of
-sources."""
+"""Warnings for the report of an import, by the formats of the sources. Each warning says why ``antecede verify`` cannot
+find all violations in such a trace, or what was assumed to make the trace."""

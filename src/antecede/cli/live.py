@@ -58,10 +58,10 @@ def check_identities(topology: str, options: "Serving") -> None:
 def listening_address(
     topology: TopologyFile, server: str, host: str | None, token: str, *, identities: bool, tls: bool, insecure: bool
 ) -> None:
-    """Raise an error if the server must not listen at its address. At a loopback address, it may always listen. If
-    other machines can reach the address, the server needs a token or an access file (``identities``); otherwise every
-    program that can connect could send. It also needs TLS, or ``insecure``; otherwise others on the network could read
-    the messages."""
+    """Raise an error if the server must not listen at its address. At a loopback address, the server may always listen.
+    At any other address, there are two conditions. (1) The server has a token or an access file (``identities``), so
+    that not every program can connect and send messages. (2) The server uses TLS, so that the messages cannot be read
+    on the network; ``insecure`` turns this condition off."""
     if server not in topology.servers:
         raise UsageError(f"{topology.name} has no server {server}: expected one of {', '.join(topology.servers)}")
     where = host or topology.servers[server].host
@@ -144,8 +144,8 @@ def client_tls(authority: str | None) -> ssl.SSLContext | None:
 
 
 def addresses(where: str) -> dict[str, Address]:
-    """Return the addresses of servers by name: all servers of a topology file, or the only server at
-    ``tcp://HOST:PORT``. ``where``: the path of this file, or this address."""
+    """Return the addresses of servers, by name. If ``where`` is the path of a topology file, return the addresses of
+    all its servers. If ``where`` is an address ``tcp://HOST:PORT``, return only this address; its key is ``where``."""
     if where.startswith("tcp://"):
         host, _, port = where.removeprefix("tcp://").rpartition(":")
         if not host or not port.isdecimal():

@@ -13,8 +13,8 @@ from antecede.trace.conflicts import read_conflicts
 from antecede.trace.measure import measure as measure_here
 
 _busiest = 5
-"""The printed report lists this number of busiest pairs of processes, and of busiest processes. The JSON document and
-the tables list all."""
+"""The number of rows in two lists of the printed report: the pairs of processes that exchanged the most messages, and
+the processes that sent the most messages. The JSON document and the tables list all pairs and all processes."""
 
 
 def register(app: typer.Typer) -> None:

@@ -18,8 +18,8 @@ def read_topology(path: str) -> TopologyFile:
 
 
 def check_topology(file: TopologyFile) -> Check:
-    """Check whether a topology can be used, by the guarantees of its domains' orders. Raise :class:`TopologyError` if
-    an order is unknown."""
+    """Check whether a topology can be used. The result depends on what the orders of its domains guarantee and need.
+    Raise :class:`TopologyError` if an order is unknown or its options are wrong."""
     for domain in file.domains:
         try:
             parse(domain.order).create(0, len(domain.servers))

@@ -307,7 +307,7 @@ def _deliver(
 
 
 def _stacked(files: Mapping[str, TopologyFile]) -> str:
-    """Draw topologies into one SVG document, one below the other. ``files``: the topologies by the titles of the
+    """Draw topologies into one SVG document, one below the other. The keys of ``files`` are the titles of the
     drawings."""
     from antecede.topology.svg import draw
 

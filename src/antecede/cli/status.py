@@ -114,8 +114,9 @@ def _message(held: dict[str, Any]) -> str:
 
 
 def _reasons(waiting: dict[str, Any]) -> str:
-    """Return the text after "waits for": what the order needs from each server. If the order needs nothing, return the
-    frames that have not arrived."""
+    """Return the text that follows "waits for" in the report. The text names each server from which the order still
+    needs something, such as a message. If there is no such server, the text lists the frames that have not arrived
+    yet."""
     said = "; ".join(f"{one['server']}: {one['what']}" for one in waiting["waits_for"])
     if said:
         return said
@@ -172,7 +173,8 @@ def _report(one: dict[str, Any]) -> None:
 
 
 def _report_change(topology: dict[str, Any] | None) -> None:
-    """Print the number of the change that made the current topology. If another change is in progress, print it too."""
+    """Print the number of the change that made the current topology. If a new change is in progress, print its number
+    and its state."""
     if topology is None:
         return
     if topology["change"]:

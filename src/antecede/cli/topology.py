@@ -18,7 +18,8 @@ from antecede.topology.guarantees import strength
 
 _pairs_shown_max = 400
 """The largest number of pairs of domains that the report lists one by one. If there are more pairs, the report only
-counts the pairs with the same guarantee. The output of ``--json`` always has all pairs."""
+shows, for each guarantee, the number of pairs that have this guarantee. The output of ``--json`` always has all
+pairs."""
 
 
 def register(app: typer.Typer) -> None:

@@ -170,8 +170,8 @@ def add_to(group: typer.Typer) -> None:
 
 
 def _shown(epoch: dict[str, Any]) -> str:
-    """Describe one topology of the history: the number of the change that made it, its epoch and, if known, the time
-    when it came into force."""
+    """Return a text about one topology of the history: the number of the change that made the topology, the epoch (a
+    hash of the topology) and, if known, the time when the topology came into force."""
     since = epoch["since_ms"]
     when = f" ({datetime.fromtimestamp(since / 1000):%Y-%m-%d %H:%M:%S})" if since else ""
     return f"{epoch['change']} {epoch['epoch']}{when}"
@@ -275,7 +275,8 @@ class _Told:
             print(f"antecede: {text}", file=sys.stderr, flush=True)
 
     def slow(self, text: str) -> None:
-        """Print the message that a server does not answer, even if standard error is not a terminal."""
+        """Print ``text``, which says that a server does not answer. Print it even if standard error is not a
+        terminal."""
         print_error(text)
 
 

@@ -92,7 +92,10 @@ def register(app: typer.Typer) -> None:
             "which the round began.",
         ),
         round_: int = typer.Option(
-            5, "--round", min=1, help="Number of rounds between two checks of the logs. The logs are also checked at the end."
+            5,
+            "--round",
+            min=1,
+            help="Number of rounds between two checks of the logs. The logs are also checked at the end.",
         ),
         servers: int = typer.Option(8, min=4, max=64, help="Number of servers."),
         kills: float = typer.Option(
@@ -297,8 +300,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _simulate(kind: str, play: Callable[[int], Any], figures: Sequence[str], most: int, options: _Schedules) -> int:
-    """Play schedules, one per seed, until the total of the first figure is at least ``most`` or errors are found.
-    ``figures``: the names of the figures to report."""
+    """Play schedules, one per seed, until errors are found, or until the total of the first count in ``figures`` is at
+    least ``most``. ``figures``: the names of the counts to report, for example ``crashes``."""
     from concurrent.futures import ProcessPoolExecutor
 
     kept, jobs = Report(options.report, kind), options.jobs
@@ -316,7 +319,8 @@ def _simulate(kind: str, play: Callable[[int], Any], figures: Sequence[str], mos
 
 
 def _part(play: Callable[[int], Any], figures: Sequence[str], seeds: range) -> tuple[dict[str, int], list[str]]:
-    """Play the schedules of some seeds. Return the sum of each figure over these schedules, and the errors."""
+    """Play the schedules of some seeds. Return two values: the sum of each count in ``figures`` over these schedules,
+    and the errors."""
     outcomes = [play(seed) for seed in seeds]
     counts = {"schedules": len(outcomes)}
     for name in set(figures) - {"schedules"}:
@@ -342,9 +346,9 @@ def _play(
     options: _Rounds,
     figures: Sequence[str] = (),
 ) -> int:
-    """Play rounds until the total of the figure ``counted`` is at least ``target`` or an error is found. ``most``: the
-    largest part of ``target`` for one round. ``figures``: the figures to report; by default, all figures that
-    occurred."""
+    """Play rounds until an error is found, or until the total of the count ``counted`` (for example ``kills``) is at
+    least ``target``. ``most``: the largest target for a single round. ``figures``: the names of the counts to report;
+    by default, all counts that are not 0, and some counts that are reported even if they are 0."""
     kept = Report(options.report, kind)
     place = Path(options.folder or tempfile.mkdtemp(prefix="antecede-trial-"))
     while (done := kept.total(counted)) < target and not kept.found:
@@ -395,10 +399,12 @@ def _overload_text(result: "OverloadResult") -> str:
 
 _chunk = 50
 _changing = ("changes", "kills", "commands", "failures", "absences")
-"""The figures about changes, in this sequence: changes that were made; kills of servers; commands that were killed;
-commands that failed because a server was down; servers that were down during a change that did not need them."""
+"""The counts that a trial of changes reports, in this sequence: changes that were made; kills of servers; commands that
+were killed; commands that failed because a server was down; servers that were down during a change that did not need
+them."""
 _zeros = ("undelivered", "late")
 _faults = ("backups", "failures", "kills", "stops", "cuts", "blackouts", "broken", "full")
 _attributes = {"absences": "missed"}
-"""Some figures have a different name in the outcome of a schedule. For each of these figures: the name there."""
+"""Name of a count in the report → name of the attribute that contains the count in the outcome of a schedule. Counts
+with the same name in both places are left out."""
 _figures = (*_faults, "walks", "messages", "deliveries", *_zeros)

@@ -74,9 +74,9 @@ def register(app: typer.Typer) -> None:
 
 
 def _ready(path: str, file: TopologyFile, folder: str) -> bool:
-    """Return whether the data in the folder has the topology of the file. If the topologies differ, print the
-    differences. On a terminal, then ask the user whether to change the topology of the data, and return whether the
-    change was made."""
+    """Return True if the data in the folder has the topology of the file. Otherwise print the differences, and return
+    whether the topology of the data was changed. It is changed only if the change is possible, the command runs on a
+    terminal, and the user agrees."""
     from antecede.live.directories import differing
     from antecede.server.organisation import explain
 
@@ -274,8 +274,8 @@ class _Console:
 
 
 async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
-    """Yield the lines of a stream. A very long line is yielded in pieces, because a handler may print lines of any
-    length."""
+    """Yield the lines of a stream. A handler may print a line of any length. So that such a line does not fill the
+    memory, a very long line is yielded in pieces."""
     rest = b""
     while piece := await stream.read(_line_bytes_max):
         *lines, rest = (rest + piece).split(b"\n")
@@ -291,8 +291,9 @@ _line_bytes_max = 65_536
 
 
 def _event(server: str, line: str) -> tuple[str, str]:
-    """Return the name of the event in a line of a server's log, and the name of the peer. The peer is empty if the line
-    has none; in a text line, it must be the first value. Both are empty if the line is not a log message."""
+    """Return two texts from a line of a server's log: the name of the event, and the name of the peer. If the line does
+    not name a peer, the second text is empty. In a log in text form, a peer is found only if it is the first value
+    after the event. Both texts are empty if the line is not a log message."""
     if line.startswith("{"):
         with contextlib.suppress(ValueError):
             document = json.loads(line)

@@ -290,8 +290,8 @@ def _said(entry: dict[str, Any], doubtful: bool) -> str:
 
 
 def _epochs(report: dict[str, Any]) -> list[str]:
-    """Return one line for each epoch (the time from one change of the topology to the next). If there is only one
-    epoch, return its line only if deliveries were late by an order that was not guaranteed."""
+    """Return one line for each epoch (the time from one change of the topology to the next). A trace with a single
+    epoch gets a line only if some of its deliveries violate an order that the topology did not guarantee."""
     epochs = report.get("epochs", ())
     lines = []
     for one in epochs:

@@ -46,8 +46,9 @@ def warn_of_unread(report: Mapping[str, Any]) -> None:
 
 
 def unread(report: Mapping[str, Any]) -> list[str]:
-    """Return lines with the number of rows that were set aside for each reason, and the number of values that were
-    treated as null in each column. If the place of the first such row or value is known, a second line names it."""
+    """Return one line for each reason for which rows were set aside, with the number of these rows (for ``index_gap``,
+    the number of missing indices). Also return one line for each column with values that were treated as null, with the
+    number of these values. If the place of the first such row or value is known, the next line names this place."""
     lines = []
     first = report.get("unread_first", {})
     for reason, count in report["quarantined"].items():
@@ -79,8 +80,8 @@ def rounded(value: float) -> str:
 
 
 def assumed_rows(report: Mapping[str, Any]) -> list[str]:
-    """Return a line with the number of rows that have an assumed position; an import may make such rows. Return an
-    empty list if there are none."""
+    """Return a line with the number of rows whose position in their process is only assumed, because the imported log
+    did not contain it. Return an empty list if there are no such rows."""
     if not report["assumed"]:
         return []
     rows = counted(sum(report["assumed"].values()), "row at an assumed position|rows at assumed positions")
@@ -149,8 +150,8 @@ def _instead(path: str) -> str | None:
 
 
 def _other_table(path: str) -> str | None:
-    """Return the error message for a Parquet file that is not a trace. Return None if the file may be a trace, because
-    one of its columns has the name of a trace column, or if its columns are not known."""
+    """Return the error message for a Parquet file that is not a trace. Return None if the file may be a trace: one of
+    its columns has the name of a trace column, or its columns are not known."""
     from antecede.trace.foreign import columns_of_parquet
     from antecede.trace.sources import shown
 

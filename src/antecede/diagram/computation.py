@@ -40,8 +40,9 @@ class Point(msgspec.Struct):
     lane: int
     """The number of the process's line, from 0: counted from the top (SVG) or from the left (text)."""
     kind: str
-    """``send``, ``local``, ``deliver``, ``hold`` (arrived, and delivered later or never), ``repeat`` (arrived again) or
-    ``drop`` (dropped as a repeat, although no earlier arrival of the message is known)."""
+    """``send``, ``local``, ``deliver``, ``hold`` (a message arrived, and was delivered later or never), ``repeat`` (a
+    message arrived again) or ``drop`` (a message was dropped as a repeat, although no earlier arrival of it is
+    known)."""
     label: str
     message: str
     late: bool = False
@@ -182,7 +183,7 @@ class Diagram:
 def _check(count: int, things: str, most: int) -> None:
     if count > most:
         raise DiagramError(
-            f"{count} {things}: a diagram shows at most {most}; without a drawing, the command has no such limit"
+            f"{count} {things}: a diagram shows at most {most}; without a diagram, the command does not have this limit"
         )
 
 
@@ -199,9 +200,9 @@ def from_events(
 
     The rows may be given in any sequence. In the diagram, the rows of a process are in the sequence of their ``index``,
     and a message's arrival and delivery come after its send. Apart from that, the given sequence is kept. By default,
-    processes are shown in the sequence of their first rows, and then processes that only occur as destinations. Rows of
-    routers (``hop``) are left out. Raise :class:`DiagramError` if the rows contradict each other, or if there is too
-    much to draw.
+    the diagram first shows the processes that have rows, in the sequence of their first rows. After them, it shows the
+    processes that occur only as destinations. Rows of routers (``hop``) are left out. Raise :class:`DiagramError` if
+    the rows contradict each other, or if there are too many rows or processes.
     """
     given = [row for row in rows if row.kind in KINDS]
     _check(len(given), "events", limits.diagram_events_max)

@@ -269,7 +269,8 @@ def _label(text: str, place: Place, late: bool) -> Iterator[str]:
 
 
 def _written(text: str, length: int = 28) -> str:
-    """Return a text for SVG, shortened if it is long. The full text then appears when the mouse points at it."""
+    """Return a text for SVG. A long text is shortened; the reader sees the full text when the mouse points at the short
+    text."""
     short = shorten(text, length)
     return escape(short) if short == text else f"<title>{escape(text)}</title>{escape(short)}"
 

@@ -2,8 +2,9 @@
 
 Each row shows one point, so that the sequence can be read from top to bottom. A message is an arrow on the row of its
 *arrival*, drawn from its sender's line. The send has a separate row, unless the arrival is the next point. While a
-process holds a message, the line of this process is drawn double. Rows where the process has a sign show the sign
-instead. (In this example, P3 has a sign on each row on which it holds a message.) ::
+process holds a message, the line of this process is drawn double. On a row where the process has a sign, for example
+``●``, the sign is drawn instead of the double line. (In this example, P3 has a sign on each row on which it holds a
+message, so no double line is visible.) ::
 
     P1       P2       P3
     ■ x      │        │    x to P3

@@ -68,7 +68,8 @@ class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class SavedEngine(msgspec.Struct, frozen=True, array_like=True):
-    """The durable state of an :class:`Engine`. Its attributes, and those of its parts, explain the fields."""
+    """The durable state of an :class:`Engine`. The attributes of :class:`Engine`, of its ``quotas``, of its
+    ``following`` and of its ``tries`` explain the fields."""
 
     mailboxes: dict[str, list[Letter]]
     states: dict[str, bytes]
@@ -101,8 +102,8 @@ class Engine:
         self.born: dict[str, str] = {}
         """The class of each agent that was created at run time, by the agent's address."""
         self.read: dict[str, str] = {}
-        """For each client that published something while it handled letters: the id of the last letter that it had
-        begun to handle, as the log records it."""
+        """For each client that published something while it handled letters: the id of the last letter that the client
+        had begun to handle when it published (:mod:`antecede.server.begun`)."""
         self.dead: dict[str, Dead] = {}
         """Dead letters, in the sequence in which they died. The key contains the id of the letter and the agent."""
         self.deaths = 0
@@ -183,8 +184,8 @@ class Engine:
         return self.footprint
 
     def set_aside(self, agent: str, letter: Letter, reason: str, since_ms: int | None = None) -> None:
-        """Keep a letter as a dead letter, because it cannot be handled, until an operator decides about it.
-        ``since_ms``: the server time when the letter died; None: now."""
+        """Keep a letter that cannot be handled as a dead letter, until an operator decides about it. ``since_ms``: the
+        server time when the letter died; None: now."""
         self.deaths += 1
         dead = Dead(agent, letter, reason, self.deaths, self.clock_ms if since_ms is None else since_ms)
         self.bury(dead.key)
@@ -272,8 +273,9 @@ class Engine:
         return React(agent, letters, several, self.states.get(agent))
 
     def _handler(self, letter: Letter, settled: set[str]) -> str:
-        """Return the handler for an answer, or ``STALE`` if its question already has an answer. ``settled``: the
-        questions that earlier letters of the same batch answer; a batch may contain both an answer and the timeout."""
+        """Return the name of the handler for a letter that is an answer. Return ``STALE`` if the question already has
+        an answer. ``settled``: the ids of the questions that earlier letters of the same batch answer. (A batch may
+        contain both the answer and the timeout of one question.) The id of this question is added to ``settled``."""
         question = self.asks.get(letter.answers)
         if question is None or letter.answers in settled:
             return STALE
@@ -281,8 +283,9 @@ class Engine:
         return question.handler
 
     def expects(self, agent: str, letters: list[str]) -> bool:
-        """Return whether ``letters`` are the ids of the agent's next letters. They may not be, because an operator or
-        an earlier session of a client may have removed letters of the client meanwhile."""
+        """Return whether ``letters`` are the ids of the agent's next letters. For a client, the result may be False,
+        because an operator or an earlier session of the client may have removed letters meanwhile. If the agent is
+        frozen or has no letters, the result is True only for an empty list."""
         mailbox = self.mailboxes.get(agent)
         if mailbox is None or (self.frozen is not None and self.is_frozen(agent)):
             return not letters
@@ -369,8 +372,8 @@ class Engine:
                 self.quotas.emptied(agent)
 
     def _expire_held(self, agent: str, reactions: tuple[Reaction, ...]) -> list[Letter]:
-        """Turn held letters into dead letters, because the agent's mailbox exceeds its quota. A reaction of the agent
-        that is in progress continues."""
+        """Turn the held letters that ``reactions`` name into dead letters, because the agent's mailbox exceeds its
+        quota. If the agent is reacting to another letter now, that reaction continues."""
         letters = []
         for reaction in reactions:
             letter = self.following.expire(agent)
@@ -391,8 +394,8 @@ class Engine:
             self.read = {one: last for one, last in self.read.items() if one in self.mailboxes}
 
     def abandon(self, agent: str) -> None:
-        """Let :meth:`due` return the letters of an agent again. Their outcomes will not come, for example because a
-        client has disconnected."""
+        """Let :meth:`due` return the letters of an agent again, because the outcomes of its current reactions will not
+        come. For example, a client has disconnected."""
         self._reacting.discard(agent)
         if agent in self.mailboxes:
             self.ready[agent] = None

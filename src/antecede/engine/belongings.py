@@ -5,9 +5,10 @@ server. The engine stores the saved state, the letters that wait, the open quest
 of the server store the timers, the number of a client's last publish and the next index in the trace; these parts add
 them to the belongings. The age of a letter counts again from its arrival at the new server.
 
-Letters that are held because they follow from a dead letter cannot be moved: stamps decide whether they follow, and
-these stamps belong to the domains of the old server. So a change of the topology that would move such an agent is
-refused (:func:`holds`).
+A letter is *held* if it may depend on a dead letter (:mod:`antecede.engine.following`). Held letters cannot be moved,
+because the server compares their stamps with the stamps of later letters, and these stamps are valid only in the
+domains of the old server. So a change of the topology is refused if it would move an agent that has held letters, or a
+dead letter that causes later letters to be held (:func:`holds`).
 """
 
 import msgspec
@@ -37,12 +38,12 @@ class Belongings(msgspec.Struct, frozen=True, array_like=True):
     """Letter id → how often a process ended during the handler call for this letter. Letters with the count 0 are left
     out."""
     read: str = ""
-    """The id of the last letter that the client has begun to handle; empty if the log does not contain this."""
+    """The id of the last letter that the client has begun to handle; empty if the log does not contain this id."""
 
     @property
     def client(self) -> str:
-        """The name of a client that has letters in its mailbox or has published something. Empty for agents, and for
-        all other clients."""
+        """The name of the client, if these are the belongings of a client that has letters in its mailbox or has
+        published something. Otherwise empty."""
         name = self.address.rpartition("@")[0]
         return name if not self.born and (self.letters or self.published is not None) else ""
 

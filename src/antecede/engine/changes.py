@@ -30,8 +30,8 @@ CHANGES_FROM_BYTES = 1024
 
 
 def change_of(old: bytes | None, new: bytes) -> State:
-    """Return the change from the old state to the new state. If the change would have about half as many bytes as the
-    new state, or more, return the new state itself."""
+    """Return the change from the old state to the new state. Return the whole new state instead if there is no old
+    state, or if the change would insert about half of the new state's bytes or more."""
     if old is None:
         return new
     common = min(len(old), len(new))
@@ -95,4 +95,5 @@ def _common_end(one: bytes, other: bytes, most: int) -> int:
 _places_max = 3
 _place_bytes = 8
 _sure_bytes = 32
-"""A replaced byte range ends where at least this many bytes of the old and the new state are equal."""
+"""A short byte range is replaced separately only if at least this many bytes after it are equal in the old and the new
+state. Otherwise it becomes a part of the last, long range."""

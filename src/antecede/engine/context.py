@@ -4,11 +4,11 @@ None of these requests takes effect before the reaction is committed.
 External effects of a handler (a web request, a print) happen at least once: a reaction that was not committed runs
 again. ``ctx.reaction_id`` is the same each time, so it is a good idempotency key.
 
-A handler may run before its letter is durable. If this server gave the letter its id, the same letter can come again
-after a crash with another id, because its client publishes it again, or because the agent that sent it reacts again. So
-a handler that asks for ``ctx.reaction_id`` too early is stopped there (:class:`TooEarly`), and runs again when its
-letter is durable. From then on, all reactions of its agent wait until their letters are durable
-(:mod:`antecede.server.driver.retries`).
+A handler may run before its letter is durable. If the server crashes then, the letter is sent once more: its client
+publishes it again, or the agent that sent it reacts again. If this server gives the letter its id, the letter gets
+another id the second time. So a handler that asks for ``ctx.reaction_id`` too early is stopped there
+(:class:`TooEarly`), and runs again when its letter is durable. From then on, all reactions of its agent wait until
+their letters are durable (:mod:`antecede.server.driver.retries`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -22,8 +22,8 @@ class _Run(msgspec.Struct, gc=False):
 
     letters: int
     bytes: int | None
-    """The bytes of these letters. ``None`` if the run has multicasts: then the footprint counts each letter by
-    itself."""
+    """The bytes of these letters. ``None`` if one of the letters is a multicast; then each letter of the run is added
+    to the footprint individually."""
     begun: bool = False
     """Whether letters of this run were removed since ``bytes`` was counted."""
 

@@ -1,10 +1,10 @@
 """Dead letters: letters that could not be handled. Each is kept, with the reason, until an operator decides about it.
 
 Dead letters are kept in the sequence in which they died, and each has a number in that sequence. A command of an
-operator may be about all dead letters, or about those that fit a :class:`Choice`. There may be very many, so they are
-read in pages (:func:`page_of`). There are limits for the number of letters on a page, for their bytes, and for the
-number of letters that are examined. A page contains the number of the last letter that was examined, and the next page
-begins after that number. So pages stay correct when dead letters before or after them are added or removed.
+operator applies to all dead letters, or to those that fit a :class:`Choice`. There may be very many dead letters, so
+they are read in pages (:func:`page_of`). There are limits for the number of letters on a page, for their bytes, and for
+the number of letters that are examined. A page contains the number of the last letter that was examined, and the next
+page begins after that number. So pages stay correct when dead letters before or after them are added or removed.
 """
 
 from collections.abc import Callable, Mapping

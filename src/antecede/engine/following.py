@@ -17,9 +17,9 @@ A letter that the agent sent to itself does not follow from the dead letter, bec
 letter. It is held in two cases only: another letter from the agent to itself is dead or held, or it is a multicast and
 the stamps cannot decide. Timers are not messages and are never held.
 
-A letter that an operator sent again is never held, because the operator has decided. It names its first sender as its
-source, but it is published by the client ``dead-letters``, and this client receives nothing. So it follows only from
-letters that were sent again earlier. If one of those were held, letters that are sent again later would overtake it.
+A letter that an operator sent again is never held, because the operator has decided. Its source is still its first
+sender, but the client ``dead-letters`` publishes it. This client receives nothing, so the letter follows only from
+letters that were sent again earlier. These are not held either; otherwise the letter would overtake them.
 """
 
 from collections.abc import Iterable
@@ -30,8 +30,8 @@ from antecede.channel.letters import Letter, Past
 
 
 class _Barrier(msgspec.Struct):
-    """A summary of the dead and held letters of one agent. A later letter is compared with it, to decide whether the
-    letter may follow from one of them."""
+    """A summary of the dead and held letters of one agent. A later letter is compared with this summary, to decide
+    whether the later letter may follow from one of the dead and held letters."""
 
     least: dict[tuple[str, int], int]
     """(domain, member) → the number of the first message of this member that carried one of the dead or held
@@ -42,7 +42,7 @@ class _Barrier(msgspec.Struct):
 
 
 class SavedFollowing(msgspec.Struct, frozen=True, array_like=True):
-    """The durable state of :class:`Following`, which describes the fields."""
+    """The durable state of a :class:`Following`. The attributes of that class explain the fields."""
 
     agents: list[str] = []
     pasts: dict[str, Past] = {}
@@ -92,16 +92,16 @@ class Following:
         self.since.pop(key, None)
 
     def keep(self, domains: set[str]) -> None:
-        """Forget the pasts of all letters that came through a domain outside ``domains``, because these domains begin
-        again. A letter without a past is treated like a letter that may follow from a dead letter."""
+        """Keep only the pasts of letters that came through one of ``domains``. A change of the topology has removed the
+        other domains or restarted their stamps, so the pasts of their letters are no longer valid. A letter without a
+        past is treated like a letter that may follow from a dead letter."""
         for key in [key for key, past in self.pasts.items() if past.domain not in domains]:
             del self.pasts[key]
         self._barriers.clear()
 
     def seen(self, agent: str, clock_ms: int) -> None:
-        """Record ``clock_ms`` as the time from which the held letters of an agent wait, for those that have no recorded
-        time. If the clock was set back, a recorded time may be later than ``clock_ms``; replace it with
-        ``clock_ms``."""
+        """Record ``clock_ms`` as the time from which the held letters of an agent wait. A letter that already has a
+        recorded time keeps it, unless the clock was set back and the recorded time is later than ``clock_ms``."""
         for letter in self.held.get(agent, ()):
             key = f"{letter.id} {agent}"
             self.since[key] = min(self.since.get(key, clock_ms), clock_ms)

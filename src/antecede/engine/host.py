@@ -50,8 +50,8 @@ class Outcome(msgspec.Struct):
     batch is kept. The other letters of the batch run again, and the failed call does not count as a try for them.
     ``None``: the worker process did not end."""
     plain: list[str] = []
-    """The ids of all letters of the batch, if no reaction failed or requested anything; then ``reactions`` is empty.
-    Otherwise empty."""
+    """The ids of all letters of the batch. This list is used instead of ``reactions`` only if ``react`` handled all
+    letters and no reaction requested anything. Otherwise this list is empty."""
 
     @property
     def too_early(self) -> bool:
@@ -81,7 +81,7 @@ class Host:
         self.watches: list[Watch] = []
         self.progress: Progress | None = None
         self.each: Callable[[str], None] | None = None
-        """Called with the agent's name before each letter of a batch, if ``react_async`` handles the batch."""
+        """A function to call with the agent's name before each letter of a batch. Only ``react_async`` calls it."""
         self._shared: tuple[Callable[[], float], float] | None = None
         self._timed: tuple[Callable[[], float], Durations] | None = None
         self._kinds: dict[str, type[Agent]] = {}
@@ -372,8 +372,8 @@ class Host:
             raise error
 
     def _done(self, outcome: Outcome, agent: Agent, saved: bytes, checked: bool) -> bool:
-        """End a batch. Return False if its last state may be unreadable: then nothing of the batch is kept, and it must
-        run again with a check after each reaction."""
+        """End a batch. Return False if the last state of the batch may be unreadable. In this case, nothing of the
+        batch is kept, and the batch must run again with a check after each reaction."""
         state = outcome.state
         if state is None or state == saved:
             outcome.state = None
@@ -396,4 +396,4 @@ _shown_max = 8
 
 
 def _nothing(notification: Any, context: Context) -> None:
-    """Do nothing. This function is used as long as no handler has been looked up."""
+    """Do nothing. This function is the initial value of a variable for the handler, until the handler is looked up."""

@@ -46,7 +46,7 @@ class Excess(msgspec.Struct, frozen=True):
 
 
 class _Size(msgspec.Struct, gc=False):
-    """The number and the bytes of the letters of a mailbox that were counted. Letters that came later are not yet
+    """The number and the bytes of those letters in a mailbox that are already counted. Newer letters are not yet
     included."""
 
     letters: int = 0
@@ -67,15 +67,15 @@ class Quotas:
         """Mailboxes that are above their quota, but from which nothing can expire, because their first letters were
         handed out."""
         self.ages: dict[str, deque[list[int]]] = {}
-        """For each mailbox with a time limit, groups of consecutive letters from its head on, each as [server time from
-        which the letters wait, number of letters]. Letters behind the last group have no recorded time yet. This field
-        is durable."""
+        """For each mailbox with a time limit: groups of consecutive letters, beginning at the head of the mailbox. Each
+        group is [server time from which its letters wait, number of its letters]. Letters behind the last group have no
+        recorded time yet. This field is durable."""
         self.expired: dict[str, int] = {}
         """Mailbox → how many of its letters expired since the last report in the server's log. The report clears
         this."""
         self.known: dict[str, Quota] = {}
-        """Mailbox → its quota, for mailboxes whose quota was needed since they were last empty. Sizes, ages and crowded
-        mailboxes are recorded for these mailboxes only."""
+        """Mailbox → its quota. A mailbox is added when its quota is first needed, and removed when the mailbox becomes
+        empty. Only for these mailboxes, sizes and ages are recorded, and whether they are crowded."""
         self._sizes: dict[str, _Size] = {}
 
     def use(self, settings: Mailboxes) -> None:

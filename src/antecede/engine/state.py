@@ -72,7 +72,7 @@ def encoded(name: str, agent: Agent, saved: bytes = b"") -> bytes:
     most = limits.agent_state_bytes_max
     if len(state) > most and len(state) > len(saved) and not getattr(agent, UNLIMITED, False):
         kind = type(agent).__qualname__
-        raise AgentError(f"agent {name}: the state of {kind} has {len(state)} bytes: at most {most}")
+        raise AgentError(f"agent {name}: the state of {kind} has {len(state)} bytes: at most {most} are allowed")
     return state
 
 

@@ -12,8 +12,8 @@ a time, so that the next unclean end shows which letter is the cause.
 A handler may run before the log record that contains its letter is durable. If the process then ends, the letter comes
 again: from a peer with its old id, from a client of this server with a new id. So an agent whose call was in progress
 at an unclean end is **careful** in the next life: its letters are handed out one at a time, and handled only when they
-are durable. The agent stays careful as long as each life ends during a call of any agent. Otherwise two agents could
-end the process alternately.
+are durable. If the next life also ends during a handler call, even of another agent, the agent stays careful for one
+more life. Otherwise two agents could end the process alternately.
 """
 
 from collections import deque
@@ -29,8 +29,8 @@ class Tries:
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
-        """How often the process ended during the handler call for a letter. A key is ``LETTER-ID AGENT``. It is
-        possible that the letter has not come again yet."""
+        """Letter → how often the process ended during the handler call for this letter. A key is ``LETTER-ID AGENT``.
+        Some of these letters may not have come again since the process ended."""
         self.life = 0
         """The number of the last life whose unclean end was counted. So the same end is not counted twice."""
         self.careful: set[str] = set()
@@ -99,7 +99,7 @@ class Tries:
         return limits.reactions_together_max
 
     def load(self, counts: dict[str, int], life: int, careful: Iterable[str]) -> None:
-        """Load the durable state: the values of the fields with these names."""
+        """Load the durable state. The parameters are the saved values of the attributes with the same names."""
         self.counts, self.life, self.careful = dict(counts), life, set(careful)
         for key in self.counts:
             letter, _, agent = key.partition(" ")

@@ -2,7 +2,7 @@
 
 A limit exists so that no input from outside (a stamp, a frame, a trace, a scenario) can make the program use memory or
 time without end. Each limit has a test with a value at the limit. The text below a limit says what is limited. The
-limits for the log of a server are defined in :mod:`antecede.limits.log`; read them from here, like the others.
+limits for the log of a server are defined in :mod:`antecede.limits.log`, but other modules import them from here.
 """
 
 from typing import Final
@@ -20,8 +20,8 @@ counter_jump_max: Final = 2**32
 """The largest difference between a counter in a stamp or a frame and its last known value: 4,000 million messages."""
 
 link_window_frames_max: Final = 65_536
-"""Frames in the window of a link. The window of the receiver begins after the last number up to which all frames are
-accepted. The window of the sender begins after the last number up to which all frames are acknowledged."""
+"""Frames in the window of a link. The receiver's window begins at the first frame that the receiver has not accepted.
+The sender's window begins at the first frame that is not acknowledged."""
 link_resend_first_seconds: Final = 0.2
 """The time after which a simulated link sends an unacknowledged frame again. Each later wait is twice as long. Links
 between servers use ``peer_resend_seconds`` instead."""
@@ -50,11 +50,11 @@ mark_chars_max: Final = 64
 name_chars_max: Final = 64
 """The length of the name of a server, a domain or an agent."""
 lesson_bytes_max: Final = 2 * topology_bytes_max
-"""The JSON text that teaches a server the changes that it has missed: the topology and its history."""
+"""The size of the JSON text from which a server learns changes that it has missed: the topology and its history."""
 change_page_bytes: Final = 256 * 1024
 """The size of one page of data, when agents and clients move to another server together with their data."""
 change_bytes_max: Final = 1024 * 1024 * 1024
-"""All data that one change moves to one server, which keeps it in memory: four times ``backlog_letter_bytes_max``."""
+"""The size of all data that one change moves into the memory of one server: four times ``backlog_letter_bytes_max``."""
 change_idle_seconds_max: Final = 15.0
 """The time without a command after which a server abandons a change that is not decided yet. Usually a command comes
 every tenth of a second; only while a server imports much data, the next command comes later."""
@@ -87,10 +87,10 @@ conflicts_bytes_max: Final = 1024 * 1024
 conflict_pairs_max: Final = 65_536
 """Pairs of operations in one table of conflicting operations."""
 kin_instances_max: Final = 4_096
-"""Operation instances of one object that conflict with an ancestor or a descendant at the same object. Each of them is
-compared with all others: 4,096 instances give 16 million pairs, which take some 100 MB."""
+"""Operation instances of one object that conflict with an instance of the same object above or below them in the tree
+of nested calls. Each is compared with all others: 4,096 instances give 16 million pairs, which take some 100 MB."""
 raw_text_bytes_max: Final = 4 * 1024
-"""The beginning of a quarantined row that is kept as text. Long names in an import are cut to the same length."""
+"""Bytes at the start of a quarantined row that are kept as text. Long names in an import are cut to the same length."""
 
 diagram_events_max: Final = 2_000
 diagram_processes_max: Final = 256
@@ -117,11 +117,11 @@ label_chars_max: Final = 400
 """The length of the name of an operation, or of an operation instance (a path with one number per level of nesting)."""
 
 roots_conflicting_max: Final = 8
-"""Conflicting operations of users that one object or server runs at the same time, by the rules of admission before
-version 3. More operations would only block each other."""
+"""Conflicting operations of users that one object or server runs at the same time, by versions 1 and 2 of the admission
+rules (version 1 counts all operations). More operations would only block each other."""
 roots_rival_max: Final = 2
-"""Conflicting operations of users that one object or server runs at the same time, by the rules of admission from
-version 3 on: one request runs, and one request follows. Other operations wait, so that they can share the next request.
+"""Conflicting operations of users that one object or server runs at the same time, by version 3 of the admission rules
+and later versions. One request runs, and one request follows. All other operations wait, and can share a later request.
 If they ran, they would only make each other abort."""
 roots_running_max: Final = 1_024
 """All operations of users, conflicting or not, that one object or server runs at the same time."""
@@ -183,9 +183,9 @@ client_frame_bytes_max: Final = 10 * 1024 * 1024
 """The size of one frame from a client. A client library begins a new batch at 1 MiB, and the last notification of a
 batch may have 8 MiB. Together with the envelopes and ``publish_to_max`` addresses, a batch has less than 10 MiB."""
 frame_parts_max: Final = 65_536
-"""Parts of one frame. A sender fills a frame up to 1 MiB; a publish or an acknowledgement has more than 16 bytes."""
+"""Parts of one frame: a full frame has 1 MiB, and each publish or acknowledgement in it has more than 16 bytes."""
 frame_entries_max: Final = 131_072
-"""Packets in one part of a frame between servers. A sender fills a part up to 1 MiB; a packet has more than 8 bytes."""
+"""Packets in one part of a frame between servers: a full part has 1 MiB, and each packet has more than 8 bytes."""
 frame_bytes_wanted: Final = 1024 * 1024
 """The usual length of a full frame: parts that are ready at the same time share frames of about this length."""
 
@@ -210,8 +210,8 @@ pattern_chars_max: Final = 400
 permissions_cached_max: Final = 8_192
 """Addresses in all decisions about permissions that a session remembers. Above this limit, it forgets all decisions."""
 addresses_watched_max: Final = 10_000
-"""Network addresses for which a server counts the attempts to connect; this takes about 3 MB. Above this limit, it
-forgets the address that has made no attempt for the longest time."""
+"""Network addresses for which a server counts the attempts to connect; the counts take about 3 MB. Above this limit,
+the server forgets the address that has made no attempt for the longest time."""
 audit_bytes_max: Final = 16 * 1024 * 1024
 """The size of one file of the audit log. There are two files: the current one and the previous one."""
 audit_refusals_per_second: Final = 20.0
@@ -262,8 +262,8 @@ reaction_tries_max: Final = 5
 reaction_pause_seconds: Final = 0.1
 """The pause before the second try to handle a letter. Each later pause is twice as long."""
 tried_letters_max: Final = 1_000
-"""Letters for which a server counts how often its process ended while it handled the letter. A count is deleted when
-the letter is handled or dead. Above this limit, the oldest count is deleted."""
+"""Letters for which a server counts how often its process ended during the handling of the letter. A count is deleted
+when the letter is handled or dead. Above this limit, the oldest count is deleted."""
 calls_named_max: Final = 65_536
 """Handler calls in progress that a server records, 1 KiB each, so that they are known after a crash. Only calls of
 ``async`` handlers can reach this number, because plain handlers run one at a time."""
@@ -328,15 +328,15 @@ backlog_unwatched_bytes_max: Final = 4 * 1024 * 1024
 check. This is the size of one step, so the backlog exceeds its limits by a few percent at most."""
 
 temporary_client_seconds_max: Final = 600.0
-"""The time without a connection after which a server forgets a temporary client. The client reconnects within half of
-this time or never. So the server still knows the client, and no repeated publish counts as new. The other half is
-needed because the two ends may notice a broken connection at different times."""
+"""The time without a connection after which a server forgets a temporary client. The server would accept a repeated
+publish of a forgotten client as new. Therefore a client that was disconnected for more than half of this time gives up.
+The other half is a margin, because the two ends may notice a broken connection at different times."""
 
 publish_window_max: Final = 65_536
 """Publishes of one client that the server has not accepted yet."""
 publish_batch_max, publish_many_max = 1_024, 16_384
 """``publish_batch_max``: publishes in one part of a frame. ``publish_many_max``: notifications in one ``send_many``, a
-quarter of ``publish_window_max``. They always fit after ``ready``, which waits until half of the window is free."""
+quarter of ``publish_window_max``. After ``ready``, half of the window is free, so one ``send_many`` always fits."""
 publish_to_max: Final = 4_096
 """Destinations of one publish of a client: the same number as ``topology_servers_max``. To reach more, use topics."""
 publish_to_read_max: Final = 65_536
@@ -356,7 +356,7 @@ request_arguments_max: Final = 8
 deliver_bytes_wanted: Final = 1024 * 1024
 """The total size of letters that a server sends to a client together; a single larger letter is sent alone."""
 trace_context_chars_max: Final = 128
-"""The context of one publish: a W3C trace context, which has 55 characters today, then the label, cut if necessary."""
+"""The length of the context of one publish: a W3C trace context (55 characters today), and the label, cut to fit."""
 notification_label_chars_max: Final = 80
 """The length of the label of one notification: one line of a terminal."""
 
@@ -373,8 +373,8 @@ live_seconds_max: Final = 30.0
 """``/live`` fails if the event loop of a server was blocked, or inputs waited for a step, for longer than this time.
 This is twice the silence (15 s) after which peers and clients disconnect, and enough for a slow handler to end."""
 orphan_seconds_max: Final = 30.0
-"""The longest time in which a server stops after the ``antecede up`` that started it has ended: 5 s for the letters in
-the mailboxes, the rest for a snapshot. After this time the process exits at once; its log has everything."""
+"""A server that ``antecede up`` has started must stop within this time after ``antecede up`` has ended: 5 s for the
+letters in the mailboxes, the rest for a snapshot. After this time the process exits at once; its log has everything."""
 
 trace_retry_seconds: Final = 1.0
 """The first pause before a server repeats a failed conversion of its log. Each later pause is twice as long."""
@@ -393,7 +393,7 @@ walk_events_max: Final = 2_000_000_000
 chunk_events_wanted: Final = 2_000_000
 """The wanted number of events per chunk, if a trace is divided by time into chunks that are verified separately."""
 cut_entries_max: Final = 1_000_000
-"""Cuts through a trace, multiplied by its processes: the size of the table that a task gets in a round of cutting."""
+"""Entries of the table of cuts through a trace (cuts times processes). A task that moves the cuts gets this table."""
 cut_rounds_max: Final = 40
 """Rounds in which cuts through a trace are moved back until they are consistent. Cuts that still move are dropped."""
 
@@ -413,7 +413,7 @@ report_processes_max: Final = 100
 mapping_bytes_max: Final = 64 * 1024
 """The size of one mapping file of an import: it has few lines, but a line may contain a long regular expression."""
 pattern_line_chars_max: Final = 64 * 1024
-"""A line that is searched with a user's regular expression: even a search in quadratic time takes only some seconds."""
+"""The length of a line to search with a user's regular expression: even a quadratic search takes only seconds."""
 pattern_seconds_max: Final = 2.0
 """The longest time for one search with a user's regular expression. Most take microseconds; some would take years."""
 
@@ -435,7 +435,7 @@ plan_front_max: Final = 12
 plan_sample_messages_max: Final = 200_000
 """Messages that the simulator replays to check the cost of a plan; then the error of the mean is about one percent."""
 plan_file_bytes_max: Final = 256 * 1024 * 1024
-"""One file of traffic, of processes and their servers, or of pins. A row for each pair of 4,096 servers fits."""
+"""The size of one file of traffic, of processes with their servers, or of pins. All pairs of 4,096 servers fit."""
 plan_break_even_servers_max: Final = 1_024
 """The largest number of servers that is tried in the search for the break-even point: the number of servers from which
 several domains cost less than one flat domain, with uniform traffic."""

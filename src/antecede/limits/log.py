@@ -18,8 +18,9 @@ snapshot_builds_max: Final = 3
 other work meanwhile."""
 
 witness_after_seconds: Final = 0.1
-"""The time without a write after which a server writes a group without records to its log. This group proves that
-the last records were durable. A person needs more time than this to notice that a server is idle, and to kill it."""
+"""The time without a write after which a server writes a group without records to its log. After a crash, this group
+proves that the records before it were durable. A person needs more time than this to notice that a server is idle, and
+to kill it."""
 witness_seconds: Final = 1.0
 """The shortest time between two groups without records (see ``witness_after_seconds``): one sync per second is not
 noticeable under any load."""
@@ -64,7 +65,8 @@ store_retry_seconds: Final = 0.1
 """The shortest time between two checks whether a full disk has space again. A refused record causes such a check."""
 
 backup_hold_seconds_max: Final = 5.0
-"""The longest time for which a server takes nothing from its peers while it waits for the cut of a backup."""
+"""The longest time for which a server accepts nothing from its peers at the beginning of a backup, until the command
+comes that fixes the state to copy."""
 backup_idle_seconds_max: Final = 120.0
 """The time without a command after which a server ends a backup: the kept files of a forgotten backup would fill the
 disk."""

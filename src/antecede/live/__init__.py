@@ -12,9 +12,10 @@ connection ends, the parts (:class:`antecede.wire.Part`) that are sent arrive co
 When a connection has ended, it is not known whether the last parts have arrived.
 
 **The data directory** contains the log. The first record of the log names the server, and the log contains the topology
-in force. A server does not start with the data directory of another server. It also does not start with a topology file
-that would change something for it, unless this topology was in force earlier or is staged. If the topology of the file
-was in force earlier, the server starts, but uses the topology that is in force now (:mod:`antecede.server.recovery`).
+in force. A server does not start with the data directory of another server. It also does not start if the topology file
+differs from the topology in force in a point that concerns this server. There are two exceptions: the topology in the
+file was in force earlier, or belongs to a change that this server has prepared (staged). In these cases, too, the
+server uses the topology that is in force now (:mod:`antecede.server.recovery`).
 """
 
 from antecede.live.server import ServerRuntime

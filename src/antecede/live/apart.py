@@ -10,8 +10,8 @@ things:
   imported a module for a dry run, it would keep this version of the module, even if the module's file is edited before
   the real change.
 
-The process runs with low priority. The server does not read its standard output, because a module of the application
-may print something when it is imported.
+The process runs with low priority. The server does not read the process's standard output, because a module of the
+application may print something when it is imported.
 """
 
 import asyncio

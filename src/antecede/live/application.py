@@ -1,4 +1,4 @@
-"""Make the plan (the configuration of a server) and find the classes of a server's agents, from a topology file."""
+"""Make the plan (the configuration that all servers share) and import the classes of agents, from a topology file."""
 
 import sys
 from collections.abc import Mapping
@@ -47,8 +47,8 @@ def plan_of(topology: TopologyFile, objects: Mapping[str, type[Object]] | None =
 
 
 def run_by(topology: TopologyFile, server: str, given: Classes | None = None) -> tuple[Plan, dict[str, type[Agent]]]:
-    """Return a server's plan, and the classes of its agents by agent name. ``given``: the classes to use; None: import
-    the classes."""
+    """Return the plan for this topology, and the classes of the server's agents by agent name. ``given``: the classes
+    to use; None: import the classes."""
     if given is None:
         plan, agents = plan_of(topology), agents_of(topology, server)
     else:

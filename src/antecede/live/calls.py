@@ -38,8 +38,8 @@ class CallsFile:
             return ENDED_WELL
 
     def begin(self, life: int) -> Progress:
-        """Make the file empty, and return the object that records the calls of this life in it. The calls from
-        ``ended`` must already be in the log, because they are deleted here."""
+        """Make the file empty, and return the object that records handler calls in it. ``life``: the number of this
+        start of the server. The calls from ``ended`` must already be in the log, because they are deleted here."""
         memory: Memory | None = None
         if self._path is not None:
             with suppress(OSError):

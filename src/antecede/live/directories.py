@@ -101,9 +101,9 @@ class _Stopped:
 
 
 def differing(folder: str, new: TopologyFile) -> TopologyFile | None:
-    """Look for the first data directory in the folder with a topology in force that is not ``new``. Return this
-    topology; None: there is no such directory. Different directories can have different topologies if a change was
-    decided but not finished. Nothing is written."""
+    """Read the data directories in a folder, one after the other. Return the first topology in force that is not
+    ``new``; None if there is none. Different directories can have different topologies if a change was decided but not
+    finished. Nothing is written."""
     for name in _names_in(folder):
         directory = f"{folder}/{name}"
         found = judged_in(directory).recovered

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class Fed:
-    """The receiver of one connection. It passes the input to the core, and takes a turn if the core requests one."""
+    """The receiver of one connection. It passes the input to the server's core. If the core requests this, it then
+    makes the server process all waiting inputs at once."""
 
     __slots__ = ("_receiver", "_runtime")
 
@@ -52,10 +53,10 @@ class Connections:
         return Fed(self._runtime, self._runtime.core.peering.dialed(peer, connection))
 
     async def close(self, reason: str) -> None:
-        """Close the connections that are still open: the connections of operators, and connections without a hello.
-        Then wait for a short time, so that clients and servers can read why this server ends and can close their ends.
-        If the process ended without this wait, unread input would reset the connections, and the reason would be
-        lost."""
+        """Close all connections that are still open. These are the connections of operators, and connections that have
+        not sent a hello yet; the connections of clients and peers were closed before. Then wait for a short time, so
+        that clients and servers can read why this server ends and can close their ends. If the process ended without
+        this wait, unread input would reset the connections, and the reason would be lost."""
         for connection in list(self._open):
             connection.close(reason, code=STOPPING)
         until = monotonic() + LINGER_SECONDS

@@ -1,8 +1,9 @@
-"""Hard links that keep the files of a server as they were at the cut of a backup, while the server continues to write.
+"""Hard links that keep the files of a server unchanged for a backup, while the server continues to write.
 
-A file that is deleted or replaced under its name stays readable under its link. The segment that is being written
-grows, but what was durable at the cut does not change. The links are in a folder inside the data directory. This folder
-is removed at the end of the backup, or at the next start.
+A backup contains the state of the server at one moment, the *cut*. If the server deletes or replaces a file after the
+cut, the old file stays readable under its link. The segment that is being written grows, but the part of it that was
+durable at the cut does not change. The links are in a folder inside the data directory. This folder is removed at the
+end of the backup, or at the next start.
 """
 
 import os
@@ -24,7 +25,8 @@ class FrozenFiles:
     """The files of a server as they were at one moment; see :class:`antecede.server.operations.backups.Frozen`."""
 
     def __init__(self, directory: str, store: Store) -> None:
-        """Call this in the thread of the server, so that no snapshot is taken meanwhile."""
+        """Create links to the files in ``directory``. Call this in the thread of the server's event loop, so that the
+        server does not begin a snapshot meanwhile."""
         self._folder = f"{directory}/{LINKS}"
         self.position = store.durable
         self.files: dict[str, int] = {}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Housekeeping:
-    """Calls the upkeep of one server, and writes its snapshots."""
+    """Does the periodic work of one server, and writes the server's snapshots."""
 
     def __init__(self, runtime: "ServerRuntime") -> None:
         self._runtime = runtime
@@ -33,7 +33,8 @@ class Housekeeping:
         self._task = asyncio.get_running_loop().create_task(self._keep())
 
     def end(self) -> None:
-        """Stop. A snapshot that is being written is completed; one that another process builds is given up."""
+        """Stop the periodic work. If this process is writing a snapshot, the snapshot is completed. If another process
+        builds a snapshot, the snapshot is abandoned."""
         if self._task is not None:
             self._task.cancel()
         if self._building:

@@ -58,7 +58,8 @@ class WorkerError(AgentError):
 
 
 class Isolated:
-    """One isolated agent."""
+    """One isolated agent. This object starts the agent's worker process, sends batches of letters to it, and kills it
+    if a reaction takes too long."""
 
     def __init__(self, host: Host, setup: Setup, limit: float, log: Log) -> None:
         """``limit``: the seconds that one reaction may take."""
@@ -188,7 +189,7 @@ class Isolated:
         return how_ended(code)
 
     def close(self) -> None:
-        """Kill the worker, if there is one; the next batch starts another."""
+        """Kill the worker, if there is one. The next batch starts a new worker."""
         self._loaded = False
         if self._streams is not None:
             self._streams[1].close()
@@ -203,8 +204,8 @@ class Isolated:
 
 
 def isolated_agents(topology: TopologyFile, host: Host, log: Log) -> dict[str, Isolated]:
-    """Return the isolated agents of a host, by name. Each agent has the class that the topology names, because its
-    worker process must be able to import the class."""
+    """Return the isolated agents of a host, by name. An isolated agent always has the class that the topology names,
+    even if other classes were given to the server, because the worker process must import the class."""
     text = topology.text()
     found = {}
     for agent in topology.agents:

@@ -195,8 +195,8 @@ class Credentials:
             raise AccessError(f"TLS: {tls_fault(error, *files)}") from None
 
     def adopt(self, newer: "Credentials") -> None:
-        """From now on, use the key and the certificate of newer credentials of the same folder. TLS contexts that were
-        made earlier use them for new connections, too."""
+        """From now on, use the key and the certificate of ``newer``, which was read from the same folder. TLS contexts
+        that were made earlier also use this key and this certificate for new connections."""
         for context in self._contexts:
             newer._load(context)
         self.signer = newer.signer

@@ -12,8 +12,8 @@ from antecede.server.sessions import Sessions
 
 
 class LocalSession:
-    """The session of a bus that runs in the server's own process. For the bus, the same object is the connection to the
-    server (:class:`antecede.live.client.Line`)."""
+    """Connects a bus to a server in the same process. This object has two roles: for the server it is a session, and
+    for the bus it is the connection to the server (:class:`antecede.live.client.Line`)."""
 
     def __init__(self, sessions: Sessions, bus: Bus) -> None:
         self.client = bus.name

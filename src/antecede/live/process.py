@@ -88,8 +88,9 @@ def _await_end_of_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None
 
 
 class _Reloads:
-    """Requests to read the access file again. A request that comes while the server reads its log is carried out when
-    the server has started: the access file was read before the log."""
+    """Requests to read the access file again. If a request comes while the server still reads its log, it is carried
+    out when the server has started. The request is not dropped, because the access file was read before the log, and
+    may have changed since."""
 
     def __init__(self) -> None:
         self._runtime: ServerRuntime | None = None

@@ -48,7 +48,8 @@ class Reactions:
         """The agent whose plain handlers run at this moment."""
 
     def run(self, due: React) -> None:
-        """React to a batch; its outcome is reported now or later."""
+        """React to a batch. The outcome is reported to the driver: at once if the handlers are plain, otherwise when
+        the task of the batch ends."""
         agent = due.agent
         if agent not in self._plain:
             isolated = self.isolated.get(agent)

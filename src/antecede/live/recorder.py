@@ -43,7 +43,7 @@ class Recorder:
         """The number of the last record of each closed segment that waits for its conversion."""
         self._handled = 0
         """The number of the last record in the segments that no longer wait for their conversion. ``converted`` may be
-        smaller: a long record that ends in the next segment is not converted yet."""
+        smaller than this number: if the last record continues in the next segment, it is not converted yet."""
         self._behind = False
         self._wait = limits.trace_retry_seconds
         self._not_before = 0.0

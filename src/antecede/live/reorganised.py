@@ -85,7 +85,7 @@ class LiveChanges(Adapter):
         task.add_done_callback(self._working.discard)
 
     async def _listen(self) -> None:
-        """Listen on the new address of this server, and send clients there."""
+        """Listen on the new address of this server, and make its clients connect to this address."""
         runtime = self._runtime
         address = runtime.topology.servers[runtime.name]
         while True:

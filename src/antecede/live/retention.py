@@ -2,9 +2,9 @@
 
 There may be a limit of age, a limit of size, or both. Files beyond a limit are deleted, the oldest first. The newest
 file of the trace is never deleted, because the trace continues from it. Segments of the log are not deleted here. They
-are only released, and the store deletes them when recovery does not need them (:mod:`antecede.store.retention`). The
-log has a maximal size (``store_log_bytes_max``), and the segments that are kept because of these limits use at most
-half of it.
+are only released, and the store deletes them when recovery does not need them (:mod:`antecede.store.retention`). A
+limit may keep segments that are no longer needed. But the closed segments that are kept in this way have at most half
+of the log's maximal size (``store_log_bytes_max``) together.
 """
 
 import os
@@ -45,8 +45,9 @@ KEEP_NEEDED = Keep()
 
 
 def superfluous(files: Sequence[os.stat_result], now: float, seconds: float | None, size: int | None) -> int:
-    """Return how many of the oldest files must be deleted, so that no other file is older than ``seconds``, and the
-    other files have at most ``size`` bytes together. ``files``: the files, the oldest first. None: no limit."""
+    """Return how many files must be deleted, the oldest first. Afterwards, no remaining file is older than ``seconds``,
+    and the remaining files together have at most ``size`` bytes (None: no limit). ``files``: all files, the oldest
+    first."""
     total = 0
     for place in range(len(files) - 1, -1, -1):
         total += files[place].st_size

@@ -188,7 +188,7 @@ class ServerRuntime:
         self._born = True
 
     def _name_calls(self) -> None:
-        """From now on, record which handler calls are in progress. The last life's calls must already be in the log."""
+        """Begin to record the handler calls in progress. The log must already have the calls of the last process."""
         self.reactions.host.progress = self.calls.begin(randbits(63) + 1)
 
     def _audit(self, path: str | None) -> Audit | None:

@@ -51,8 +51,8 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._expects_a_reader = False
         self._deaf = False
         self.reason = self.code = ""
-        """The reason why this end closed the connection, and a code for this reason. Both are empty if this end did not
-        close it; the code may be empty, too, if it did."""
+        """The reason why this end closed the connection, and a code for this reason. Both are empty if this end has not
+        closed the connection. Some reasons have no code; then only the code is empty."""
         self._closing = self._told = self._trusted = self._lost = False
         self._receiver: Receiver = _nobody
         self._linger: asyncio.TimerHandle | None = None
@@ -423,6 +423,6 @@ LINGER_SECONDS = 1.0
 reason."""
 _backlog = 256
 _accepted_together = 64
-"""The most connections that are accepted in one iteration of the event loop, so that existing connections do not wait
-long."""
+"""The maximal number of connections that are accepted in one iteration of the event loop. Because of this limit,
+existing connections do not wait long."""
 _reason_chars = 1_000

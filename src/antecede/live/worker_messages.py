@@ -32,8 +32,8 @@ class Batch(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """The worker's answer to its first message: it has loaded the agent's class. If it could not, ``failure`` is the
-    reason."""
+    """The worker's answer to the first ``Setup``. If ``failure`` is empty, the worker has loaded the agent's class.
+    Otherwise ``failure`` is the reason why it could not load the class."""
 
     failure: str = ""
 

@@ -1,10 +1,11 @@
 """Objects with operations: only conflicting operations are ordered (Enokido, Higaki, Takizawa).
 
 * :mod:`~antecede.objects.model`: an object is a class whose methods are operations, some of which conflict.
-* :mod:`~antecede.objects.replay`: computes an operation, each time again when a call of the operation is answered.
+* :mod:`~antecede.objects.replay`: computes an operation. After each answer to a call that the operation makes, the
+  operation is computed again from the beginning.
 * :mod:`~antecede.objects.instances`: operation instances, roots (operations that users start), and their messages.
-* :mod:`~antecede.objects.site`: one object of a group on top of the order ``objects``. Like an order, it does no I/O.
-  The docstring of this module shows the parts of such an object.
+* :mod:`~antecede.objects.site`: one object of a group, which uses the order ``objects`` for its messages. Like an
+  order, the object does no I/O. The docstring of ``site`` shows the parts of an object.
 * :mod:`~antecede.objects.hosting` and :mod:`~antecede.objects.replicas`: combine all objects of a server into one
   member of the order.
 * :mod:`~antecede.objects.calls` and :mod:`~antecede.objects.remote`: a call, at the server and at the client.

@@ -4,7 +4,7 @@ A call is a letter to an address that ends in ``()``, such as ``account()``. The
 its body has the time limit and the arguments. The letter does not leave this server. In the same step, the site of
 this server (:mod:`antecede.objects.replicas`) begins a *root*: an operation instance that makes the call. The root's
 messages are messages of the domain's order. When the root has ended, the caller gets a letter with a
-:class:`~antecede.engine.agents.Returned`, which does not leave this server either.
+:class:`~antecede.engine.agents.Returned`. This letter does not leave the server either.
 
 **Exactly once** follows from the records of the log. The publish or the reaction that begins a call is in one record.
 Later records contain the packets of the call, and the moment at which its time limit ends. Everything else can be
@@ -68,7 +68,8 @@ class Calls:
         self._prefix = prefix
         self.site: Replicas | None = None
         self.sure: set[str] = set()
-        """The ids of this step's answers that will be given again if a crash loses them."""
+        """The ids of the answers of this step that may be sent before they are in the log. If a crash loses such an
+        answer, the server gives the same answer again after its restart."""
         self.newest = RULES
         """The newest version of the rules that all servers of the domain understand."""
         for name, consumer in channel.consumers.items():

@@ -153,7 +153,7 @@ class Entries(dict[Any, Any]):
         return bool(self._touched)
 
     def reorder(self) -> None:
-        """Forget the order of the keys, because a key was added or removed."""
+        """Drop the sorted list of the keys, because a key was added or removed. The next iteration sorts the keys."""
         self._sorted = None
 
     def discard(self) -> None:

@@ -4,8 +4,9 @@
 home decides whether the root commits or aborts. Until then, the effects of each instance of the root are only an
 intention (:mod:`antecede.objects.replay`). Commit and abort travel down the tree of calls. An instance that fails
 aborts its own calls and answers its callers with the reason; the callers may continue. An abort never restores an
-earlier state: two compatible increments may interleave, and undoing one must not undo the other. An object applies the
-commit of a root when it knows of each instance of the root here whether the instance commits or aborts.
+earlier state: two compatible increments may interleave, and undoing one must not undo the other. A root may have
+several instances at one object. The object applies their effects together, when each of these instances has got the
+commit or has been aborted.
 
 **Replicas.** If several replicas make the same nested call, they all call one instance. This instance is computed once,
 and each replica gets the answer. An instance that failed or was aborted is not computed again for a slower replica,

@@ -6,8 +6,8 @@ states of all objects. Operations of different objects do not conflict.
 
 The combination does not change which messages significantly precede others. This depends only on instances and on
 conflicting operations (§3.2), and both are the same as if every object were a member. But the objects of a server share
-one entry in each vector. So a message may wait for more messages than those that significantly precede it. All of these
-have smaller event numbers.
+one entry in each vector. So a message may also wait for messages that do not significantly precede it. This causes no
+cycle of waiting messages, because each message waits only for messages with smaller event numbers.
 
 Each object has its own live state (:mod:`antecede.objects.state`). A snapshot contains this state as bytes, which do
 not depend on the order of insertions. So two replicas are equal iff their bytes are equal, even if compatible

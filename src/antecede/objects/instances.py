@@ -77,7 +77,8 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     shared: bool = False
     """Whether the request has the arguments of several calls, which are computed one after the other."""
     final: bool = False
-    """Whether the root has already committed. If so, the request is applied immediately, and not answered."""
+    """Whether the call is already committed, because the server where it began has decided this. If so, each replica
+    applies the request immediately, and does not answer it."""
 
 
 class Caller(msgspec.Struct, frozen=True, array_like=True):

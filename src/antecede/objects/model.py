@@ -89,7 +89,8 @@ class Object:
     _operations: ClassVar[dict[str, Callable[..., Any]]] = {}
     _relation: ClassVar[Relation] = Relation()
     _hosts: ClassVar[dict[str, "type[Object]"]] = {}
-    """The classes of all objects of a server, by the objects' names, if this class combines these objects."""
+    """The class of each object, by the object's name, if this class combines all objects of a server. Otherwise
+    empty."""
     _combines: ClassVar[bool] = False
     """Whether this class combines all objects of a server."""
     _stateless: ClassVar[frozenset[str]] = frozenset()

@@ -42,8 +42,8 @@ class Outbox:
         self.add(Deliver(message))
 
     def deliver_to_nobody(self, message: Message, ended: bool) -> None:
-        """Deliver a message that no instance receives. ``ended``: whether the instance that the label names is not
-        here. If so, the vector of this instance is removed."""
+        """Deliver a message that no instance receives. ``ended``: whether the instance that the label names has ended,
+        or never began here. If so, remove the vector of this instance."""
         label = message.label
         assert label is not None
         if label.type == REQUEST:

@@ -262,9 +262,9 @@ def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
     outcomes: dict[str, Outcome] = {}
 
     def inside(prefix: str) -> list[Instance]:
-        """Return the outermost instances that a call led to, directly or through other calls. Instances that these
-        instances led to are left out. ``prefix``: the name of the call and a slash. If it is empty, all instances are
-        considered."""
+        """Find the instances that a call led to, directly or through other calls. Return only the outermost of them:
+        those that no other instance found here led to. ``prefix``: the name of the call and a slash. If ``prefix`` is
+        empty, find all instances."""
         own = [one for one in instances if one.id.startswith(prefix) or one.id == prefix.rstrip("/")]
         return [one for one in own if not any(one.id.startswith(other.id + "/") for other in own)]
 

@@ -2,9 +2,9 @@
 
 **Replicas.** An object of the topology has a replica on each of its servers. A call goes to all of them as one message,
 so the order sees one request to several objects, and conflicting requests are computed in the same order everywhere.
-The call succeeds if all replicas give the same answer. If the answers differ, the call fails and is undone: probably a
-conflict is not declared. If several replicas make the same nested call, the call is computed once, and each of these
-replicas gets the answer.
+The call succeeds if all replicas give the same answer. If the answers differ, the call fails and is undone. The
+probable cause is a conflict that a class does not declare. If several replicas make the same nested call, the call is
+computed once, and each of these replicas gets the answer.
 
 **Roots.** A client or agent sends its call to its own server. This server need not hold a replica of the object. It
 starts a root for the call: an instance of the operation ``call``. The root's name begins with the caller's name:
@@ -60,9 +60,9 @@ Version 2: conflicts, the number of roots and their bytes decide which roots may
 the clock times of a step are sent at the end of the step.
 Version 3: roots begin at the end of a step, and may share a request; most clock times are sent only to members that ask
 for them (``Objects.sparing``).
-Version 4: the server where an unconfirmed call begins decides it; a nested call of a blind operation goes only to the
-replica on the same server, if possible (:mod:`antecede.objects.execution`); calls of operations that make nested calls
-may share a request, too."""
+Version 4: a call whose answer need not wait for all replicas (``confirm=False``) is decided by the server where the
+call begins; a nested call of a blind operation goes only to the replica on the same server, if possible
+(:mod:`antecede.objects.execution`); calls of operations that make nested calls may share a request, too."""
 RULES_OF_SHARING = 3
 RULES_FOR_ALL = 2
 """The version of the rules that every server understands, even one with the oldest software. A later version is used
@@ -135,7 +135,7 @@ class Placement(Members):
         self._masks = {one.name: sum(1 << servers.index(server) for server in one.servers) for one in objects}
         self._me = me
         self.blind = frozenset(qualified(one.name, name) for one in objects for name in blind_operations(one.kind))
-        """The operations of all objects that conflict with nothing, call nothing and return nothing."""
+        """The operations (of all objects) that conflict with nothing, make no calls and return nothing."""
 
     def destination(self, call: Call) -> tuple[int, str]:
         if not isinstance(call.to, str):
@@ -202,7 +202,7 @@ class Replicas(Site):
             qualified(name, called) for name, kind in here.items() for called in unconfirmed_operations(kind)
         )
         self.failed: list[Failed] = []
-        """Calls that failed here after the server where they began had answered them. This server logs such calls."""
+        """Calls that failed here, although the server where they began had already answered them. They are logged."""
         self.follow(1)
 
     def follow(self, rules: int) -> Effects:
@@ -308,11 +308,11 @@ class Replicas(Site):
         """Return whether a successful answer to a call of this operation is final as soon as all replicas have
         responded.
 
-        If a call conflicts with nothing and calls nothing, only its deadline can undo it. Its request has left, so the
-        request is durable here. Each response is durable at its replica. If a crash loses the responses here, they come
-        again, and ``resumed`` has removed the deadline. So the answer may leave before the log has the responses. This
-        is not true of an unconfirmed answer: it is given in the step in which the call begins, so it must wait until
-        the log has the call.
+        If a call conflicts with nothing and calls nothing, only its deadline can undo it. The request was sent, so it
+        is durable here. Each response is durable at its replica. If this server crashes and loses the responses, the
+        replicas send them again, and ``resumed`` removes the deadline after the restart. So the answer may be sent
+        before the responses are in the log. An unconfirmed answer is different: it is given in the step in which the
+        call begins, so it must wait until the call is in the log.
         """
         elsewhere = any(server != self.servers[self.me] for server in self.objects[name].servers)
         whole = qualified(name, operation)

@@ -1,4 +1,5 @@
-"""Wound–wait, a method against deadlocks: the roots of one home, and the roots that an object has asked to make way.
+"""The records of wound–wait, a method against deadlocks: the roots of one home, and the tries that an object has asked
+to make way.
 
 A *root* is an operation that a user started, and its *home* is the object where it was started. A *try* of a root is
 one execution of it. To *wound* a root is to ask it to *make way*: its try is aborted, and the root *rests* until the
@@ -85,7 +86,7 @@ class Roots:
         """A heap with a pair (deadline, number) for each root that has a deadline. Some of these roots may already have
         ended."""
         self._numbers: set[int] = set()
-        """The numbers of all roots with a deadline that have not ended."""
+        """The numbers of all roots that have a deadline and have not ended."""
 
     def __iter__(self) -> Any:
         return iter([*self.running.values(), *self.resting.values(), *self.waiting])
@@ -197,8 +198,8 @@ class Roots:
         self._bytes += sign * root.size
 
     def rest(self, attempt: str) -> Root | None:
-        """Record that a running try was wounded, so its root rests. But if ``heal`` came earlier, return the root: its
-        next try runs from now on."""
+        """Record that a running try was wounded. Its root then rests, and None is returned. But if ``heal`` came before
+        ``wound``, the next try of the root runs from now on, and the root is returned."""
         self.wounds += 1
         self.resting[attempt] = self.running.pop(attempt)
         return self.heal(attempt) if attempt in self._healed else None
@@ -227,7 +228,8 @@ class Roots:
             self._numbers.discard(_age(one))
 
     def put_back(self, roots: list[Root]) -> None:
-        """Let these parts of a shared root that has ended wait again. The queue stays sorted, the oldest root first."""
+        """Put roots back into the queue of waiting roots, which stays sorted, the oldest first. These roots were parts
+        of a shared root that has ended."""
         for root in roots:
             self.add(root)
         for name in {self._operation(root) for root in roots}:

@@ -118,8 +118,8 @@ def pairs_of(kind: type[Object]) -> list[tuple[str, str]]:
 
 
 def search(kind: type[Object], examples: int = 300, tell: Callable[[], None] = lambda: None) -> list[Pair]:
-    """Search for a counter-example for each pair of operations of a class, and return all pairs with the findings.
-    ``tell`` is called after each pair."""
+    """For each pair of operations of a class, search for an example which shows that the two operations conflict.
+    Return the result for each pair. ``tell`` is called after each pair."""
     relation = relation_of(kind)
     try:
         initial(kind)

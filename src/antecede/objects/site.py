@@ -8,11 +8,11 @@ site combines these parts; each part calls only the parts to its right:
     site ──► roots, wounds (bookkeeping)
       └────► execution ──► table (locks), intentions (state), members ──► outbox ──► order ``objects``
 
-**Ready** (§4.3). The order decides when a message may be handed over; it never waits for a computation. A request that
-was handed over is queued. Its instance begins, and the request counts as delivered, when no conflicting instance is
-before it (:mod:`antecede.objects.table`). A root keeps its locks until it ends. But if an instance fails or is aborted
-before its root ends, the locks of this instance are released then. So values that such an instance has read may change
-before its root commits.
+**Ready** (§4.3). The order decides when a message may be handed over. The order never waits for a computation. A
+request that was handed over is queued. Its instance begins, and the request counts as delivered, when no conflicting
+instance is before it (:mod:`antecede.objects.table`). A root keeps its locks until it ends. But if an instance fails or
+is aborted before its root ends, the locks of this instance are released then. So values that such an instance has read
+may change before its root commits.
 
 **Wound–wait** (:mod:`antecede.objects.roots`) ends the cycles of waiting instances, which the theorem of §3.3 does not
 exclude. That module defines the words *root*, *home*, *try*, *wound*, *make way*, *rest* and *heal*.
@@ -66,8 +66,8 @@ class Site(Order):
         self.roots = self.rooting(self.order.relation, self._called, *self._sharing())
         self.wounds = Wounds()
         self._examined: set[str] = set()
-        """The names of queued instances that were examined: all younger instances that block them were asked to make
-        way. They need not be examined again, because no new instance can block them."""
+        """The names of queued instances that ``_pump`` has examined. All younger instances that block such an instance
+        were asked to make way. It need not be examined again, because no new instance can block it."""
 
     @property
     def state(self) -> dict[str, Any]:
@@ -286,8 +286,8 @@ class Site(Order):
                 yield message, rivals
 
     def unended(self) -> list[str]:
-        """Return the names of everything that has not ended here: instances, roots, held messages, and vectors of
-        instances."""
+        """Return a text for each thing that must not be left here at the end of a run: each instance, root, held
+        message, and vector of an instance."""
         vectors = [f"the vector of {instance}" for instance in self.order.vectors if instance != PLAIN.instance]
         return [
             *self.table.instances,

@@ -74,7 +74,8 @@ class State:
         self.name = name
         self.kind = kind
         self.cells: dict[str, Any] = {}
-        """The value of each attribute, by name. Dictionaries are ``Entries``. Only this module may change them."""
+        """The value of each attribute, by name. A dictionary is an ``Entries``. Only this module may change these
+        values."""
         self.content = 0
         """The number of bytes of all cells, without the bytes for the lengths of dictionaries."""
         self.digest = 0
@@ -191,7 +192,7 @@ class State:
         self._fill(view)
 
     def discard(self) -> None:
-        """Undo the changes that an operation has made in dictionaries, if ``keep`` has not applied these changes."""
+        """Undo the changes that an operation has made in dictionaries and that ``keep`` has not applied."""
         for cell in self.cells.values():
             if isinstance(cell, Entries) and cell.is_touched:
                 cell.discard()
@@ -228,8 +229,9 @@ class State:
         return changes
 
     def _replaced(self, attribute: str, after: Any, encoded: Any) -> list[Change]:
-        """Return a list with the change of a whole attribute; empty if the attribute has not changed. ``after``: its
-        bytes after the operation. ``encoded``: its bytes before the operation, or None if they are not known."""
+        """Return a list with the change of a whole attribute, or an empty list if its bytes have not changed (an
+        ``Entries`` always counts as changed). ``after``: its bytes after the operation, or MISSING if the operation
+        removed it. ``encoded``: its bytes before the operation, or None if they are not known."""
         form, before = self.form(attribute), self.cells.get(attribute, MISSING)
         if isinstance(before, Entries):
             before.discard()
@@ -341,7 +343,8 @@ class Live:
 
     @property
     def alone(self) -> State | None:
-        """The state of the object, if this is the state of a single object; None if it is the state of a server."""
+        """The state of the object, if ``kind`` is the class of a single object; None if ``kind`` combines the objects
+        of a server."""
         return None if self.kind._combines else self.states[""]
 
     def load(self, saved: Mapping[str, Any]) -> None:
@@ -364,7 +367,7 @@ class Live:
         self.journal += state.keep(view, self.lenient)
 
     def discard(self) -> None:
-        """Undo the changes that an operation has made in dictionaries, if ``keep`` has not applied these changes."""
+        """Undo the changes that an operation has made in dictionaries and that ``keep`` has not applied."""
         for state in self.states.values():
             state.discard()
 

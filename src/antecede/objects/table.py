@@ -5,7 +5,7 @@ cases in which a conflicting instance X blocks a queued instance Y:
 
 * X has begun and belongs to another root than Y. X blocks Y until the root of X has ended.
 * X was queued before Y and has not begun. So conflicting instances begin in the order in which they were handed over.
-  This order is the same at all common destinations.
+  This order is the same at all objects that get both requests.
 """
 
 from collections.abc import Iterator

@@ -80,8 +80,8 @@ class Form:
         return bool(one == other)
 
     def weight(self, name: bytes, key: Any, value: Any) -> tuple[int, int]:
-        """Return the size of an encoded cell and its part of the digest. Name, key and value are each encoded as
-        MessagePack, so different cells never give the same bytes."""
+        """Return two numbers for an encoded cell: its size in bytes, and its hash, which is a part of the state's
+        digest. Name, key and value are each encoded as MessagePack, so different cells never give the same bytes."""
         content = b"".join((name, key, value))
         return len(content), int.from_bytes(blake2b(content, digest_size=16).digest(), "big")
 
@@ -147,7 +147,7 @@ def forms_of(kind: type[Object]) -> dict[str, Form]:
 
 def is_deep(value: Any, within: int = 0) -> bool:
     """Return whether a value is nested deeper than ``limits.call_depth_max``. ``within``: the number of containers
-    around the value, which count, too."""
+    around the value; these containers are counted, too."""
     if type(value) in FLAT:
         return False
     level = [value]
@@ -159,7 +159,7 @@ def is_deep(value: Any, within: int = 0) -> bool:
 
 
 def inside(value: Any) -> Any:
-    """Return the values directly within a value."""
+    """Return the values that a value directly contains; empty if the value is not a container."""
     if isinstance(value, dict):
         return [*dict.values(value), *dict.keys(value)]
     if isinstance(value, list | tuple | set | frozenset):

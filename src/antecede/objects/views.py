@@ -12,7 +12,7 @@ from antecede.objects.model import Object
 
 
 class Source(Protocol):
-    """The parts of an object's state that its views use."""
+    """The part of an object's state that a view uses: the cells, and the method that copies an attribute."""
 
     cells: dict[str, Any]
 

@@ -59,8 +59,8 @@ class OrderSpec(msgspec.Struct, frozen=True):
         return self.kind(me, members, **self.options)
 
     def object_names(self) -> frozenset[str]:
-        """Return the names of the objects that can be called in a domain with this order. Here there
-        are none; a subclass for domains with objects returns their names."""
+        """Return the names of the objects that can be called in a domain with this order. This class returns no names.
+        The subclass for domains with objects returns the names of these objects."""
         return frozenset()
 
     def guarantees(self) -> frozenset[str]:
@@ -68,8 +68,8 @@ class OrderSpec(msgspec.Struct, frozen=True):
         return self.sample().guarantees
 
     def sample(self) -> Order:
-        """Create an example, which shows whether the options are valid and what the order guarantees: the order of
-        member 0 in a group that is large enough for every member number in the options."""
+        """Create the order of member 0 in a group that is large enough for every member number in the options. This
+        example shows whether the options are valid and what the order guarantees."""
         # A number longer than any member number need not be read: its option refuses it.
         numbers = [int(v) for v in map(str, self.options.values()) if v.isdecimal() and len(v) <= 9]
         largest = max(numbers, default=0)

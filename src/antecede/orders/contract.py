@@ -173,9 +173,9 @@ class Order(ABC):
         return []
 
     def past(self, packet: Packet) -> tuple[int, ...] | None:
-        """Return one number for each member: the number of its newest message that causally precedes the packet's
-        message. For the source, it is the number of the packet's message itself. Messages that do not affect deliveries
-        here may be left out. Return None if the stamp does not contain these numbers."""
+        """Return, for each member, the number of the member's newest message that causally precedes the packet's
+        message. For the source of the message, return the number of the packet's message itself. Messages that do not
+        affect deliveries here may be left out. Return None if the stamp does not contain these numbers."""
         return None
 
     # Stamps.

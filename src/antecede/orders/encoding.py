@@ -146,10 +146,11 @@ class Reader:
 class RecordedReader(Reader):
     """A reader of a stamp from the log.
 
-    A stamp was compared with the state when its packet arrived. If the packet was held, its record in the log comes
-    after those of packets that arrived later and were delivered first. So in a recovery the state is newer than it was
-    when the packet arrived, and the stamp of a faulty member may contradict this newer state. The stamp is accepted
-    nevertheless, because it was accepted when it arrived. Otherwise the log could not be replayed.
+    When a packet arrived, its stamp was compared with the state at that time. If the packet was held, other packets may
+    have arrived later but been delivered first. The log then contains the records of these other packets first. So in a
+    recovery the state is newer than it was when the packet arrived, and the stamp of a faulty member may contradict
+    this newer state. The stamp is accepted nevertheless, because it was accepted when it arrived. Otherwise the log
+    could not be replayed.
     """
 
     __slots__ = ()

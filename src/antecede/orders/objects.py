@@ -2,7 +2,7 @@
 
 A message is sent and received by *operation instances*; its :class:`~antecede.messages.Label` names them. m1
 **significantly precedes** m2 (m1 → m2, §3.2) iff one object sends or receives m1 before it sends m2, in one instance or
-in instances of conflicting operations, or if a chain of such pairs links m1 and m2. At a common destination (§3.3, SO):
+in instances of conflicting operations; or if a chain of such pairs links m1 and m2. At a common destination (§3.3, SO):
 
 1. If m1 → m2, and both go to one instance, or they go to conflicting instances and m2 is a request: m1 comes first.
 2. If two requests of conflicting operations both go to several objects: they come in the same order everywhere.
@@ -10,14 +10,14 @@ in instances of conflicting operations, or if a chain of such pairs links m1 and
 In the paper, (1) says "m1 or m2 is a request". A response m2 could then wait for a request m1, and m1 for the end of
 the instance that needs m2. So here a response never waits for a request to another instance.
 
-**Vectors (§4.1), as interpreted here.** An object keeps a vector for each running instance and for each operation: the
-maximum over everything that the instance, or any instance of the operation, has received and sent (for a received
-message, its receipt vector RV, :mod:`antecede.orders.objects_stamp`; the paper prints ``V_tj := m.V_j``, which
-contradicts Table 1). The vector of a message is the maximum over its sender's instance and over all operations that
-conflict with the sender's. The event number of a message (tno) is taken at its send, from a Lamport clock that ticks at
-sends. (In the paper it begins with the number of the *instance*, so that each of two nested calls may precede the
-other.) Every send is counted, not only "changing actions": otherwise two sends of one instance are unordered. A
-response has its own number; its label names the request that it answers. It follows that
+**Vectors (§4.1), as interpreted here.** An object keeps a vector for each running instance and for each operation. This
+vector is the maximum over all messages that the instance, or any instance of the operation, has received and sent. A
+received message counts with its receipt vector RV (:mod:`antecede.orders.objects_stamp`). (``V_tj := m.V_j`` in the
+paper contradicts Table 1.) The vector of a message is the maximum over the vectors of the sending instance and of all
+operations that conflict with its operation. The event number of a message (tno) is taken at its send, from a Lamport
+clock that ticks at sends. (In the paper it begins with the number of the *instance*. Then each of two nested calls may
+precede the other.) Every send is counted, not only "changing actions": otherwise two sends of one instance would be
+unordered. A response has its own number; its label names the request that it answers. It follows that
 
     m1 → m2  implies  m1.RV ≤ m2.V, in every entry, and m1.tno < m2.tno.
 
@@ -124,7 +124,7 @@ class Objects(Order):
         self.told = [0] * members
         """The latest time that was sent to each member, in any packet."""
         self.asked = [0] * members
-        """The latest time that each member was asked for."""
+        """For each member: the latest time for which we have asked this member."""
         self.sparing = False
         """Whether times are sent unasked only for requests of kind (2) and unlabelled messages (see "Clocks" above)."""
         self.together = False
@@ -143,7 +143,7 @@ class Objects(Order):
         self._handed: dict[str, Waiting] = {}
         """Delivered requests, by message id, that have no running instance yet (with ``defer`` only)."""
         self._until: list[list[tuple[int, Key]]] = [[] for _ in range(members)]
-        """For each member: (time, key) of each message that waits for all messages of this member up to this time."""
+        """For each member: pairs (time, key). The message ``key`` waits for the member's messages up to ``time``."""
         self._behind: dict[Key, list[Key]] = {}
         """For each undelivered message: the messages that wait for it."""
 
@@ -198,8 +198,8 @@ class Objects(Order):
             effects.append(Send(self.control(CLOCK, target, "", (self.sent[target], self.clock, wanted))))
 
     def times(self) -> Effects:
-        """End a step: send our newest time to the members that need it. If a member got a message with the needed time
-        in this step, it gets no packet, unless it should send its own time to others."""
+        """End a step: send our newest time to the members that need it. Skip a member that got this time with a message
+        in this step, if this member need not send its own time to others."""
         later, self._later = self._later, {}
         # What a step sends must not depend on earlier ones except by the durable state.
         copied, self._copied = self._copied, [0] * self.members
@@ -281,7 +281,7 @@ class Objects(Order):
         return (Verdict.DELIVER, effects) if later or fresh or told else (Verdict.DUPLICATE, [])
 
     def _answer(self, packet: Packet) -> tuple[Verdict, Effects]:
-        """Send our time to a member that asks for it, unless we have already sent it the time that it needs."""
+        """Answer a member that asks for a time. Send nothing if we have already sent it that time or a later one."""
         (time,) = packet.stamp
         self.clock = max(self.clock, time)
         effects: Effects = [PERSIST]
@@ -304,7 +304,7 @@ class Objects(Order):
     # Deciding.
 
     def _try(self, keys: list[Key], effects: Effects) -> None:
-        """Deliver the messages that need not wait, then those that waited for them. Record what the others wait for."""
+        """Try to deliver these messages. After each delivery, try the messages that waited for the delivered one."""
         keys = sorted(keys, key=self._event_of)
         for key in keys:
             waiting = self._held.get(key)
@@ -344,13 +344,13 @@ class Objects(Order):
         return False
 
     def _asks(self, waiting: Waiting) -> bool:
-        """Return whether we must ask for the times that a message waits for: members do not send them unasked."""
+        """Return whether the times that a message waits for come only if we ask for them."""
         if not (self.eager and self.sparing):
             return not self.eager
         return waiting.stamp.label is not None and not self.rules.agreed(waiting.label, waiting.message.to)
 
     def spare(self) -> Effects:
-        """Set ``sparing``. Return ``ask`` packets for the times that held messages need and do not get unasked."""
+        """Set ``sparing``. Return ``ask`` packets for the times that held messages need but get only on request."""
         self.sparing = True
         effects: Effects = []
         for waiting in self._held.values():
@@ -414,7 +414,7 @@ class Objects(Order):
     # State.
 
     def dump(self) -> Any:
-        """Return the durable state. It includes the sequence of held messages and what each of them waits for: these
+        """Return the durable state. It includes the sequence of held messages and what each of them waits for. Both
         decide which message is delivered first, and a replay must decide in the same way."""
         waits = {key: (False, member, time) for member, heap in enumerate(self._until) for time, key in heap}
         waits |= {key: (True, *other) for other, behind in self._behind.items() for key in behind}

@@ -22,7 +22,7 @@ class Arrivals:
         self.known = [0] * members
         """For each member: the time up to which all its messages have arrived (not used for messages to ourselves)."""
         self._beyond: dict[tuple[int, int], int] = {}
-        """Messages that arrived before an earlier message of the same member: (member, number) → time."""
+        """Messages that arrived, although an earlier message of their sender is missing: (member, number) → time."""
         self._tidings: list[tuple[int, int, int]] = []
         """Heartbeats that cannot be used yet, because a message that they count is still missing. Each one is (member,
         the number of messages that the member had sent to us, the member's time)."""
@@ -38,8 +38,8 @@ class Arrivals:
         return number > self.whole[source] and (source, number) not in self._beyond
 
     def take(self, source: int, number: int, time: int) -> bool:
-        """Record a new message. Return whether the time up to which nothing from the sender is missing may have become
-        later."""
+        """Record a new message. Return whether ``known`` has increased for the sender. For a message from ourselves,
+        always return True, because ``known`` is not used then."""
         if source == self.me:
             self._own.pop(number, None)
         self._beyond[source, number] = time
@@ -53,8 +53,8 @@ class Arrivals:
         return self.known[source] > before or source == self.me
 
     def hear(self, source: int, count: int, time: int) -> tuple[bool, bool]:
-        """Record a heartbeat. Return two answers: whether the heartbeat contains anything new, and whether the time up
-        to which nothing from the sender is missing has become later."""
+        """Record a heartbeat. Return two answers: whether the heartbeat contains anything new, and whether ``known``
+        has increased for the sender."""
         if count > self.whole[source]:
             if (source, count, time) in self._tidings:
                 return False, False

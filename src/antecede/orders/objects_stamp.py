@@ -1,15 +1,15 @@
 """Event numbers, object vectors, and the stamps that carry them (Enokido, Higaki, Takizawa §4.1, §4.2).
 
-An **event number** is a triple (clock, object, no): a Lamport clock that ticks at sends, the object, and the number of
-its sends before this one. Triples are compared number by number; the paper's concatenations compare wrongly ("10i0" <
-"2j0" as text). The clock alone orders the sends of one object.
+An **event number** is a triple (clock, object, no): the time of a Lamport clock that ticks at sends, the object that
+sends, and the number of earlier sends of this object. Triples are compared number by number; the paper's concatenations
+compare wrongly ("10i0" < "2j0" as text). The clock alone orders the sends of one object.
 
 An **object vector** has for each object the event number of its last relevant send, or nothing. It is a dictionary
 object → (clock, no), because most entries are empty in a group whose operations rarely conflict.
 
 A message carries its number on the link, its event number, its vector V, and its label. The **receipt vector** RV is
-equal to V, except for the sender's entry: this is the larger one of its value in V and the event number of the message
-(Fig. 7).
+equal to V, except for the sender's entry. This entry is the maximum of two event numbers: the sender's entry in V, and
+the event number of the message (Fig. 7).
 """
 
 from collections.abc import Iterable
@@ -100,7 +100,7 @@ def read_stamp(data: Reader, source: int, expected: int, clock: int) -> Stamp:
             raise StampError(f"member {member} out of sequence in a vector: expected ascending member numbers")
         entry = _event(data, own_clock)
         if entry[0] >= own_clock:
-            raise StampError(f"time {entry[0]} in the vector of a message with time {own_clock}: expected less")
+            raise StampError(f"vector of a message with time {own_clock} has time {entry[0]}: expected an earlier time")
         if member == source and entry[1] >= no:
             raise StampError(
                 f"the vector of message {no} of member {member} lists message {entry[1]} of the same member: "
@@ -132,7 +132,7 @@ def _event(data: Reader, clock: int) -> tuple[int, int]:
     time = data.counter(clock)
     no = data.number()
     if no >= time:
-        raise StampError(f"message {no} has time {time}: expected more than {no}, because a clock ticks at every send")
+        raise StampError(f"message {no} has time {time}: expected a time above {no}, as clocks tick at every send")
     return time, no
 
 

@@ -1,6 +1,6 @@
 """The stamp of :mod:`antecede.orders.pruned` as bytes, and as Jang et al. §6.2 count it.
 
-Three observations make it small:
+Three observations make the stamp small:
 
 * the newest timestamp of each sender is near the stamp's own timestamp, so only the signed distance is written;
 * older entries and delivery constraints are near the newest entry of their sender, so only their *age* is written: the
@@ -162,7 +162,7 @@ def read_control(source: int, me: int, known: list[int], data: Reader) -> Contro
                 raise StampError("stamp has an entry without destinations that is not the newest of its sender")
             entries[:0] = (at, destinations)
         if not entries or entries == [newest, 0]:
-            raise StampError("stamp announces more than an empty entry for a sender, but contains nothing more")
+            raise StampError("second bit map of a stamp lists a sender that has neither destinations nor older entries")
         logs[k] = tuple(entries)
     return Control(time, tuple(logs))
 
@@ -359,7 +359,7 @@ def _read_set(data: Reader) -> int:
         if mask >> data.members:
             raise StampError("stamp names unknown members")
         if _list_size(mask) <= 1 + _map_size(data.members):
-            raise StampError("stamp has a bit map of members: expected a list, unless the bit map is shorter")
+            raise StampError("stamp has a bit map of members that is not shorter than a list: expected the list")
         return mask
     mask = member = 0
     for position in range(head - 1):
@@ -369,5 +369,5 @@ def _read_set(data: Reader) -> int:
             raise StampError("stamp names unknown members, or one member twice")
         mask |= 1 << member
     if _list_size(mask) > 1 + _map_size(data.members):
-        raise StampError("stamp has a list of members: expected a bit map, which is shorter")
+        raise StampError("stamp has a list of members that is longer than a bit map: expected the bit map")
     return mask

@@ -16,11 +16,11 @@ from antecede.errors import OrderError
 
 
 class Relation:
-    """A symmetric relation between names of operations."""
+    """The pairs of operations that conflict. Operations are given by their names, and the relation is symmetric."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]] = (), *, everything: bool = False) -> None:
         self.everything = everything
-        """Whether any two operations conflict, whatever their names."""
+        """Whether all operations conflict, with each other and with themselves."""
         self._rivals: dict[str, set[str]] = {}
         for one, other in pairs:
             self._rivals.setdefault(one, set()).add(other)

@@ -69,8 +69,8 @@ class Synchronous(PlainOrder):
         self._locked = 0
         """The members whose locks we hold for the first message in ``_messages``, as a bit mask."""
         self._turns: deque[tuple[int, str]] = deque()
-        """The queue for our own lock. An entry has a member and the id of the message for which it needs the lock. The
-        first member in the queue has the lock, the others wait."""
+        """The queue for our own lock. An entry has a member, and the id of the message for which the member needs the
+        lock. The first member in the queue has the lock, the others wait."""
 
     def send(self, message: Message) -> Effects:
         effects: Effects = [PERSIST]

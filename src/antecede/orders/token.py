@@ -186,7 +186,9 @@ class Token(PlainOrder):
             if self.holding:
                 raise StampError(f"token {passes} from member {source}, but we hold token {self.passes}")
             if any(new < old for new, old in zip(numbers + served, self.numbers + self.served, strict=True)):
-                raise StampError(f"token {passes} from member {source} has smaller numbers than token {self.passes}")
+                raise StampError(
+                    f"token {passes} from member {source}: a counter in it is smaller than in token {self.passes}"
+                )
             if served[self.me] != self.served[self.me] or self.requested[self.me] == self.served[self.me]:
                 raise StampError(f"token {passes} from member {source}, but we have no open request for the token")
         return (passes, *numbers, *served)

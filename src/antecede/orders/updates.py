@@ -138,7 +138,7 @@ class Updates(StampedOrder):
             line, column = divmod(place, self.members)
             value = data.counter(self._value(place))
             if value == 0 or (line == self.me and value > self._value(place)):
-                raise StampError("stamp counts messages that we never sent")
+                raise StampError("entry of a stamp is 0, or counts messages that we never sent")
             if line == source and column == self.me:
                 raise StampError("stamp counts the messages of its own link twice: in its number and in an entry")
             changes.append((line, column, value))

@@ -95,7 +95,7 @@ class Vector(StampedOrder):
         if stamp[self.me] > self.sent:
             raise StampError("stamp counts messages that we never sent")
         if source == self.me and stamp[source] > self.delivered[source] and stamp[source] not in self.due:
-            raise StampError("stamp of our own broadcast, but this broadcast was not sent to ourselves")
+            raise StampError(f"broadcast {stamp[source]} from ourselves: we did not send this broadcast to ourselves")
         return stamp
 
     def size(self, packet: Packet) -> int:

@@ -6,8 +6,8 @@ second more. This process does both once, before the first fork, and the workers
 Spark runs the garbage collector of the worker. The collector would examine all loaded objects, which takes 70 ms each
 time. So the objects that exist before the fork are excluded from collection.
 
-No thread may run when a worker is forked. So the small trace that is judged here to load the kernels is in JSON Lines:
-Arrow would use threads to read Parquet.
+To load the kernels, this process judges a small trace (:func:`warm`). The trace is in JSON Lines, because Arrow would
+start threads to read Parquet, and no thread may run when a worker is forked.
 
 This module is started only by Spark, as ``python -m antecede.pipeline.daemon``. Spark communicates with it through
 pipes.

@@ -53,7 +53,8 @@ class Deliveries(Places):
 
 
 class Lamports(Places):
-    """The Lamport clock, or the time, of each row that has one."""
+    """Rows with a number each (``value``): the Lamport clock or the time of the row. Rows without this number are left
+    out."""
 
     value: Longs
 
@@ -193,9 +194,9 @@ class Judged(msgspec.Struct):
     clocks: Clocked = msgspec.field(default_factory=Clocked)
     lamport: Lamported = msgspec.field(default_factory=Lamported)
     late_blobs: int = 0
-    """The late deliveries are in the output parts from 1 to this number. If this number is larger than the number of
-    parts, the late deliveries may be in every part. It is 0 if no delivery is late, or if late deliveries were not
-    listed."""
+    """The number of the last output part that may contain late deliveries; part 1 is the first. If this number is
+    larger than the number of all parts, every part may contain late deliveries. It is 0 if no delivery is late, or if
+    late deliveries were not listed."""
 
 
 class Waits(msgspec.Struct, tag="waits"):
@@ -224,8 +225,8 @@ class Timed(msgspec.Struct, tag="timed"):
 
 
 class Dealt(msgspec.Struct, tag="dealt"):
-    """The deliveries from one bucket for one task, which reads only a part of each line (a chunk of time). The
-    indices are counted from the start of this part."""
+    """The deliveries of one bucket that one task needs. The task judges one chunk of time, so it reads only a part of
+    each line. The indices are counted from the start of this part."""
 
     task: int
     deliveries: Deliveries

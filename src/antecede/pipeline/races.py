@@ -40,7 +40,7 @@ Say = Callable[[str], None]
 
 
 class Question(msgspec.Struct, frozen=True):
-    """The races to search for."""
+    """The settings of a search for races. ``fifo`` is true if the declared guarantee of the trace is FIFO order."""
 
     fifo: bool
     wanted: Wanted
@@ -160,8 +160,9 @@ def raced(packed: Iterable[bytes], docket: Docket, question: Question | None) ->
 
 
 class _Search:
-    """The search for races. Each sender has a *lane*, and the lanes are divided into blocks that fit into memory. The
-    search walks through the trace twice for each block."""
+    """The search for races. It keeps a vector for each process, with one column (*lane*) for each sender. The lanes are
+    divided into blocks, so that the vectors of one block fit into memory. The search walks through the trace twice for
+    each block."""
 
     def __init__(self, lines: Lines, question: Question, arrived: Longs, delivered: Longs) -> None:
         self._lines, self._question = lines, question

@@ -94,10 +94,11 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, le
 
 @contextmanager
 def _quiet_gateway() -> Iterator[None]:
-    """Suppress two kinds of tracebacks: those that py4j logs, and those that Python prints when it drops the exception
-    of an interrupt. Other code reports each of these failures in one line.
+    """Suppress the tracebacks of two kinds of failures. Other code reports each of these failures in one line.
 
-    py4j logs a traceback each time that it is interrupted or its JVM ends. It uses its own logger and the root logger.
+    py4j logs a traceback, with its own logger or the root logger, each time that it is interrupted or its JVM ends.
+    Python prints a traceback when an interrupt raises an exception in a destructor or a callback, where Python has to
+    drop the exception.
     """
 
     def is_others(record: logging.LogRecord) -> bool:
@@ -199,7 +200,7 @@ class _Requests:
 
 
 def _end_children(scratch: Path) -> None:
-    """Kill a JVM that was still running because its start was interrupted. It is found as a child process that has our
+    """Kill a JVM that still runs because its start was interrupted. The JVM is recognised as a child process with our
     scratch directory on its command line."""
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, IndexError, ValueError):

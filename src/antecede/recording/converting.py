@@ -81,8 +81,9 @@ def _convert_segment(recording: Recording, folder: str, end: int, wanted: Callab
 
 
 def main(arguments: list[str]) -> int:
-    """Convert all closed segments, but stop if the server is gone. Return the exit code: 0 in both cases, 75 if another
-    conversion is running, and 2 after an error, with one line on standard error."""
+    """Convert all closed segments, but stop if the server is gone. Return the exit code: 0 if all segments are
+    converted or the server is gone, 75 if another conversion is running, 2 after an error. One line on standard error
+    reports the error."""
     os.nice(19)
     # Ctrl-C on a terminal is for the server, which then ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

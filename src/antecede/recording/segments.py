@@ -132,7 +132,8 @@ def tidy(directory: str, files: Files | None = None) -> None:
 
 
 def recorded_topology(directory: str) -> TopologyFile | None:
-    """Return the topology that a recording server left beside its trace; None if there is no such file."""
+    """Return the topology that the server stored in the folder of its trace; None if the folder has no topology
+    file."""
     path = Path(directory, FOLDER, TOPOLOGY)
     try:
         return parse_topology(path.read_text(encoding="utf-8"), str(path))

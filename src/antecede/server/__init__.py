@@ -97,7 +97,7 @@ class AgentServer:
         self.overloaded, self.overload = False, CATCHING_UP
         """Whether publishes are refused, and why: too much data waits, the disk is almost full, or the server stops."""
         self.log_format = FORMAT_OLDEST
-        """The log format that new records and new trains of letters must follow. A :class:`Formatted` item sets it."""
+        """The log format of new records and of new messages to peers. A :class:`Formatted` item sets it."""
         self.clock, self.truncations = Clock(), Truncations()
         self._multicasts = 0
         """The number of letters to several destinations that this step sent."""
@@ -163,7 +163,7 @@ class AgentServer:
         return self.note([Began(self.name, epoch), Formatted(newest), *settings_items(self, newest, cuts=cuts)])
 
     def note(self, items: list[Item]) -> bytes:
-        """Apply these items, and return them as one record: the first record after a start of the server."""
+        """Apply these items, and return them as one record. A server calls this at its start, for its first record."""
         for item in items:
             self._apply(item, 0.0)
         return encode_record(items)
@@ -210,7 +210,7 @@ class AgentServer:
         self.channel.begin_life(life)
 
     def alarm_ms(self) -> int | None:
-        """Return the server time of the next timer or deadline of a call, whichever is first; None: there is none."""
+        """Return the server time at which the next timer fires or the next call expires; None: there is neither."""
         timer = self.timers.alarms[0][0] if self.timers.alarms else None
         call = None if self.calls.site is None else self.calls.alarm_ms()
         return timer if call is None else call if timer is None else min(timer, call)
@@ -384,13 +384,13 @@ class AgentServer:
         self.calls.call(source, id_, outbound.to[0], outbound.type, outbound.body, ask, (deadline_ms, now))
 
     def _set_timer(self, when_ms: int, agent: str, kind: str, body: bytes, answers: str = "") -> None:
-        """Set a timer that delivers a letter later. A "t" in the id of this letter shows that it follows no order."""
+        """Set a timer that delivers a letter later. The "t" in the letter's id shows that no order applies to it."""
         self._numbers += 1
         letter = Letter(f"{self._prefix}t{self._numbers}", agent, (agent,), kind, body, answers=answers)
         self.timers.set(self._numbers, when_ms, agent, letter)
 
     def _send(self, source: str, sent: Outbound | Published, *, ask: str = "", replays: str = "") -> Letter:
-        """Send a letter. ``ask``: the id that an answer must quote, or "." for the letter's own id."""
+        """Send a letter. ``ask``: the id that an answer must quote; ".": the letter's own id; empty: not a question."""
         self._numbers += 1
         id_ = self._prefix + str(self._numbers)
         ask, to = id_ if ask == "." else ask, sent.to
@@ -435,8 +435,8 @@ class AgentServer:
         return encode_state(packed(*parts, **head, **log, **rest))
 
     def restore(self, snapshot: bytes, now: float, epoch: str | None = None) -> None:
-        """Load a snapshot into a new server, which then uses the topology of the snapshot. ``epoch``: the epoch that
-        a snapshot without the text of its topology must have; None: any."""
+        """Load a snapshot into a new server, which then uses the topology of the snapshot. If the snapshot lacks the
+        text of its topology and has another epoch than ``epoch``, raise an error; None: accept any epoch."""
         state, channel, engine, timers = state_of(snapshot, self.name, self.incarnation, epoch)
         self.organisation.load(state.organisation, self)
         self.epoch, self._numbers, self.clients = state.epoch, state.numbers, state.clients

@@ -14,11 +14,11 @@ class Backlog(msgspec.Struct, frozen=True):
     """The number of letters in mailboxes (counted once per mailbox), of letters that are held because of a dead letter,
     and of letters that wait for the end of a change of the topology."""
     dead: int
-    """Dead letters. They have a separate bound."""
+    """The number of dead letters. A separate limit applies to them."""
     letter_bytes: int
     """The memory of mailboxes with their letters, of held letters and of timers, in bytes."""
     frames: int
-    """Frames that their receivers have not acknowledged."""
+    """The number of frames that their receivers have not acknowledged."""
     frame_bytes: int
     """The memory of the frames that are not acknowledged, in bytes."""
 

@@ -15,12 +15,12 @@ from antecede.engine.belongings import Belongings
 ChangeNumber = Annotated[int, Meta(ge=0, le=limits.change_number_max)]
 ClockMs = Annotated[int, Meta(ge=0, le=limits.clock_ms_max)]
 Mark = Annotated[str, Meta(max_length=limits.mark_chars_max)]
-"""The random name of a system or of an attempt, or the epoch of a topology."""
+"""The random name of a system, the random name of an attempt to change the topology, or the epoch of a topology."""
 Name = Annotated[str, Meta(max_length=limits.name_chars_max)]
 """The name of a server or a domain."""
 TopologyText = Annotated[str, Meta(max_length=limits.topology_bytes_max)]
 Since = Annotated[dict[Name, ChangeNumber], Meta(max_length=limits.topology_servers_max)]
-"""Domain → the number of the change that started this domain, or that was the last to start it again."""
+"""Domain → the number of the last change that started or restarted this domain."""
 
 
 class Epoch(msgspec.Struct, frozen=True, array_like=True):
@@ -56,7 +56,7 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     change: int
     topology: str
     since: dict[str, int]
-    """Domain → the number of the change that started this domain, or that was the last to start it again."""
+    """Domain → the number of the last change that started or restarted this domain."""
     coordinator: str
     """The server whose log decides whether the change is made."""
     leaving: list[str]
@@ -86,7 +86,7 @@ class Committed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     change: int
     clock_ms: int
     attempt: str = ""
-    """The name of the attempt that made the change; empty: the attempt that is staged here."""
+    """The name of the attempt that made the change; empty: the attempt of the item :class:`Staged` before this item."""
 
 
 class Abandoned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=45):
@@ -110,7 +110,7 @@ class Paused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     """Whether the change removes this server. If so, none of its agents reacts and its clients are refused during the
     pause."""
     attempt: str = ""
-    """The name of the attempt."""
+    """The name of the attempt to make this change."""
     clients: list[str] = []
     """The clients that are connected at this moment, if the change removes this server. They move with their addresses
     to another server, even if they have published nothing so far and have no letters."""

@@ -2,9 +2,11 @@
 
 The wall clock can be set back or forward at any time. So server time is the last time in the log, plus the seconds that
 have passed by the monotonic clock since the start. While a server is down only the wall clock runs. If the wall clock
-at the start is later than the last wall clock time in the log, server time moves ahead by the difference, otherwise not
-at all. In a new log, server time begins with the wall clock. Traces and people see the wall clock. It is computed from
-server time: the log records by how much the wall clock is ahead, each time this difference changes.
+at the start is later than the last wall clock time in the log, server time moves ahead by the difference; otherwise it
+does not move. In a new log, server time begins with the wall clock.
+
+Traces and people see wall clock times. These are computed from server time and the difference between the two clocks.
+The log records this difference each time it changes.
 """
 
 from typing import Final
@@ -24,7 +26,7 @@ class Times(msgspec.Struct):
 
 
 class Clock:
-    """The clock of one life of a server, and the times in its log."""
+    """The clock of a server, from one start of the server to its end, and the times in the server's log."""
 
     def __init__(self) -> None:
         self.times = Times()
@@ -45,8 +47,8 @@ class Clock:
         return wall_ms if self._begun is None else self._start_ms + int((now - self._begun) * 1000.0)
 
     def differs(self, server_ms: int, wall_ms: int) -> bool:
-        """Return whether the difference between the wall clock and server time has changed since it was logged, by more
-        than ``_drift_ms``, so that it must be logged again."""
+        """Return whether the difference between the wall clock and server time must be logged again, because it has
+        changed by more than ``_drift_ms`` since it was last logged."""
         return self._begun is not None and abs(wall_ms - server_ms - self.times.ahead_ms) > _drift_ms
 
     def set(self, item: Clocked) -> Clocked:
@@ -62,4 +64,5 @@ class Clock:
 
 
 _drift_ms: Final = 2
-"""The largest error of the wall clock in a trace. Both clocks are rounded to milliseconds, so 1 would be too small."""
+"""The largest error of wall clock times in a trace, in milliseconds. Both clocks are rounded to milliseconds, so 1
+would be too small."""

@@ -43,7 +43,8 @@ class Connection(Protocol):
 
     @property
     def heard(self) -> float:
-        """The time of the last input; while reading is paused, the present time."""
+        """The time of the last input. While reading is paused, it is the present time, so that the connection does not
+        count as silent."""
         ...
 
     @property

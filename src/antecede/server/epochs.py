@@ -1,7 +1,7 @@
 """The topologies that were in force, one after the other, for the metadata of a trace (:mod:`antecede.trace.epochs`).
 
-Each server lists the processes that had events on it. A process is listed in an epoch only if it had events since it
-was listed last, so that processes without events need no space.
+Each server lists the processes that had events on it. An epoch lists a process only if the process had events since
+the last epoch that lists it, so that processes without events need no space.
 """
 
 from msgspec.structs import replace
@@ -36,7 +36,7 @@ def next_epoch(
 
 
 def _fresh(epochs: list[Epoch], indices: dict[str, int]) -> dict[str, int]:
-    """Return the index of the next event of each process that had events since an epoch last listed the process."""
+    """Return the processes that had events since an epoch last listed them, each with the index of its next event."""
     listed: dict[str, int] = {}
     for one in epochs:
         listed.update(one.since)
@@ -46,10 +46,10 @@ def _fresh(epochs: list[Epoch], indices: dict[str, int]) -> dict[str, int]:
 def learned_epochs(
     epochs: list[Epoch], file: TopologyFile, change: int, history: list[Known], indices: dict[str, int]
 ) -> list[Epoch]:
-    """Return the list of epochs after changes that this server has learned late, with an epoch for each of these
-    changes. For the processes of this server, all these epochs begin now. The server knows the domains and agents of
-    the newest topology only. Of each earlier topology that it has missed, it knows the guarantee; other servers list
-    the rest."""
+    """Return the list of epochs after this server has learned changes that it had missed, with a new epoch for each of
+    these changes. For the processes of this server, all new epochs begin now. This server knows the domains and agents
+    of the newest topology only, so only the last epoch contains them. The other new epochs contain the guarantee of
+    their topology; the traces of other servers contain the domains and agents."""
     before = epochs[-1].change if epochs else 0
     clock_ms = next((one.clock_ms for one in history if one.change == change), 0)
     for one in history:

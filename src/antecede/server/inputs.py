@@ -23,8 +23,8 @@ class Plan(msgspec.Struct, frozen=True):
     orders: dict[str, OrderSpec]
     homes: dict[str, str]
     resend_after: float = limits.link_resend_first_seconds
-    """The seconds without an acknowledgement after which a frame is resent. The time may be longer if frames are lost
-    only when a connection breaks, because lost frames are resent after the next hello."""
+    """A frame is resent if it is not acknowledged within this time in seconds. A long time is enough for connections
+    that lose frames only when they break, because lost frames are resent after the next hello in any case."""
     mailboxes: Mailboxes = Mailboxes()
     """The settings of the mailboxes, for example how much may wait in them."""
     file: TopologyFile | None = None

@@ -3,10 +3,10 @@
 The machine is deterministic: the same inputs from the same state lead to the same state, with the same stamps on the
 same frames. So a record holds only the inputs (a packet of a peer, a client's publish, the outcome of a reaction, a
 timer that fired, a peer's identity) and nothing that follows from them, except :class:`Related` and :class:`Enacted`.
-All items of one record were one step: their messages were stamped together, at the end of the step.
+All items of one record belong to one step: their messages were stamped together, at the end of the step.
 
-Frames that were not acknowledged are made again from the log, and must be the same bytes. So the rules by which letters
-become trains belong to the log's format: a log is replayed by the rules under which it was written. An item of the log
+After a restart, unacknowledged frames are made again from the log, with the same bytes. So the rules that group letters
+into trains belong to the log's format: a log is replayed by the rules under which it was written. An item of the log
 (:class:`Formatted`) marks the place from which newer rules are in force.
 """
 
@@ -29,9 +29,9 @@ _letter_of: Callable[[Reaction], str] = attrgetter("letter")
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Letters that a client had begun to handle when it published something, and that no earlier record contains. In
-    the trace, their deliveries come before the publish. The letters stay in the mailbox until the client reports that
-    it has handled them."""
+    """The letters that a client had begun to handle before a publish, except letters that were already recorded for an
+    earlier publish. In the trace, the deliveries of these letters come before the publish. The letters stay in the
+    mailbox until the client reports that it has handled them."""
 
     at: int
     """The position of the client's publish in its batch of publishes."""
@@ -90,7 +90,7 @@ class Forgot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     generation: int
     """The number of times that the domain was reset; members with different numbers do not connect."""
     again: tuple[tuple[tuple[str, ...], bytes], ...] = ()
-    """Unacknowledged trains, each with the members to which it is sent again."""
+    """Unacknowledged trains (groups of letters), each with the members to which it is sent again."""
 
 
 class Buried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=6):
@@ -133,9 +133,9 @@ class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_
 
 
 class Met(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=8):
-    """The incarnation and the life of a peer, which this server has learned from the peer's hello. If the peer later
-    has another incarnation, it has lost data. If the peer later begins another life, and before that life it had sent
-    fewer frames than this server has received, then the peer was restored from an old backup."""
+    """The incarnation and the life of a peer, which this server has learned from the peer's hello. If a later hello
+    has another incarnation, the peer has lost data. If a later hello has another life, and the peer had sent fewer
+    frames before this life than this server has received, the peer was restored from an old backup."""
 
     domain: str
     peer: str
@@ -168,7 +168,7 @@ class Expired(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
 
 
 class Related(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=12):
-    """For each replica of an object, the pairs of operations that conflict, from now on."""
+    """The pairs of operations that conflict from now on, for each replica of an object."""
 
     conflicts: dict[str, list[list[str]]]
 
@@ -181,9 +181,9 @@ class Left(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="it
 
 
 class Listed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=14):
-    """The lists in this record that have several destinations. In the items that follow, a single name, which is a NUL
-    character and a number, stands for the list with this number. This item is only in the bytes of a record, never
-    among the items of a step."""
+    """The lists of several destinations in this record, each only once. The items after this one do not contain such a
+    list, but a short name for it: a NUL character and the number of the list. This item is only in the bytes of a
+    record, never among the items of a step."""
 
     lists: list[tuple[str, ...]]
 

@@ -14,9 +14,10 @@ One server, the coordinator, decides: once its log has ``Committed``, all others
 or taken back. At the moment of the first commit on any server, no letter is in transit in the region of the change
 (:mod:`antecede.topology.change`); see :mod:`antecede.server.change.changing`.
 
-Each domain has the number of the change that began it (``since``). Two servers may connect if they agree on the
-members, the order and this number of every domain that they share (:meth:`Organisation.digest`). So in a domain that
-has begun again, an older frame is never accepted, even if a later change brings the same topology back.
+A change lets some domains start with a new state. For each domain, ``since`` has the number of the last change that did
+so. Two servers may connect if they agree on the members, the order and this number of every domain that they share
+(:meth:`Organisation.digest`). So after a domain has started with a new state, a frame from before is never accepted,
+even if a later change brings the same topology back.
 """
 
 import hashlib
@@ -55,7 +56,8 @@ class SavedOrganisation(msgspec.Struct):
     topology: str = ""
     """The text of the topology in force; empty: it is not known."""
     since: dict[str, int] = {}
-    """Domain → the number of the change that began it. A domain without an entry was in the first topology."""
+    """Domain → the number of the last change that let the domain start with a new state. A domain without an entry
+    still has its state from the first topology."""
     staged: Staged | None = None
     left: list[Belongings] = []
     """The belongings of agents and clients that leave this server when the staged change is made."""
@@ -79,7 +81,7 @@ class SavedOrganisation(msgspec.Struct):
     """Whether all agents of this server are paused, because the change removes this server."""
     attempt: str = ""
     """The name of the attempt in which this server takes part; empty: none. An attempt tries to make one change of the
-    topology. This change is staged here, or letters wait here for it."""
+    topology. While this server takes part, the change is staged here, or letters wait here for the change."""
 
 
 class Organisation(SavedOrganisation):
@@ -291,17 +293,17 @@ def topology_in(text: str) -> TopologyFile:
 
 
 def digest_of(file: TopologyFile, domain: str, since: int) -> str:
-    """Return a digest of the name, the members and the order of a domain, and of ``since``, the number of the change
-    that began the domain."""
+    """Return a digest of the name, the members and the order of a domain, and of ``since``. ``since``: the number of
+    the last change that let the domain start with a new state."""
     entry = file.domain(domain)
     content = json.dumps([entry.name, list(entry.servers), entry.order, since], separators=(",", ":"))
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def plan_for(file: TopologyFile, basis: Plan) -> Plan:
-    """Return the plan of a topology. A domain keeps its order from ``basis``, with the replicated objects in it, on two
-    conditions: it has the same members in ``basis``, and its order in ``basis`` has objects or is the same as in
-    ``file``. For all other domains, the order is created from its text in ``file``."""
+    """Return the plan of the topology in ``file``. A domain that has the same members in ``basis`` keeps its order from
+    ``basis`` if this order has replicated objects, or if ``file`` names the same order. All other domains get a new
+    order, as ``file`` names it."""
     orders = {}
     for domain in file.domains:
         known = basis.orders.get(domain.name)

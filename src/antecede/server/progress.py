@@ -73,8 +73,8 @@ class Progress:
         """The agent and the letter of the last plain call."""
         self._name = slice(0, 0)
         self._name_bytes = 0
-        """The length of the letter's id of the last plain call; ``_name`` is the position of this id in the memory. If
-        the next id has the same length, it is written to the same position."""
+        """The length of the id of the letter in the last plain call; ``_name`` is the position of this id in the
+        memory. If the next id has the same length, it is written to the same position."""
         self._plain_runs = _nothing
         """The bytes that are written into the head while a plain call runs. They are all zero if the agent's name is
         too long for a slot."""
@@ -229,7 +229,7 @@ def interrupted(content: bytes, boot: str) -> Interrupted:
 
 _magic: Final = b"acalls02"
 _plain: Final = 0
-"""The slot of plain handlers."""
+"""The number of the slot for plain handlers."""
 _boot_bytes: Final = 40
 _head: Final = struct.Struct(f"<8sQI4x{_boot_bytes}s")
 _head_bytes: Final = _head.size

@@ -5,8 +5,8 @@ agent (or client) and, directly after it, the ``send`` rows of the reaction's me
 was committed once gives one row. A client's publishes are its ``send`` rows. If a client publishes while it handles a
 letter, the letter's ``deliver`` row must come before the publish. So the record of the publish gives this row
 (:mod:`antecede.server.begun`); if the letter dies afterwards, its death is a ``local`` row. A packet that a router
-forwarded gives ``hop`` rows, which are numbered separately. A process is an agent or a client, by its address, never a
-server.
+forwarded gives ``hop`` rows, which are numbered separately. In all other rows, the process is an agent or a client (its
+address) or a replica of an object, never a server.
 
 **Ids are counted, not stored.** The machine numbers letters as it applies items. A reader that begins with the
 first record counts in the same way, and gets the same ids. A reader that continues later starts from the result of
@@ -84,7 +84,7 @@ class _Organisation(msgspec.Struct, array_like=True):
     adopted: dict[str, str] = {}
     """For each client that came from a removed server: its name → its address, which it keeps."""
     epochs: list[Epoch] = []
-    """The topologies so far, oldest first, as the metadata list them."""
+    """The topologies so far, oldest first, for the metadata of the trace."""
 
 
 class Projection:
@@ -103,12 +103,12 @@ class Projection:
         """By how many milliseconds the wall clock is ahead of server time. Items have server time, rows have the wall
         clock."""
         self.conflicts: _Conflicts | None = None
-        """The conflicting operations of objects, by process."""
+        """Replica of an object → the pairs of operations that conflict; None: the log contains none."""
         self._organisation = _Organisation()
         self._moved: dict[str, str] = {}
         self._onward: dict[tuple[str, str, tuple[str, ...]], tuple[int, tuple[str, ...]]] = {}
         self._here: dict[tuple[str, ...], int] = {}
-        """For some lists of destinations: the number of destinations in the list that are on this server."""
+        """A cache: list of destinations → how many of them are on this server."""
         self._organise(topology, homes or {})
         self._read: dict[str, list[str]] = {}
         """For each client: the letters that already have a ``deliver`` row, although the client has not yet reported
@@ -124,7 +124,7 @@ class Projection:
         self._here.clear()
 
     def rows(self, record: bytes) -> list[Event]:
-        """Return the rows of the next record, which must be whole (:func:`antecede.server.items.joined`)."""
+        """Return the rows of the next record. :func:`antecede.server.items.joined` must have joined its pieces."""
         rows: list[Event] = []
         for item in decode_record(record):
             if isinstance(item, Reacted | Handled):
@@ -425,6 +425,6 @@ _Saved = tuple[
     dict[str, list[str]] | None,
 ]
 _no_messages = {"t": "timer", "c": "call"}
-"""Some letters are not messages: they come from a timer or a call. The first character after the last dot in the id of
-such a letter → its origin."""
+"""Some letters are not messages: they come from a timer or a call. The key is the first character after the last dot in
+the id of such a letter. The value says where the letter comes from."""
 _ways_max = 65_536

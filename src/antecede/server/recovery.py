@@ -62,7 +62,7 @@ def resume(
     ended: Interrupted = ENDED_WELL,
     cuts: Iterable[Truncated] = (),
 ) -> bytes:
-    """Apply and return the record with which a log continues, after its last record was replayed."""
+    """Apply and return the first record of a new life. The last record of the log must have been replayed before."""
     newest = max(newest, machine.log_format)
     settings = settings_items(machine, newest, ended, machine.truncations.unknown(list(cuts)))
     return machine.note([Formatted(newest), Resumed(), *settings])
@@ -127,7 +127,8 @@ def _begun(machine: AgentServer, first: bytes, rest: Iterator[bytes], epoch: str
 
 
 def _check_topology(machine: AgentServer, given: TopologyFile | None, epoch: str) -> None:
-    """Raise an error if this server was removed, or if the docstring of this module does not list its topology file."""
+    """Raise an error if this server was removed, or if its topology file contains none of the topologies that the
+    docstring of this module allows."""
     organisation = machine.organisation
     if organisation.removed:
         raise TopologyError(

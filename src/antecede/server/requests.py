@@ -139,9 +139,9 @@ def _too_many(engine: Engine) -> list[str]:
 def settings_items(
     machine: "AgentServer", newest: int, ended: Interrupted = ENDED_WELL, cuts: Iterable[Truncated] = ()
 ) -> list[Item]:
-    """Return the items at the beginning of a life: the settings that a log must contain, if they have changed; the
-    handler calls that were in progress when the last life ended; the torn writes that were removed from the log; and
-    the time. ``newest``: the log format in which this life writes."""
+    """Return the items with which a life of the server begins. They contain the settings that have changed, the handler
+    calls that were in progress when the last life ended (``ended``), the torn writes that were removed from the log
+    (``cuts``), and the time. ``newest``: the log format in which this life writes."""
     engine = machine.engine
     holding = machine.plan.holding(machine.name) if newest >= FORMAT_WITH_LISTS else []
     items: list[Item] = [Holding(holding)] if holding != sorted(engine.following.agents) else []

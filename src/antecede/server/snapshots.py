@@ -41,8 +41,9 @@ class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     """Letters of this server that are in transit through a total order and will come back to this server. For each of
     them: its number, and the letter."""
     waiting: list[tuple[int, bool, Position]]
-    """Letters that wait until letters in ``away`` are back. For each of them: the number of the last letter in ``away``
-    for which it waits, whether the waiting letter stays on this server, and the waiting letter."""
+    """Letters that wait until letters in ``away`` are back. For each waiting letter: the number of the last letter in
+    ``away`` for which it waits; whether the destinations of the waiting letter are on this server; and the waiting
+    letter."""
     mailboxes: dict[str, list[Position]]
     states: dict[str, bytes]
     born: dict[str, str]
@@ -123,8 +124,8 @@ def state_of(
 
 
 def packed(channel: SavedChannel, engine: SavedEngine, timers: Timers, /, **others: Any) -> State:
-    """Return a state that has each letter once. ``others``: its fields besides those of the channel, the engine and the
-    timers."""
+    """Return a state that stores each letter only once. ``others``: the fields of the state that do not come from the
+    channel, the engine or the timers."""
     table = LetterTable()
     number = table.position
     returns = channel.returns
@@ -180,7 +181,7 @@ def unpacked(state: State) -> tuple[SavedChannel, SavedEngine, Timers]:
     letters = state.letters.letters()
     died = state.died or [(number, 0) for number in range(1, len(state.dead) + 1)]
     if len(died) != len(state.dead):
-        raise SnapshotError(f"{len(state.dead)} dead letters, but {len(died)} numbers for them")
+        raise SnapshotError(f"the snapshot has {len(state.dead)} dead letters, but numbers for {len(died)}")
     try:
         away = [(place, letters[position]) for place, position in state.away]
         waiting = [(last, stays, letters[position]) for last, stays, position in state.waiting]

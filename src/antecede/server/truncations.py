@@ -32,7 +32,8 @@ class Truncations:
         """The largest group number of any truncation in the log."""
 
     def unknown(self, cuts: list[Truncated]) -> list[Truncated]:
-        """Return the truncations that the log does not contain yet. After a crash the store may report one again."""
+        """Return those of the ``cuts`` that the log does not contain yet. After a crash, the store may report a
+        truncation that is already in the log."""
         return [cut for cut in cuts if cut.group > self.newest]
 
     def apply(self, item: CutItem) -> None:

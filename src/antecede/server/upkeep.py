@@ -1,5 +1,5 @@
-"""The regular work of a server: check its marks and quotas, watch its connections, prove that the last group of the log
-is durable, and take snapshots.
+"""The regular work of a server: check its high-water marks and quotas, watch its connections, prove that the last group
+of the log is durable, and take snapshots.
 
 A snapshot is due when the log has grown enough since the last one, in bytes or in records. The adapter lets another
 process build the snapshot from the log (:mod:`antecede.server.building`), and the server continues meanwhile. If the

@@ -44,8 +44,8 @@ class Watchdog:
 
     def look(self, running: tuple[str, str] | None, number: int, now: float) -> Slow | None:
         """Return the running call if it must be logged now, or if the process must end because of it. ``running``: the
-        agent and letter, or the object and operation, of this call; None if no call runs. ``number``: changes with each
-        batch of calls."""
+        agent and letter, or the object and operation, of this call; None if no call runs. ``number``: a number that
+        changes with each batch of calls."""
         if running is None or (number, running) != self._seen:
             self._seen, self._since = (number, running), now
             self._log_at = limits.reaction_slow_seconds

@@ -86,8 +86,8 @@ Network = Bag | Ranked
 
 
 def network(style: str, processes: int, rng: Random) -> Network:
-    """Return a network of one of the ``STYLES``. If the style has a slow link, process or kind of packet, this is drawn
-    at random."""
+    """Return a network of one of the ``STYLES``. If one link, process or kind of packet is slow in this style, it is
+    chosen at random."""
     if style in ("any", "last", "first"):
         return Bag(rng, {"any": None, "last": -1, "first": 0}[style])
     random = rng.random

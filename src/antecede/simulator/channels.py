@@ -215,7 +215,7 @@ class ChannelWorld(World):
         return None
 
     def _message(self, letter: Letter) -> Message:
-        """Return the application's message in a letter."""
+        """Return the application's message that travels in this letter."""
         found = self._under_way.get(letter.id)
         if found is not None:
             return found[0]

@@ -76,7 +76,7 @@ class Figures:
                 course.copies = destinations
 
     def posted(self, order: Order, packet: Packet) -> None:
-        """Add the size of the stamp of a copy that leaves."""
+        """Count a copy of a message that leaves a process, and add the size of its stamp."""
         course = self._under_way.get(packet.subject)
         if packet.kind != COPY or course is None or not course.counted:
             return

@@ -134,8 +134,8 @@ class Flights:
         self.early.setdefault((line.parcel, line.at), deque()).append(line)
 
     def awaited(self, at: str, before: float = inf) -> list[str]:
-        """Return the names of the messages that an ``arrive`` statement lets arrive at the process ``at``, but that are
-        not posted yet. Only statements before line ``before`` count."""
+        """Return the names of the messages that are not posted yet, although an ``arrive`` statement for the process
+        ``at`` already waits for them. Only statements before the line with the number ``before`` count."""
         return [
             parcel.message
             for (parcel, place), waiting in self.early.items()

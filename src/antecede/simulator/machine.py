@@ -48,8 +48,8 @@ class Delivered(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One event of a step. ``domain`` and ``order`` say where it happened; for a ``Delivered`` event they are empty and
-    None."""
+    """One event of a step. ``domain`` and ``order`` say where it happened. For a ``Delivered`` event, ``domain`` is
+    empty and ``order`` is None."""
 
     domain: str
     order: Order | None
@@ -352,8 +352,8 @@ class Machine:
             self._disk = self.channel.dump()
 
     def crash(self, *, saved: bool = False) -> None:
-        """Crash: lose everything that is not durable. If ``saved`` is true, the caller has called ``save`` before the
-        last step, and the crash also loses this step."""
+        """Crash: lose everything that is not durable. If ``saved`` is true, the caller has already called ``save``,
+        before the last step. The disk then does not contain the last step, so the crash loses this step too."""
         if not saved:
             self.save()
         self.up = False
@@ -366,8 +366,8 @@ class Machine:
 
 
 def send_by(channel: Channel, topology: Topology, letter: Letter) -> None:
-    """Send a letter. If the topology has a cycle, send a separate letter to each destination: the shipped code can
-    route a letter with several destinations only in a topology without cycles, which servers require."""
+    """Send a letter. If the topology has a cycle, send a separate letter to each destination. The shipped code
+    can route a letter with several destinations only in a topology without cycles; servers refuse other topologies."""
     if topology.cycle is None:
         channel.send(letter)
     else:
@@ -376,7 +376,7 @@ def send_by(channel: Channel, topology: Topology, letter: Letter) -> None:
 
 
 def letter_of(message: Message) -> Letter:
-    """Return the letter in an order's message."""
+    """Return the letter that the payload of an order's message contains."""
     return _letter_in(message.payload)
 
 

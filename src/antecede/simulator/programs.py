@@ -2,18 +2,18 @@
 process.
 
 A process is sequential. If a send comes after an ``arrive`` of the same process in the file, and the arriving copy has
-not been posted yet, the send waits for the arrival, because the send may be an answer. (For this reason, a scenario
-file of Mattern and Fünfrocken's Fig. 4 leads to their Fig. 6 under the buffer protocol: this protocol delays y, and
-therefore also z.)
+not been posted yet, the send waits for the arrival, because the send may be an answer. (For example, in Fig. 4 of
+Mattern and Fünfrocken a process receives a message y and then sends a message z. If a scenario file with this figure is
+played under the buffer protocol, the protocol delays y, and z waits for y. The result is their Fig. 6.)
 
 A process with ``receive`` statements takes messages only through these statements (Mattern and Fünfrocken, §4.1–4.2). A
 ``receive`` may be limited to one sender. Messages that have arrived wait until the process receives them. The order
 determines where they wait:
 
 * **In front of** an order that can judge a packet without accepting it (``selective``): the program gets the first
-  packet that the order would deliver *now*, after the messages that the program has already received. So the matrix
-  protocol lets a program take x although y came first, and refuses z while an x on which z depends has not been
-  received.
+  packet that the order would deliver *now*, after the messages that the program has already received. For example,
+  the matrix protocol lets a program take a message that arrived after another one. It refuses a message that depends on
+  another message to this process, as long as the program has not received that other message.
 * **Behind** any other order, in a queue, in the sequence in which the order delivers them. The program can take only
   the first message of the queue. The buffer protocol, for example, has no information about dependencies, so it cannot
   offer a choice. With domains, messages also wait in a queue: a router cannot choose, because processes in the next

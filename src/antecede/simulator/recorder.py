@@ -54,7 +54,7 @@ class Recorder:
         self.row(process, DELIVER, now, message.id, None, None, columns)
 
     def local(self, process: int, now: float, instance: str, operation: str, parent: str, type_: str) -> None:
-        """Record that an execution of an operation, named ``instance``, begins or ends."""
+        """Record that an operation begins or ends. ``instance`` is the name of this execution of the operation."""
         self.row(process, LOCAL, now, columns=_columns(instance, operation, parent, type_))
 
     def hopped(

@@ -202,7 +202,7 @@ class ScriptedWorld:
         return None if isinstance(line, ArriveLine) and line.again else line
 
     def _remind(self, flight: Flight) -> None:
-        """Let the receiver of a frame acknowledge the frame again, because the sender does not know that it has
+        """Let the receiver of a frame acknowledge the frame again, because the sender does not know that the frame has
         arrived. Do nothing if the receiver is down."""
         if self.machines[flight.at].up and not self.programs.choosing(flight):
             self._carry_out(flight.at, self._received(flight))

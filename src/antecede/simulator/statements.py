@@ -132,8 +132,8 @@ class ExpectDelivered(Expectation, frozen=True):
 
 
 class ExpectHolds(Expectation, frozen=True):
-    """``expect P holds m``: message m has arrived at P, and is not delivered yet. The expectation also holds if the
-    line ``arrive m P`` was played, but the copy has not left its sender yet."""
+    """``expect P holds m``: message m has arrived at P, and is not delivered yet. The expectation is also met if the
+    line ``arrive m P`` comes earlier in the file, but the copy still waits at its sender."""
 
     process: str
     messages: tuple[str, ...]

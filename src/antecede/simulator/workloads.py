@@ -68,7 +68,7 @@ SHAPES: dict[str, Callable[[int, Random], Destinations]] = {
 
 
 class Spontaneous:
-    """Every process sends at its own intervals, until ``messages`` messages have been sent in total."""
+    """A workload: every process sends at its own intervals, until ``messages`` messages have been sent in total."""
 
     payload = b""
 
@@ -92,8 +92,8 @@ class Spontaneous:
 
 
 class RequestReply(Spontaneous):
-    """Every process sends requests at its own intervals, and every receiver of a request sends a reply. This ends when
-    ``messages`` requests and replies have been sent in total."""
+    """A workload: every process sends requests at its own intervals, and every receiver of a request sends a reply. The
+    workload ends when ``messages`` requests and replies have been sent in total."""
 
     payload = b"request"
 
@@ -104,8 +104,8 @@ class RequestReply(Spontaneous):
 
 
 class PingPong:
-    """Process 0 sends one message to every other process, and each receiver answers immediately (Laumay et al. §6.1).
-    This ends when ``messages`` messages have been sent in total."""
+    """A workload: process 0 sends one message to every other process. From then on, every receiver of a message answers
+    immediately (Laumay et al. §6.1), until ``messages`` messages have been sent in total."""
 
     def __init__(self, messages: int) -> None:
         self._left = messages

@@ -110,8 +110,8 @@ def write_draft(directory: str, upto: int, state: bytes, mark: str, files: Files
 def closed_segments(directory: str, files: Files | None = None) -> list[int]:
     """Return the number of the last record of each complete segment, oldest first. Complete segments are durable.
 
-    A segment is synced before the first group of the next segment is written. So a good group in the next segment
-    proves that a segment is complete.
+    A segment is synced before the first group of the next segment is written. So a good group in a segment proves that
+    the segment before it is complete.
     """
     files = files or Files()
     with named(directory):

@@ -91,7 +91,7 @@ class _Bare:
 
 
 def _grouped_floor(place: str, size: int, syncs: int) -> float:
-    """Return the median time, in seconds, to write the bytes of a group into a file and to sync it, without a log."""
+    """Return the median time, in seconds, to write the bytes of a group to a file and sync the file, without a log."""
     bare = _Bare(place, size, syncs)
     try:
         return median(_seconds(bare.once) for _ in range(syncs))

@@ -110,13 +110,13 @@ class Store(Protocol):
 
     @property
     def full(self) -> StoreFullError | None:
-        """The reason why there is no space for the next segment, as the last check found; None if there was space.
-        Reading this property does not start a new check."""
+        """The reason why the last check found no space for the next segment; None if it found space. Reading this
+        property does not start a new check."""
         ...
 
     def shortage(self) -> str:
-        """Return why there may soon be no space for more records; an empty string if the last check found space. After
-        a check without success, this call lets the commit thread check again, but not too often."""
+        """Return why there may soon be no space for more records; an empty string if the last check found space. If the
+        last check found no space, this call lets the commit thread check again, but not too often."""
         ...
 
     def append(self, record: bytes, *, rouse: bool = True) -> int:
@@ -151,20 +151,20 @@ class Store(Protocol):
         ...
 
     def release(self, upto: int) -> None:
-        """Declare that the owner needs the records up to this number only for recovery. The store may delete them when
-        recovery does not need them. The declaration is valid until the store is closed."""
+        """Allow the store to delete the records up to this number, as soon as recovery does not need them. The
+        permission is valid until the store is closed."""
         ...
 
     @property
     def unvouched(self) -> bool:
-        """Whether a proof is missing that the last records were durable. A later group gives this proof (it vouches for
-        them). Without the proof, damage to the group of these records looks like a torn write."""
+        """Whether the last group with records still lacks a proof that it was durable. A later group gives this proof
+        (it vouches for the earlier group). Without the proof, damage to the group looks like a torn write."""
         ...
 
     def vouch(self) -> None:
         """Let the commit thread write a group without records. This group vouches for all earlier groups: it proves
-        that they were durable when it was written. If records are appended first, only their group is written; with
-        durability ``disk``, it proves the same."""
+        that they were durable when it was written. If records are appended before the thread writes, it
+        writes only the group of these records. With durability ``disk``, that group proves the same."""
         ...
 
     def forget_cuts(self) -> None:

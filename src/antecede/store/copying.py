@@ -4,9 +4,9 @@ The directory gets a new identity, in the file that is written last. So an unfin
 The log may begin with any record, if the snapshot covers the records before it. Records are put into new groups,
 because each group contains the seal of its directory. The new groups fill the segments differently, so the new log may
 be larger than the old one. Therefore the size limit of a log is not applied here. The server that opens the directory
-applies the limit to later records. Recovery expects the oldest group in the oldest segment, so the first group must fit
-into the first segment, whatever its size. Before the directory gets its identity, it is checked as recovery will check
-it.
+applies the limit to later records. Recovery expects the oldest group in the oldest segment. So the first segment is
+made large enough for the oldest record, whatever the size of this record. Before the directory gets its identity, it is
+checked in the same way as in recovery.
 """
 
 import sys
@@ -57,7 +57,8 @@ def write_directory(
 
 
 def _begun(files: Files, directory: str, identity: Identity, first: int, sizes: Sizes, segment_bytes: int) -> LogStore:
-    """Return a log whose first record will have this number, and whose first segment has this size."""
+    """Return a log without records. The number of its first record will be ``first``, and the size of its first segment
+    is ``segment_bytes``."""
     # Only the very first segment must begin with record 1.
     number = 1 if first == 1 else 2
     allocate_segment(files, directory, number, segment_bytes)

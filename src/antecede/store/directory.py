@@ -75,8 +75,8 @@ def refuse_foreign(files: Files, directory: str) -> None:
     others = [name for name in names if name not in _allowed and not name.endswith(TEMPORARY) and name[0] != "."]
     if others:
         raise StoreError(
-            f"{directory}: not a data directory: it has {min(others)} and no identity: give an empty folder, or the "
-            "data directory of a server"
+            f"{directory}: not a data directory: it has {min(others)} and no identity file; give an empty folder, or "
+            "the data directory of a server"
         )
 
 
@@ -176,8 +176,8 @@ def segment_numbers(files: Files, directory: str) -> list[int]:
 
 _allowed = (LOCK, "lost+found", "audit.jsonl", "audit.jsonl.1", "calls", "system", "trace")
 """Files that a folder may contain before a server starts there for the first time: files of a new file system, the
-audit log of a server with durability ``memory``, and files that remain if only the log was removed. (The recorder
-refuses the trace that remains.)"""
+audit log of a server with durability ``memory``, and files that remain if only the log was removed. (If ``trace``
+remains, a server that records a trace refuses to start.)"""
 
 
 def _unused(files: Files, path: str) -> bool:

@@ -34,7 +34,7 @@ class Files:
         return randbits(count)
 
     def make_directory(self, path: str) -> None:
-        """Create a directory that only the user of this process can access. ``create`` protects files, too."""
+        """Create a directory that only the user of this process can access. ``create`` does the same for files."""
         os.mkdir(path, 0o700)
 
     def names(self, directory: str) -> list[str]:

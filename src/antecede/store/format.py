@@ -8,9 +8,9 @@ records::
     body     length u32 x records · the records
 
 ``checksum`` is the CRC-32 of the header up to this field, and of the body. ``previous`` is the checksum of the previous
-group, so that a group is good only directly after the group that it followed when it was written. The flag ``VOUCHES``
-says that every group before this one was synced before this one was written. With this flag, a bad previous group means
-corruption and not a torn write.
+group. So a group is good only if it still stands directly after the same group as when it was written. The flag
+``VOUCHES`` says that all earlier groups were synced before this group was written. With this flag, a bad earlier group
+means corruption and not a torn write.
 
 ``allocated`` is the length that the segment got before its first group was written, in units of 64 bytes. A segment
 that is shorter than this has lost bytes that were durable.
@@ -90,7 +90,7 @@ class Group(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def last(self) -> int:
-        """The number of the group's last record. If the group has no records: of the last record before it."""
+        """The number of the group's last record. If the group has no records: the number of the record before it."""
         return self.first + self.records - 1
 
     @property

@@ -2,7 +2,7 @@
 
 The commit thread (or the owner's thread, in ``commit_here``) takes all records appended so far as the next group,
 writes it with one call, syncs, and only then notifies the owner. Meanwhile new records wait. So **group k+1 is written
-only after group k is synced**, and a group that is followed by another was complete. Recovery relies on this.
+only after group k is synced**. If a later group exists, all earlier groups were complete. Recovery relies on this.
 
 A failed write or sync is final. The kernel may have dropped the bytes and marked them as written, so the log can
 neither try again nor continue. Every later call raises an error. Opening the directory again shows what is durable.
@@ -85,7 +85,7 @@ class LogStore(Closing):
         self.durable = judged.tail.record
 
         self._lock = Lock()
-        """Guards the attributes below; held for a few instructions only."""
+        """The lock for the attributes below. It is held for a few instructions only."""
         self._accepted_bytes_max = 0
         self._asleep = False
         self._closed = False
@@ -105,7 +105,7 @@ class LogStore(Closing):
         self._slow_share = 0.0
         """The approximate share of syncs that were slow; recent syncs count most."""
         self._chores = Lock()
-        """Held while a snapshot is written, records are released or the log is closed: only one of these at a time."""
+        """A lock, so that only one of these runs at a time: writing a snapshot, releasing records, closing the log."""
         self._kept = Retention(segments, judged.recovered.snapshot)
         self._prepare()
         self._thread: Thread | None = None
@@ -327,7 +327,7 @@ class LogStore(Closing):
             self._waiting.wake(last)
 
     def _prepare(self) -> None:
-        """Allocate the next segment, or keep the error in ``full``. Then try again only if ``_look`` is set."""
+        """Allocate the next segment. Set ``full`` if there is no space; then try again only when ``_look`` is set."""
         full: StoreFullError | None = None
         if self.full is None or self._look:
             try:
@@ -432,7 +432,7 @@ class LogStore(Closing):
             self._wake.release()
 
     def _write_witness(self) -> None:
-        """Write a group without records, which proves that all earlier groups were synced. Its loss loses no record."""
+        """Write an empty group, which proves that all earlier groups were synced. If it is lost, no record is lost."""
         if not self._sure:
             self._segments.sync()
             self._sure = True

@@ -8,7 +8,8 @@ from antecede.store.format import LENGTH_BYTES
 
 
 class Pending:
-    """A queue with two ends: the owner's thread pushes records, the thread that commits takes groups of them."""
+    """A queue of records between two threads: the owner's thread adds records, and the thread that commits takes the
+    records of one group at a time."""
 
     def __init__(self, group_bytes_max: int) -> None:
         self._group_bytes_max = group_bytes_max
@@ -56,8 +57,8 @@ class Waiting:
         self._waiting: list[tuple[int, Lock]] = []
 
     def add(self, upto: int) -> Lock:
-        """Return a lock that is held. ``wake`` releases it when the records up to this number are durable, or when they
-        can never become durable."""
+        """Return a lock that is already acquired. A thread waits by acquiring this lock a second time. ``wake``
+        releases the lock when the records up to this number are durable, or when they can never become durable."""
         woken = Lock()
         woken.acquire()
         self._waiting.append((upto, woken))

@@ -1,6 +1,7 @@
 """Open a data directory after any failure, and report what was found.
 
-1. Find the newest readable snapshot. The records after it come from the log, if the log reaches back that far.
+1. Find the newest readable snapshot. The log must have all records after this snapshot (all records, if there is
+   no snapshot); otherwise the directory is refused as corrupt.
 2. Walk along the chain of commit groups to its end (:mod:`antecede.store.walk`). A snapshot covers durable records
    only. So a log that ends before its snapshot has lost durable records, and is refused.
 3. Remove a torn write. All segments after the end of the chain are deleted. In the segment with the end of the chain,

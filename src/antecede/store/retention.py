@@ -26,10 +26,12 @@ class Retention:
         self.segments = segments
         self.released = 0
         self.good = [newest.upto] if newest else []
-        """The numbers of the last records of the kept snapshots that are known to be good, oldest first."""
+        """The kept snapshots that are known to be good, oldest first. A snapshot is given by the number of its last
+        record."""
 
     def check(self, upto: int) -> None:
-        """Refuse a snapshot older than an existing one, since it would never be used."""
+        """Raise UsageError if a new snapshot up to this record would be older than the newest good snapshot. Recovery
+        would never use such a snapshot."""
         if self.good and upto < self.good[-1]:
             raise UsageError(f"snapshot up to record {upto}: there is already one up to record {self.good[-1]}")
 

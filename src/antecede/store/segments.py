@@ -142,8 +142,8 @@ class Segments:
 
     @contextmanager
     def _allocating(self, more: int) -> Iterator[None]:
-        """Add ``more`` bytes to the counted size of the spare segment, after the body of the ``with`` statement has
-        allocated them. Raise StoreFullError if there is no space or no file descriptor."""
+        """Return a context manager. Its body allocates ``more`` bytes for the spare segment; afterwards these bytes are
+        added to the recorded sizes. Raise StoreFullError if there is no space or no file descriptor."""
         if self.total_bytes + more > self.sizes.log_bytes_max:
             raise StoreFullError(
                 f"{self.directory}: the log is full: {self.total_bytes} bytes in segments that are not released, "

@@ -8,8 +8,8 @@ the disk. The following failures are simulated:
 - :meth:`power_cut` forgets unsynced data. For each unsynced page, the disk may have any state of the page since the
   last sync, perhaps torn at any byte. The pages are independent, since a disk reorders writes. Any unsynced change of a
   name may be lost.
-- A sync that **fails** leaves bytes that are visible, are not on the disk, and count as written, until they are written
-  again.
+- A sync may **fail**. Then the bytes are visible, but not on the disk. They count as written, so a later sync does not
+  write them, unless the process has written them again.
 - A full disk: ``room`` is the size of the disk in bytes.
 - ``script`` may raise an error or cut the power at any operation.
 
@@ -112,7 +112,8 @@ class SimulatedDisk(Files):
         self._next = 3
 
     def kill(self, random: Random) -> None:
-        """End the process. The kernel keeps the visible bytes, but may drop the pages whose sync failed."""
+        """End the process. The kernel keeps the visible bytes. But if the sync of a page failed, the kernel may drop
+        this page."""
         self._open.clear()
         self._locked.clear()
         for inode in self.seen.values():

@@ -4,12 +4,13 @@ A group is good if it matches its checksum and follows the previous group: segme
 checksum of the previous group all agree. If the next group is not good, there are exactly three possible reasons:
 
 1. The segment is full, and the chain continues at the beginning of the next segment. This is checked first.
-2. A later group is intact, in this or a later segment, and it **vouches** that everything before it was synced before
-   it was written. So the bad bytes were durable once. A crash cannot damage durable bytes. So a
-   :class:`CorruptLogError` is raised, and nothing is removed.
-3. No later group vouches for the bad bytes. Group k+1 is written only after group k is synced. So the bad bytes are the
-   last write of a crashed process, which was never reported as durable. This write is torn and will be removed as a
-   whole.
+2. A later group is intact, in this or a later segment, and it **vouches** for all groups before it: it has a flag
+   which says that all earlier groups were synced before this group was written. So the bad bytes were durable once. A
+   crash cannot damage durable bytes. So a :class:`CorruptLogError` is raised, and nothing is removed.
+3. No later group vouches for the bad bytes. With durability ``disk``, group k+1 is written only after group k is
+   synced. So the bad bytes are the last write of a crashed process, which was never reported as durable. (With
+   durability ``os``, the bad bytes were perhaps never synced.) This is a torn write. Everything after the last good
+   group will be removed.
 
 A segment gets its length before its first group is written, and every group records this length. A segment that is
 shorter than recorded has lost durable bytes. So it is corrupt, too, even if its groups are good. Each segment, even one
@@ -46,7 +47,7 @@ class Cut(msgspec.Struct, frozen=True):
     file: str
     offset: int
     bytes: int
-    """The number of bytes from the offset to the last byte of the segment that is not zero."""
+    """The length of the torn write in this segment: from ``offset`` to the last byte that is not zero."""
     reason: str
     segments: int
     """The number of later segments in which not all bytes are zero."""
@@ -67,14 +68,15 @@ class Tail(msgspec.Struct):
     record: int = 0
     checksum: int = 0
     unsure: int = 0
-    """An offset in the segment. No group vouches for the bytes from here on, so perhaps they were not synced."""
+    """An offset in the segment. The bytes from this offset on were perhaps never synced, because no later group says
+    that they were."""
     cut: Cut | None = None
     allocated: int = 0
     """The length of the last segment, as its groups record it."""
 
 
 class Walk:
-    """Iterates over the good groups in these segments of a log. After the iteration, ``tail`` is the end of the chain.
+    """Iterates over the good groups in some segments of a log. After the iteration, ``tail`` is the end of the chain.
 
     ``segments`` are one or more segment numbers without gaps. If they begin with segment 1, the first group must be the
     very first group of the log. Otherwise the first group may have any number, since the groups before it may have been
@@ -158,7 +160,7 @@ class Walk:
         return offset
 
     def _check_length(self, file: int, path: str, least: int) -> None:
-        """Raise CorruptLogError if the file of a segment has fewer than ``least`` bytes, so it has lost some."""
+        """Raise CorruptLogError if the file of a segment has fewer than ``least`` bytes: then it has lost bytes."""
         size = self.files.size(file)
         if size < least:
             raise CorruptLogError(path, size, f"the file ends here, but it had at least {least} bytes")
@@ -202,9 +204,10 @@ class Walk:
         return None
 
     def _behind(self, file: int, begin: int, segment: int) -> tuple[int, tuple[int, Group] | None]:
-        """Search the bytes from ``begin`` on for a group that vouches for the missing group. The missing group is the
-        next one after the end of the chain. Return the offset after the last byte that is not zero (0 if all are zero),
-        and the group that vouches with its offset (None if there is no such group)."""
+        """Search a segment from offset ``begin`` on for a later group that proves that the next group of the chain was
+        synced once. Return two values: the offset after the last byte that is not zero (0 if all are zero); and the
+        offset and the header of the later group (None if there is no such group). If a later group is found, the search
+        stops there."""
         pattern = group_pattern(self.seal)
         last, offset = 0, begin
         while window := self.files.read(file, _window_bytes, offset):
@@ -224,8 +227,8 @@ class Walk:
         return last, None
 
     def _witness(self, file: int, offset: int, segment: int) -> tuple[int, Group] | None:
-        """Return this offset and the group there, if the group is intact and vouches for the missing group (see
-        ``_behind``); otherwise None."""
+        """Return this offset and the header of the group there, if the group is intact and proves that the next group
+        of the chain was synced once. Otherwise return None."""
         found = read_group(self.files, file, offset, self.seal)
         if isinstance(found, str):
             return None

@@ -39,8 +39,8 @@ def assert_fifo(trace: Any, *, complete: bool = True, undelivered: bool = True) 
 def assert_order(trace: Any, *orders: str, complete: bool = True, undelivered: bool = True) -> None:
     """Fail if the trace breaks one of the orders: ``fifo``, ``causal``, ``total``, ``synchronous``, ``significant``.
 
-    Without ``orders``, causal order is checked. ``complete``: also fail if rows could not be used and were set aside.
-    ``undelivered``: do not fail because of copies of messages that were never delivered.
+    Without ``orders``, causal order is checked. With ``complete=True``, also fail if rows could not be used and were
+    set aside. With ``undelivered=False``, also fail if copies of messages were never delivered.
     """
     __tracebackhide__ = True
     found = problem(trace, orders or ("causal",), complete=complete, undelivered=undelivered)

@@ -201,7 +201,8 @@ class _Run:
         return answer[0], answer[1]
 
     def take(self, effects: Effects) -> None:
-        """Check that a step persists before it sends or delivers, and put the packets that it sends in transit."""
+        """Check that a step persists before it sends or delivers. Then add the packets that the step sends to the
+        packets in transit."""
         __tracebackhide__ = True
         durable = False
         for effect in effects:
@@ -310,8 +311,9 @@ def _decoded(run: _Run, order: Order, kind: str, source: int, data: bytes) -> tu
 
 
 def _check_forged(run: _Run, packet: Packet, source: int, data: bytes, honest: bytes) -> None:
-    """Check that the order handles forged bytes safely. It must refuse them, or decode them to a stamp that has exactly
-    these bytes as its encoding, and with which no later step fails."""
+    """Check that the order handles the forged bytes ``data`` safely. If the order does not refuse these bytes, it must
+    decode them to a stamp that is encoded as exactly the same bytes, and no later step may fail because of this
+    stamp."""
     order = run.orders[packet.target]
     found = _decoded(run, order, packet.kind, source, data)
     if found is None:
@@ -384,7 +386,8 @@ def _check_damaged(run: _Run, order: Order, data: bytes) -> None:
 
 
 def _broken(kind: str) -> str:
-    """Return the predicate for a sentence that begins with "a shortest run", for example ``breaks causal order``."""
+    """Return a kind of violation as words that follow "a shortest run" in an error message, for example ``breaks causal
+    order``."""
     if kind == "undelivered":
         return "leaves a message undelivered"
     return "breaks the contract" if kind == "contract" else f"breaks {kind} order"

@@ -5,9 +5,9 @@ domain on its route. A bus of n servers has leaves of s servers around a backbon
 costs 2s² + (n/s)². This is 3n for s = √n. The smallest cost is 2√2·n ≈ 2.83·n, for s = √n / ⁴√2 ≈ 0.84·√n. A flat
 topology costs n².
 
-For uniform traffic, pairs need not be examined one by one. If a domain of a forest is removed, the rest of its tree
-falls into parts, one for each member of the domain. The domain is on the route of exactly those pairs whose two servers
-are in different parts.
+The mean cost over all pairs of servers is computed without examining each pair. If a domain of a forest is removed,
+the rest of its tree falls into parts, one for each member of the domain. The domain is on the route of exactly those
+pairs whose two servers are in different parts.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,8 @@ def cost_mean(topology: Topology, cost: Cost = matrix_cost) -> float:
     total = 0.0
     for part in topology.trees:
         behind = dict.fromkeys(part, 1)
-        """For each server, the number of servers that are reached from the start through it, including itself."""
+        """For each server, the number of servers that a message from ``min(part)`` reaches through this server,
+        including the server itself."""
         parts: dict[str, list[int]] = {}
         for server, (domain, before) in reversed(topology.tree(min(part)).items()):
             behind[before] += behind[server]

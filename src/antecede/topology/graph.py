@@ -78,8 +78,8 @@ class Topology:
         return None
 
     def _cycle_from(self, root: "_Node", parent: "dict[_Node, _Node | None]") -> tuple[str, ...] | None:
-        """Return a cycle that can be reached from ``root``, or None. A tree is grown from ``root``; an edge that leads
-        back into the tree closes a cycle."""
+        """Return a cycle that can be reached from the node ``root``, or None. The search builds a tree from ``root``
+        and enters each new node into ``parent``. An edge to a node that is already in the tree closes a cycle."""
         waiting = deque([root])
         while waiting:
             node = waiting.popleft()
@@ -160,8 +160,8 @@ def _upwards(node: _Node, parent: dict[_Node, _Node | None]) -> list[_Node]:
 
 
 def _closed(one: list[_Node], other: list[_Node]) -> tuple[str, ...]:
-    """Return the cycle that an edge between two nodes of a tree closes. ``one`` and ``other``: the paths from these two
-    nodes to the root. The cycle begins with a server."""
+    """Return the cycle that arises if two nodes of a tree are connected by one more edge. The cycle begins with a
+    server. ``one`` and ``other`` are the paths from the two nodes to the root of the tree."""
     while len(one) > 1 and len(other) > 1 and one[-2] == other[-2]:
         one.pop()
         other.pop()

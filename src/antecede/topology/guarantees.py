@@ -70,7 +70,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def strength(guarantees: Iterable[str]) -> str:
-    """Return a set of guarantees in few words: ``causal`` (which implies fifo), ``fifo, total``, ``none`` …"""
+    """Return a set of guarantees as a short text: ``causal`` (which implies fifo), ``fifo, total``, ``none`` …"""
     kept = set(guarantees)
     if "causal" in kept:
         kept.discard("fifo")

@@ -6,9 +6,8 @@ import re
 def line_of(text: str, path: tuple[str, ...]) -> int | None:
     """Return the line number of a key in a TOML text. ``path`` contains the names of its tables, then the key.
 
-    If there is no line for the whole path, the last names are left out until a line is found: for example, the result
-    is the line of the table. If no line is found at all, the result is None. The text is searched line by line, not
-    parsed.
+    If the key itself has no line, the result is the line of the innermost table in ``path`` that has a line. If no
+    table has a line either, the result is None. The text is searched line by line, not parsed.
     """
     header: tuple[str, ...] = ()
     best: tuple[int, int | None] = (0, None)

@@ -34,11 +34,11 @@ _drop = 44.0
 _apart = 22.0
 """The distance between boxes side by side."""
 _side_by_side = 8
-"""The largest number of boxes in one row below a domain that has one router to boxes below. More boxes form several
-rows."""
+"""The boxes below a router are drawn in one row. But if more than this number of them have no boxes below themselves,
+these boxes are drawn in several rows. This limit is used if only one router of a domain has boxes below it."""
 _side_by_side_each = 3
-"""The largest number of boxes in one row below each router of a domain that has several routers to boxes below. More
-boxes form several rows."""
+"""The same limit as ``_side_by_side``, but this one is for each router of a domain in which several routers have boxes
+below them."""
 _edge = 20.0
 _titled = 16.0
 """The height of the title of a drawing."""
@@ -188,15 +188,16 @@ def _spread(widths: list[float]) -> float:
 
 
 def _columns(box: _Box, group: list[_Box]) -> int:
-    """Return the number of columns for the boxes of a group that have no boxes below them. In the list ``group``, these
-    boxes come first."""
+    """Return the number of columns in which some boxes of ``group`` are drawn: those that have no boxes below them.
+    ``group`` is the list of the boxes below one router of ``box``; those without boxes below them come first."""
     ending = sum(not child.groups for child in group)
     most = _side_by_side if len(box.groups) == 1 else _side_by_side_each
     return ending if ending <= most else round(sqrt(1.5 * ending))
 
 
 def _top_row(box: _Box, group: list[_Box]) -> list[float]:
-    """Return the widths of the columns of boxes without children, then the widths of the other boxes."""
+    """Return widths for the first row of a group (see ``_columns``): first the width of each column of boxes that have
+    no boxes below them, then the width of each other box."""
     ending = [child.width for child in group if not child.groups]
     columns = _columns(box, group)
     column_widths = [max(ending[column::columns]) for column in range(columns)]

@@ -29,8 +29,8 @@ class Cells:
         self.rivals: list[frozenset[int]] = []
         """For each cell, the cells that conflict with it."""
         self.request_rivals: list[frozenset[int]] = []
-        """For each cell, the cells with requests that conflict with its requests. Here cells of ancestors and
-        descendants are included; in ``rivals`` they are not."""
+        """For each cell, the cells that conflict with it if requests are compared instead of instances. This includes
+        the cells of conflicting ancestors and descendants; ``rivals`` does not."""
         for process, own in enumerate(instances.by_name):
             self._divide(process, own)
 

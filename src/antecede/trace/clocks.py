@@ -17,8 +17,8 @@ The counted events are the first events of p, and f's past contains the same num
 past. An event *disagrees* if it fails one of the tests.
 
 **Lamport clocks** must rise along each process and from send to deliver. An event disagrees if its clock is not larger
-than that of the previous row of its process that has a clock. A delivery also disagrees if its clock is not larger than
-that of its send.
+than the clock of the previous row of its process (rows without a clock are skipped). A delivery also disagrees if its
+clock is not larger than the clock of its send.
 
 Rows that were set aside and ``hop`` rows are not checked.
 """

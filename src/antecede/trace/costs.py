@@ -154,7 +154,8 @@ def delays(trace: Matched) -> dict[Pair, "array[int]"]:
 
 
 def quantile(ascending: Sequence[int], percent: int) -> int:
-    """Return the smallest of the given values v such that at least ``percent`` percent of the values are ≤ v."""
+    """Return a quantile of the given values: the smallest value v for which at least ``percent`` percent of the values
+    are ≤ v."""
     return ascending[max(0, -(-len(ascending) * percent // 100) - 1)]
 
 
@@ -249,7 +250,7 @@ def concurrency(trace: Matched) -> tuple[float | None, int]:
 
 def _ordered(trace: Matched, bits: dict[str, int]) -> int:
     """Return the number of pairs of messages in which one send happened before the other. ``bits`` contains the
-    messages to compare, each with a number that has one bit."""
+    messages to compare, each with a different power of two."""
     awaited = Counter(event.message for event in _events(trace, DELIVER))
     known = [0] * len(trace.lines)
     carried: dict[str, int] = {}

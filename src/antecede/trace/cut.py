@@ -13,7 +13,8 @@ from antecede.trace.schema import Event
 class Cut(msgspec.Struct, frozen=True):
     """The selected rows: those of the given processes with ``since`` ≤ time < ``until``; ``None`` means no restriction.
 
-    A row without a time is in every range. Rows that cannot be read are counted, whatever is selected.
+    A row without a time is in every range. A row that cannot be read is not checked against the selection; the report
+    counts it in any case.
     """
 
     since: int | None = None

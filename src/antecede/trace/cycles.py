@@ -20,7 +20,7 @@ from antecede.trace.schema import DELIVER, SEND, Event
 
 
 def circular_deliveries(trace: Matched) -> list[Event]:
-    """Return the deliveries that are on a cycle with their send: the trace claims that they happened before it."""
+    """Return the deliveries that, according to the trace, happened before the send of their own message."""
     events: list[Event] = []
     following: list[list[int]] = []
     node_of_send: dict[str, int] = {}

@@ -119,7 +119,7 @@ def unknown(message: str) -> UsageError:
 
 
 def _about(events: list[Event], reasons: dict[int, str], message: str) -> dict[str, Any]:
-    """Return the counts of one message's rows."""
+    """Count the rows of one message, and return the report's ``message`` (see ``about``)."""
     rows = [number for number, event in enumerate(events) if event.message == message and event.kind in _of_messages]
     if not rows:
         raise unknown(message)
@@ -133,7 +133,8 @@ def about(message: str, sends: int, deliveries: int, aside: Mapping[str, int]) -
     """Return the report's ``message``: the number of valid sends and deliveries of a message, and for each reason the
     number of rows of the message that were set aside.
 
-    Here, all rows that share a position with another row have the reason ``duplicate_index``.
+    In these counts, ``duplicate_index`` is the reason of all rows that were set aside because another row has the same
+    process and index, even if the two rows are equal.
     """
     reasons = {reason: aside[reason] for reason in REASONS if aside.get(reason)}
     return {

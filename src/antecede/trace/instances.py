@@ -1,12 +1,14 @@
 """The operation instances of a trace: their rows, their duration, their parents.
 
-A row's ``instance`` is an instance of the row's object (its ``process``); the same name at another object is another
-instance, a replica's copy. Only ``send``, ``deliver`` and ``local`` rows belong to an instance. Missing information is
-filled in, so that a minimal trace can be judged too:
+An instance is one execution of an operation at one object. A row names its instance in ``instance``, and its object in
+``process``. The same name at another object means another instance, such as the copy at a replica. Only ``send``,
+``deliver`` and ``local`` rows belong to an instance. These rules fill in missing information, so that a minimal trace
+can be judged too:
 
 * An instance **runs from its first row to its last**. Rows ``begin``, ``commit`` and ``abort`` count like other rows,
-  so they mark its start and end if they are recorded. Of two instances at an object one *precedes* the other iff its
-  last row comes before the other's first (Enokido, Higaki, Takizawa §3.1), else they are interleaved.
+  so they mark its start and end if they are recorded. At one object, an instance A *precedes* an instance B iff the
+  last row of A comes before the first row of B (Enokido, Higaki, Takizawa §3.1). If neither precedes the other, they
+  are interleaved.
 * Its **operation** is the first operation that its rows name. Without an operation it is compatible with all instances.
 * It **aborted** iff it has a ``local`` row of type ``abort``. Then all its effects are undone, so no later instance
   depends on it by a conflict (§4.1: an object's vector includes only what commits).

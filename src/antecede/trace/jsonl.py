@@ -51,7 +51,8 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 _row_decoder = msgspec.json.Decoder(_Row)
 
 Item = tuple[int, bytes, Event | Fault]
-"""The number of a line, from 1; its bytes, shortened if they are too long; and its content."""
+"""One line of a trace: its number, from 1; its bytes, shortened if there are too many; and its event, or a fault if the
+line is not an event."""
 
 
 def encode(event: Event) -> bytes:
@@ -63,7 +64,7 @@ def encode(event: Event) -> bytes:
 
 
 def decode(line: bytes) -> Event | Fault:
-    """Return the content of one line."""
+    """Return the event in a line, or a fault if the line is not an event."""
     try:
         plain = _row_decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError):
@@ -107,7 +108,8 @@ def content(event: Event) -> bytes:
 
 
 def _decode_any(line: bytes) -> Event | Fault:
-    """Return the content of a line, even if it cannot be decoded as a :class:`_Row`."""
+    """Decode a line that may have any columns, not only those of :class:`_Row`. Return its event, or a fault if the
+    line is not an event."""
     try:
         row = _decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError) as error:

@@ -60,8 +60,8 @@ class Lanes:
 
 
 class Arrays:
-    """Operations on vectors that are arrays of numpy. They replace the operations of :class:`Lanes` that a walk over a
-    trace needs."""
+    """Operations on vectors that are arrays of numpy. The class has only those operations of :class:`Lanes` that a walk
+    over a trace needs."""
 
     def __init__(self, entries: int) -> None:
         self._numpy: Any = import_module("numpy")

@@ -130,8 +130,8 @@ def merged(
     needs: Callable[[int, int], Iterable[tuple[int, int]]],
     rank: Callable[[int, int], int] = lambda line, position: 0,
 ) -> Iterator[tuple[int, int]]:
-    """Merge several lines into one sequence. Yield each element as (line, position), after all elements that ``needs``
-    returns for it.
+    """Merge several sequences (lines) into one; each line keeps its order. Yield each element as (line, position),
+    after all elements that ``needs`` returns for it.
 
     ``lengths`` are the lengths of the lines. Among the elements that may come next, the one with the smallest rank
     comes first. Elements on a cycle, and all elements that must come after a cycle, are left out.

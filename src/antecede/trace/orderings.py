@@ -4,7 +4,8 @@ An *ordering* is a pair of messages m, m′ and a process that delivered both. C
 before m′, iff m was sent in the past of m′. Significant order needs the ordering iff m significantly precedes m′ and
 the rule of ordered delivery requires m first (rule 1 of :mod:`antecede.trace.significant`; rule 2 does not count,
 because it requires *some* order of m and m′, not m first). Every ordering that significant order needs is also enforced
-by causal order (Enokido, Higaki, Takizawa §3.2, proposition). So causal order enforced the others without need.
+by causal order (Enokido, Higaki, Takizawa §3.2, proposition). So causal order enforced all other orderings without
+need.
 
 Only pairs of the messages that :func:`antecede.trace.costs.concurrency` compares are counted: all messages, or a
 sample. Sets of messages are bit masks. The deliveries at an object are grouped by instance and by cell (a group of
@@ -71,9 +72,9 @@ def figures(messages: int, causal: int, significant: int) -> dict[str, Any]:
 
 
 def _pasts(cells: Cells, compared: Collection[str]) -> tuple[dict[str, int], list[int], list[int]]:
-    """Number the compared messages that are delivered, and return these numbers by message. Also return two lists of
-    sets, by number: the messages sent in the past of the numbered message, and the messages that significantly precede
-    it."""
+    """Number the compared messages that are delivered. Return the number of each message, and two lists with a set of
+    messages for each number. The first list has the messages that were sent in the past of the numbered message. The
+    second list has the messages that significantly precede it."""
     causal: dict[str, int] = {}
     significant: dict[str, int] = {}
     known = [0] * len(cells.trace.lines)

@@ -3,7 +3,8 @@
 A null means that the value is absent. pyarrow is imported only when a Parquet file is read or written. Columns that the
 schema does not name are read unchanged. On writing they are *folded*: stored as JSON in one column ``extra``. This
 column has a mark, so that a reader can restore the original columns. A file that is not Parquet, or whose pages are
-damaged, cannot be read at all; a single row that cannot be turned into text (invalid UTF-8) is an unreadable line.
+damaged, cannot be read at all; a single row that cannot be turned into text (invalid UTF-8) counts as an unreadable
+line.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -63,7 +64,8 @@ def opened_file(file: IO[bytes] | str, where: str) -> tuple[Any, Any, Any]:
 def read(file: IO[bytes], where: str, keep_raw: bool = True) -> tuple[Metadata | None, Iterator[Item]]:
     """Return the metadata of a Parquet file, if it has any, and its rows, numbered from 1.
 
-    With ``keep_raw`` each row also has a text: the row as JSON, because a Parquet file has no lines of text.
+    With ``keep_raw``, each row also has its values as JSON text. (A Parquet file has no lines of text that could be
+    shown.)
     """
     pa, opened, schema = opened_file(file, where)
     twice = [name for name in COLUMNS if schema.names.count(name) > 1]
@@ -111,8 +113,9 @@ def conformed(batch: Any) -> Any:
     """Return the batch with the column names and types of the trace schema. A column name that differs only in case is
     replaced, and a type that is exactly equivalent is converted.
 
-    A timestamp in ``time`` becomes nanoseconds, an integer in ``message`` its digits, an unsigned ``index`` a signed
-    one. If a value in such a column cannot be converted, only this value is reported as wrong.
+    A timestamp in ``time`` is converted to nanoseconds, an integer in ``message`` to a text, and an unsigned integer in
+    ``index`` to a signed integer. If a value in such a column cannot be converted, only this value is reported as
+    wrong.
     """
     pa = pyarrow()
     other = case_matched(batch.schema.names)
@@ -194,7 +197,8 @@ def _names(pa: Any, column: Any) -> list[Any]:
 
 
 def _typed(kind: str) -> Callable[[Any, Any], list[Any]]:
-    """Return a reader for columns of one type; ``kind`` names the test for this type in ``pyarrow.types``."""
+    """Return a reader for columns of one type. ``kind`` is the name of the function in ``pyarrow.types`` that tests for
+    this type."""
 
     def read(pa: Any, column: Any) -> list[Any]:
         _require(getattr(pa.types, kind)(column.type))
@@ -319,7 +323,7 @@ def one_line(error: Exception) -> str:
 
 
 class Rows:
-    """Writes events to a Parquet file, a batch at a time."""
+    """Writes events to a Parquet file, in batches."""
 
     def __init__(self, raw: IO[bytes], metadata: Metadata | None) -> None:
         pa = self._pa = pyarrow()

@@ -53,8 +53,8 @@ def late_deliveries(trace: Matched) -> list[Event] | None:
 
 def _numbered(trace: Matched) -> tuple[list[_Step], list[int], list[int]]:
     """Return three lists: the deliveries and their sends in causal order, the last Lamport clock of each process, and
-    for each message number the number of its deliveries. The number of a message is the number of its send, counted
-    over all events of all processes."""
+    for each message, by its number, how often it is delivered. All events are numbered, one process after the other;
+    the number of a message is the number of its send."""
     first = list(accumulate(map(len, trace.lines), initial=0))
     awaited = [0] * first[-1]
     clocks = [0] * len(trace.lines)
@@ -92,8 +92,8 @@ def _most_pending(walk: list[_Step], awaited: list[int]) -> int:
 
 
 class _Bits:
-    """The sets of pending messages that the processes have and the messages carry, and the bit of each message in these
-    sets."""
+    """Keeps the sets of pending messages: the set of each process, and the set that each message carries. In all sets,
+    a message has the same bit."""
 
     def __init__(self, processes: int, messages: int) -> None:
         self.known = [0] * processes

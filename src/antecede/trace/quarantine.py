@@ -80,7 +80,8 @@ class Sifted(msgspec.Struct):
     events: int
     """The number of valid rows of any kind."""
     processes: int
-    """The number of processes: names that have a row other than ``hop``, valid or not."""
+    """The number of processes. A name is a process if it has at least one row, valid or not, of a kind other than
+    ``hop``."""
     silent: int
     """The number of names that occur only as a destination."""
     missing: int
@@ -109,9 +110,9 @@ def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
 
 
 def _places(events: list[Event], reasons: dict[int, str]) -> dict[tuple[bool, str], dict[int, int]]:
-    """Set aside rows with the same process and index as another row. Return, for each process, its indices with the
-    number of the first event at each index. The key also says whether the rows are hops, because the hops of a server
-    are numbered separately."""
+    """Set aside rows with the same process and index as another row. Return a table of all processes. For each process,
+    it has the indices that occur, each with the number of the first event at this index. The key of a process is a
+    pair: whether its rows are hops, and its name. (The hops of a server have separate indices.)"""
     places: dict[tuple[bool, str], dict[int, int]] = {}
     contested: dict[int, list[int]] = {}
     for number, event in enumerate(events):
@@ -207,7 +208,8 @@ def readable(rows: int, quarantined: Mapping[str, int]) -> bool:
 
 
 def unreadable_rows(report: Mapping[str, Any]) -> str | None:
-    """Return a sentence about the rows that cannot be read, if a report counts more than one in ten; else ``None``."""
+    """Return a sentence about the rows that cannot be read, if the report counts more than one such row in ten rows;
+    otherwise return ``None``."""
     quarantined = report["quarantined"]
     rows = report.get("rows")
     if rows is None:

@@ -1,9 +1,10 @@
 """The search for races: one pass over a trace in causal order, with a vector for each process.
 
-**Vectors decide.** Let V be the vector that m′ carries (:mod:`antecede.trace.streaming`): for each process p, V[p] is
-the number of p's events in the past of send(m′). A message m from p is in a race with m′ at q iff p sent m at a
-position below V[p], and q delivered m before m′, at position V[q] or later. Of the messages of one sender only the last
-one delivered is reported, unless all pairs are requested.
+**Vectors decide.** Let q be a process that delivers a message m′, and let V be the vector that m′ carries
+(:mod:`antecede.trace.streaming`): for each process p, V[p] is the number of p's events in the past of send(m′). A
+message m from p is in a race with m′ at q iff p sent m at a position below V[p], and q delivered m before m′, at
+position V[q] or later. Of the messages of one sender only the last one delivered is reported, unless all pairs are
+requested.
 
 **Counting without examining each pair.** A process that never sends, such as an archive, is not in the past of other
 processes. So every message that it delivered before m′ may be in a race with m′. At such a process q, the races are
@@ -28,7 +29,8 @@ from antecede.trace.streaming import Vectors
 
 _second = 10**9
 _never, _always = -(2**66), 2**66
-"""``_never`` is smaller and ``_always`` is larger than every time, even if a time is added to it."""
+"""``_never`` is smaller than every time, and ``_always`` is larger than every time. This stays true if a time is added
+to ``_never`` or ``_always``."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -38,8 +40,8 @@ class Wanted(msgspec.Struct, frozen=True):
     within: int | None = None
     """Report only races whose slack is at most this many nanoseconds."""
     every: bool = False
-    """Whether to report all messages of one sender that race with the same second message, not only the last one
-    delivered."""
+    """Whether to report all races. If false: of the messages of one sender that race with the same second message, only
+    the last one delivered is reported."""
 
     def check(self) -> None:
         """Raise an error if ``first`` is negative. The caller does this check before it reads a trace."""
@@ -84,13 +86,14 @@ class _Clock:
         self.arrived, self.delivered, self.released = arrived, delivered, released
         known = [moment for moment in (arrived, delivered) if moment is not None]
         self.latest = max(known, default=_never)
-        """The later of the times of arrival and delivery. If this message is the first of a race, the slack is measured
-        from one of these two times, so never from a later time than this."""
+        """The time of arrival or the time of delivery, whichever is later. If this message is the first message of a
+        race, the slack is measured from one of these two times, so it is never measured from a time after
+        ``latest``."""
         self.earliest = min([*known, released or _always], default=_always)
 
     def slack_of(self, earlier: "_Clock") -> int | None:
-        """Return the slack, in nanoseconds, of a race in which ``earlier`` is the first message and this is the second
-        message. Return None if the necessary times are not recorded."""
+        """Return the slack, in nanoseconds, of a race in which ``earlier`` has the times of the first message, and this
+        object has the times of the second message. Return None if the necessary times are not recorded."""
         if self.released is not None and earlier.arrived is not None:
             return self.released - earlier.arrived
         if self.delivered is not None and earlier.delivered is not None:
@@ -104,8 +107,9 @@ class _Receiver:
 
     def __init__(self, firsts: int) -> None:
         self.firsts = firsts
-        """A vector with an entry for each sender: among the sender's messages that were delivered here, the position of
-        the earliest send, plus 1; the largest possible value if no message of the sender was delivered here."""
+        """A vector with an entry for each sender. The entry is the position of the earliest send among the sender's
+        messages that were delivered here, plus 1. If no message of the sender was delivered here, the entry is the
+        largest possible value."""
         self.of: dict[int, list[int]] = {}
         """For each sender's lane, the numbers of the deliveries of its messages. The keys are sorted by the last
         delivery of each sender, so the sender of the newest delivery comes last."""
@@ -119,8 +123,8 @@ class _Receiver:
         """For each sender's lane, the positions of the sends of the delivered messages, in the order of the deliveries;
         ``None`` if these positions are not ascending."""
         self._latest: list[int] = []
-        """For each delivery, the latest time of arrival or delivery of this message and all messages delivered before
-        it."""
+        """For each delivery: the latest time at which its message, or a message delivered before it, arrived or was
+        delivered."""
         self._released: dict[int, int | None] = {}
 
     def clock(self, event: Event, lane: int, fifo: bool) -> _Clock:
@@ -272,9 +276,9 @@ class _Kept:
         return clock.earliest + self._heap[0][1]
 
     def open_to(self, at: int, timed: bool) -> bool:
-        """Return whether the next race at process ``at`` can still be kept. Without times, races are sorted by process,
-        and within a process by delivery. Then, once enough races are kept, only a race at a process with a smaller
-        number can replace one of them."""
+        """Return whether the next race at process ``at`` can still be kept. If deliveries have no times (``timed`` is
+        false), races are sorted by process, and within a process by delivery. Then, once enough races are kept, only a
+        race at a process with a smaller number can replace one of them."""
         if len(self._heap) < self._wanted.first or timed:
             return bool(self._wanted.first)
         return bool(self._heap) and at < -self._heap[0][2]

@@ -2,8 +2,9 @@
 
 A trace is a set of events. Each event belongs to one sequential ``process``, and has one of five kinds. Its ``index``
 is its number in its process, from 0. A message is sent once and delivered at most once at each destination;
-happened-before flows from ``send`` to ``deliver`` and along each process, never through ``arrive``. Rows of kind
-``hop`` are a router's own notes: their ``process`` is a server with its own numbering, and no verdict uses them.
+happened-before leads from each event to the later events of its process, and from ``send`` to ``deliver``, never
+through ``arrive``. Rows of kind ``hop`` are a router's own notes: their ``process`` is a server with its own numbering,
+and no verdict uses them.
 
 Types are strict in every file format: ``true`` is not an integer, ``1.0`` is not an index, a number is not a message,
 and an integer beyond 64 bits is not valid. Where the format leaves a choice, we decided:
@@ -11,8 +12,8 @@ and an integer beyond 64 bits is not valid. Where the format leaves a choice, we
 * A wrong type in a column that every verdict needs (:data:`NEEDED`) sets the row aside. In any other named column only
   the value is dropped: it is treated as null, and such values are counted. Significant order needs some more columns
   (:data:`NEEDED_BY_INSTANCES`).
-* A name that differs only in case (``Process``) stands for the column, unless two names of the row would be the same
-  column.
+* A column name may be written in another case (``Process`` for ``process``), unless two names in one row would then
+  mean the same column.
 * ``null`` means absent, in every column (in Parquet there is no other way to leave out a value). A required column that
   is null is a ``missing_field``.
 * Every column named here is checked on every row, even if the row's kind does not use it.
@@ -153,8 +154,8 @@ class Mended(Event, frozen=True, omit_defaults=True, gc=False):
 
 
 class Nulled:
-    """Counts, by column, the values of a wrong type that are treated as null. If the column is in ``used``, the whole
-    row is set aside instead."""
+    """Counts, by column, the values of a wrong type that are treated as null. The argument ``used`` lists the columns
+    that are needed. A value of a wrong type in a needed column is not counted; it sets the whole row aside."""
 
     def __init__(self, used: Collection[str] = ()) -> None:
         self._used = used
@@ -163,8 +164,8 @@ class Nulled:
         """For each column, the number of the first row with a value of a wrong type, and the text of this error."""
 
     def take(self, number: int, said: "Event | Fault") -> "Event | Fault":
-        """Count the dropped values of a row and return its event. If a dropped value is in one of the columns ``used``,
-        count nothing and return a fault."""
+        """Count the dropped values of a row and return its event. If one of the dropped values is in a needed column
+        (``used`` in the constructor), count nothing and return a fault."""
         if type(said) is not Mended:
             return said
         for column, detail in said.nulled:
@@ -178,7 +179,7 @@ class Nulled:
 
 def case_matched(names: Collection[str]) -> dict[str, str]:
     """Return the given names that differ only in case from the name of a column, each with the name of this column.
-    Leave out a name if another given name would be the same column."""
+    Leave out a name if another given name means the same column."""
     found: dict[str, list[str]] = {}
     for name in names:
         plain = name.lower()

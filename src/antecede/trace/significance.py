@@ -13,17 +13,18 @@ and R2.2 of §3.2 leave messages of interleaved instances unrelated. An instance
 message that no instance sends has no predecessors. Everything that an instance received counts in (2-1), including
 messages that repeat its request, commit it or abort it. :mod:`antecede.trace.cells` defines which instances conflict.
 
-**Computed in one walk** over all events, each after everything that happened before it. So a message comes after all
-messages that precede it. An instance *knows* the messages that it received and sent, with everything that precedes
-them. A message carries what its sender knows. From its first send on, an instance also knows its *base*: what the
-conflicting instances that precede it knew at their end. For this, an object keeps one set for each cell: everything
-that the completed instances of the cell knew. (Conflict is not transitive, so there are no classes of operations that
-could share a set.) The base of an instance is the union of the sets of all cells that conflict with its own cell. Until
-the first send, the base is kept separate from the messages that the instance knows: by (1-2) and (2-2), messages
-precede only what the instance sends.
+**The computation** is one walk over all events of the trace. The walk visits an event after all events that happened
+before it. An instance *knows* the messages that it received and sent, and all messages that precede these. A message
+carries the messages that its sender knows. From its first send on, an instance also knows its *base*: the messages
+that the conflicting instances before it knew at their end. Such conflicts are looked up by *cell*: a cell is a group of
+instances of one object that have the same conflicts. An object keeps one set of messages for each cell: all messages
+that the completed instances of the cell knew. (Conflict is not transitive, so several cells cannot share a set.) The
+base of an instance is the union of the sets of all cells that conflict with its own cell. Until the first send, the
+base is kept separate from the messages that the instance knows, because by (1-2) and (2-2) the messages of the base
+precede only messages that the instance sends.
 
-Sets are bit masks. A message's bit is needed until its last delivery. Unused bits are removed from time to time, so a
-mask is as wide as the number of messages in transit.
+The sets are bit masks. The bit of a message is needed until the last delivery of the message. Unused bits are removed
+from time to time, so that masks do not become much wider than the number of messages in transit.
 """
 
 from collections import Counter

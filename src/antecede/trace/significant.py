@@ -25,9 +25,10 @@ Where the printed rule cannot be right, or is not precise, we interpret it as fo
 Responses to different instances may come in any order (§3.3, T2), and so may all compatible messages. A delivery that
 no instance receives is not judged. :mod:`antecede.trace.cells` defines which instances conflict.
 
-Deliveries that are late by (1) are found in one walk: a delivery of m is late iff m is in the knowledge from earlier
-deliveries to its instance, or from earlier requests to conflicting instances of its object. If the caller also wants
-the overtaking messages, a second walk examines the pairs, with the bits of the late messages only.
+Deliveries that are late by (1) are found in one walk. A delivery of m is late iff m is in one of two sets: the messages
+known from earlier deliveries to the same instance, and the messages known from earlier requests to conflicting
+instances of the same object. If the caller also wants the overtaking messages, a second walk compares each late message
+with the messages that were delivered before it. In the second walk, only the late messages have bits.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -116,7 +117,8 @@ def broken_rule(cells: Cells, process: int, late: int, earlier: int) -> str | No
 
 
 def _overtakers(cells: Cells, places: Sequence[Place]) -> dict[Place, tuple[str, str]]:
-    """For each delivery that breaks rule (1), return the first message that overtook it, and the part of the rule."""
+    """For each of these deliveries, which break rule (1), return the first message that overtook it, and the part of
+    rule (1) that the delivery breaks (``instance`` or ``conflict``)."""
     if len(places) > _asked_at_once:
         half = len(places) // 2
         return _overtakers(cells, places[:half]) | _overtakers(cells, places[half:])
@@ -157,12 +159,14 @@ class _Request(msgspec.Struct, frozen=True, gc=False):
 def _crossed(cells: Cells, late: set[Place]) -> dict[Place, str]:
     """Return the deliveries that break rule (2), *agreement*, each with the first message that overtook it.
 
-    Each object (*here*) is compared with each object whose name comes later (*there*). The walk goes backwards over the
-    deliveries here. For each pair of cells (one here, one there), it keeps one of the requests m′ that it has seen: the
-    one that was delivered first there. Let m be the next request of the walk. Here, m was delivered before every m′. If
-    m was delivered after an m′ there, and m and m′ conflict at both objects, m is late there. But if m′ → m, it was
-    right to deliver m′ first there, and m′ is late *here* by (1). So the walk leaves out the requests m′ that are late
-    here; they are examined one by one.
+    Each object (*here*) is compared with each object that has a later name (*there*). A walk goes backwards over the
+    deliveries here. Let m be the request that the walk has reached, and m′ a request that the walk has passed already:
+    here, m′ was delivered after m. If m′ was delivered before m there, and m and m′ conflict at both objects, the
+    delivery of m there is late. For this comparison, the walk keeps one request m′ for each pair of cells (one cell
+    here, one there): the request that was delivered first there.
+
+    The exception is m′ → m. Then it was right to deliver m′ first there, and m′ is late *here* by rule (1). So the walk
+    does not keep requests m′ that are late here by rule (1). They are compared with m one by one.
     """
     trace = cells.trace
     copies: dict[str, list[_Request]] = {}
@@ -173,7 +177,7 @@ def _crossed(cells: Cells, late: set[Place]) -> dict[Place, str]:
     for process, line in enumerate(trace.lines):
         earliest: dict[int, dict[tuple[int, int], int]] = {}
         waiting: list[_Request] = []
-        """The requests that were delivered late at this process."""
+        """The requests that the walk has passed and that are late at this process by rule (1)."""
         for position in range(len(line) - 1, -1, -1):
             own = copies.get(line[position].message or "", ()) if line[position].kind == DELIVER else ()
             here = next((one for one in own if one.process == process), None)

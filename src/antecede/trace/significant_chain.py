@@ -1,14 +1,15 @@
 """The reason why a delivery of m is late by significant order: the shortest chain of messages that overtook m.
 
-A chain is x0 = m, x1, … xk, each significantly before the next by one of the four direct steps of §3.2 (Enokido,
-Higaki, Takizawa): before the sender of x(i+1) sent x(i+1), this sender sent or received x(i), either in the instance
-that sent x(i+1), or in a conflicting instance that had ended before that instance began. xk was delivered at m's object
-before m, against the rule. The search starts at m. Each round makes the chains one message longer:
+A chain is a list of messages x0 = m, x1, … xk. Each message x(i) directly precedes the next message x(i+1), by one of
+the four cases (1-1), (1-2), (2-1) and (2-2) in :mod:`antecede.trace.significance`. That is, the object that sent x(i+1)
+had sent or received x(i) before. It had done so either in the instance that sent x(i+1), or in a conflicting instance
+that had ended before the instance that sent x(i+1) began. The last message xk was delivered at m's object before m,
+against the rule. The search starts at m. Each round makes the chains one message longer:
 
-* if an instance sent or received a message of the last round, its later sends are examined;
-* the sends of conflicting instances that began after the end of such an instance are examined, too. For each cell only
-  the earliest end so far matters, and for each instance only its earliest event that the search has reached. So a send
-  is examined only a few times.
+* If an instance sent or received a message of the last round, the later sends of this instance are examined.
+* The sends of conflicting instances that began after the end of such an instance are examined, too. For each cell
+  (:mod:`antecede.trace.cells`) only the earliest end so far matters, and for each instance only the earliest event that
+  the search has reached. So a send is examined only a few times.
 
 Events are numbered process by process, in the order of the processes' names, so both engines search the same arrays.
 The search also needs the *moment* of each event: its position in a sequence of all events that agrees with
@@ -32,8 +33,8 @@ class Numbers(Protocol):
 
 
 class Acts(msgspec.Struct):
-    """The actions of instances, as arrays. The sends of instance i are the range of ``sends`` from ``sends_from[i]`` up
-    to ``sends_from[i + 1]``. The instances and rivals of a cell are stored in the same way."""
+    """The actions of instances, as arrays. The sends of instance i are ``sends[sends_from[i] : sends_from[i + 1]]``. In
+    the same way, ``begun_from`` and ``rivals_from`` divide ``begun`` and ``rivals`` into one range for each cell."""
 
     instance: Numbers
     """For each event, the number of its instance; -1 if the event belongs to no instance."""
@@ -46,15 +47,16 @@ class Acts(msgspec.Struct):
     """For each instance, the number of its cell (:mod:`antecede.trace.cells`); -1 if it has no cell."""
     sends_from: Numbers
     sends: Numbers
-    """The sends of each instance, ascending."""
+    """The sends of all instances, one instance after the other; the sends of one instance are ascending."""
     begun_from: Numbers
     begun: Numbers
-    """The instances of each cell, sorted by their first events."""
+    """The instances of all cells, one cell after the other; the instances of one cell are sorted by their first
+    events."""
     rivals_from: Numbers
     rivals: Numbers
-    """The cells that conflict with each cell."""
+    """The conflicts of all cells, one cell after the other: for each cell, the cells that conflict with it."""
     copies: Callable[[int], Sequence[int]]
-    """A function that returns the deliveries of the message of a send, ascending."""
+    """A function that takes a send, and returns the deliveries of its message, ascending."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -74,9 +76,9 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def shortest(acts: Acts, late: int, send: int, early: Callable[[int], bool], receiver: range) -> Found:
-    """Return the shortest chain that begins with ``send`` and ends with an early delivery at the receiver. ``receiver``
-    is the range of the receiver's events. The early delivery comes before ``late``, and ``early`` returns true for
-    it."""
+    """Return the shortest chain that begins with ``send`` and ends with an early delivery at the receiver. A delivery
+    is early if it comes before ``late`` and the function ``early`` returns true for it. ``receiver`` is the range of
+    the receiver's events."""
     came: dict[int, Step] = {send: Step(send, NOBODY, False)}
     reached: dict[int, int] = {}
     ended: dict[int, int] = {}

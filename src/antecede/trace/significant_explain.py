@@ -1,14 +1,17 @@
 """``explain --order significant``: for each late delivery, the chain that overtook it or the object that disagrees.
 
-A link of a chain describes a message and its send. The key **after** describes the event by which the sender of this
-message had sent or received the previous message: its ``kind``, ``index`` and ``instance``. In ``after``, the key
-**by** is ``instance`` if the same instance sends this message, and ``conflict`` if a conflicting instance sends it. If
-the chain continues from a delivery of this message, ``to`` and ``deliver_index`` describe that delivery; if it
-continues from the send, they are null. For the last link they describe the early delivery. For the rule *agreement*
-there is no chain: the only link is the other request, and ``elsewhere`` describes the object that received the two
-requests in the other order.
+A link of a chain describes a message and its send. Some of its keys are:
 
-Both engines use this module: they provide the events of a chain, and a function that names them.
+* **after**: the earlier event by which the sender of this message had sent or received the previous message of the
+  chain. ``kind``, ``index`` and ``instance`` describe this event. ``sender`` is the instance that sends this message.
+  ``by`` is ``instance`` if the two instances are the same, and ``conflict`` if they conflict.
+* **to** and **deliver_index**: the delivery of this message from which the chain continues. They are null if the chain
+  continues from the send. In the last link, they describe the early delivery.
+
+For the rule *agreement* there is no chain: the only link is the other request, and the key ``elsewhere`` describes the
+object that received the two requests in the other order.
+
+Both engines use this module: they provide the events of a chain, and a function that names the events.
 """
 
 from bisect import bisect_right

@@ -1,9 +1,9 @@
 """Estimate the size of a trace: its events and processes, from the sizes of its files and the beginning of each.
 
-Parquet files record their number of rows. For text, the first lines are read: their length, their processes, and how
-many of these processes first occur in the second half of the sample. For the estimate, the trace is divided into parts,
-each as long as half of the sample. From each part to the next, the number of new processes is assumed to change by the
-same factor.
+A Parquet file records its number of rows. For a text file, the length of the first lines shows the approximate number
+of rows. The processes of the first rows are a sample. It shows how many processes occur in its first half, and how many
+more in its second half. To estimate the processes of the whole trace, the trace is divided into parts, each as long as
+half of the sample. From each part to the next, the number of new processes is assumed to change by the same factor.
 """
 
 import gzip
@@ -60,11 +60,12 @@ def size_of(paths: list[str]) -> Size:
 
 def _extrapolated(first: int, fresh: int, halves: float) -> int:
     """Estimate the number of processes of a whole trace from a sample. The first half of the sample has ``first``
-    processes. The second half has ``fresh`` processes that are not in the first half. The whole trace is as long as
-    ``halves`` halves.
+    processes. The second half has ``fresh`` processes that are not in the first half. ``halves`` is the length of the
+    whole trace, divided by the length of one half of the sample.
 
-    From each part of this length to the next, the number of new processes is assumed to change by the same factor. The
-    factor is 1 if new processes replace old ones all the time, and less if the same processes occur again and again.
+    The trace is divided into parts, each as long as one half of the sample. From each part to the next, the number of
+    new processes is assumed to change by the same factor. The factor is 1 if new processes replace old ones all the
+    time, and less if the same processes occur again and again.
     """
     if not first or fresh >= first:
         return first + int(fresh * max(0.0, halves - 1))

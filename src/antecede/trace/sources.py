@@ -26,7 +26,7 @@ _wanted = f"files ending in {', '.join(_endings)}, nor a server's data directory
 _metadata_name = "antecede.json"
 _metadata_ending = ".meta.json"
 _metadata_bytes_max = 64 * 1024 * 1024
-"""The largest size of a metadata file. It is large, because the metadata list the active processes of every epoch."""
+"""The largest size of a metadata file. It is large, because the file names the active processes of every epoch."""
 
 
 class SetAside(msgspec.Struct, frozen=True):
@@ -116,8 +116,8 @@ def load(
 ) -> Loaded:
     """Read everything at the paths; events that ``keep`` rejects are skipped.
 
-    In the columns ``used``, a value of a wrong type is an error of its row: the row is not an event. In other columns,
-    such a value counts as null.
+    ``used`` contains the names of the columns that the caller needs. If a value in one of these columns has a wrong
+    type, its row is not an event. In all other columns, a value of a wrong type counts as null.
     """
     loaded = Loaded(keep_raw, keep, used)
     for path in _files(paths, loaded.metadata):

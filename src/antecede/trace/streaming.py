@@ -1,21 +1,23 @@
 """The oracle's verdicts on large traces: one pass over all events, with a vector for each process.
 
-Let V_q be process q's vector. V_q has an entry for each sender p; p may be q itself. Consider all sends whose messages
-q has delivered. V_q[p] is the number of p's events that are among these sends or happened before one of them. A message
-carries the vector of its sender, in which the sender's own entry counts its events up to the send. A delivery sets V_q
-to the maximum of V_q and the carried vector. **A delivery of m, sent by p, at q is late iff V_q[p] already counts
-send(m)** just before the delivery. This is the definition in :mod:`antecede.trace.oracle`.
+Let V_q be the vector of process q. V_q has an entry for each sender p; p may be q itself. V_q[p] is the number of p's
+events that q has learned of: an event counts if it is the send of a message that q has delivered, or if it happened
+before such a send. A message carries the vector of its sender, with one change: the sender's own entry is the number of
+the sender's events up to the send, and includes the send. A delivery sets V_q to the maximum of V_q and the carried
+vector. **A delivery of m, sent by p, at q is late iff V_q[p] already counts send(m)** just before the delivery. This is
+the definition in :mod:`antecede.trace.oracle`.
 
-A send changes no vector, so a message shares the vector of its sender. A late delivery adds nothing new, so no maximum
-is computed for it. The vector of a message is dropped after its last delivery, the vector of a process after its last
-event. The walk (:mod:`antecede.trace.matched`) determines how many vectors exist at the same time.
+A send does not change the sender's vector. So a message shares this vector in memory, and the sender's own entry is set
+at the delivery. A late delivery adds nothing new, so no maximum is computed for it. The vector of a message is dropped
+after the last delivery of the message, and the vector of a process after the last event of the process. The order of
+the walk (:mod:`antecede.trace.matched`) determines how many vectors exist at the same time.
 
 With many processes there are faster ways to the same answer: sets of pending messages, if these are few
 (:mod:`antecede.trace.pending`), and vectors as arrays, if numpy is installed (:mod:`antecede.trace.lanes`).
 
 **Overtakers** are searched afterwards, only for the messages that were late: in a second pass, messages carry sets of
-late messages. (In the oracle they carry sets of all messages.) The overtaker of a late message is the message of the
-first delivery that brings the late message's bit to q.
+late messages. (In the oracle, messages carry sets of all messages.) The overtaker of a late message is the message of
+the first delivery that brings the late message's bit to q.
 """
 
 from bisect import bisect_right

@@ -42,7 +42,8 @@ class Titles:
     replace these characters."""
 
     def __init__(self, named: Iterable[Mapping[str, Any]] = ()) -> None:
-        """``named`` is the value of the key ``named`` in a report."""
+        """``named`` contains the classes and labels of messages, as the function :func:`named` returns them. In a
+        report, they are below the key ``named``."""
         self._known = {one["message"]: (one["notification"], one["label"]) for one in named}
         self._shared = {text for text, count in Counter(map(self._brief, self._known)).items() if count > 1}
         """Short names that several messages have."""
@@ -106,7 +107,8 @@ def _texts(paths: Sequence[str], left: set[str]) -> dict[str, _Texts]:
 
 
 def _rows(path: str, wanted: set[str]) -> Iterator[tuple[str, _Texts]]:
-    """Yield each wanted message of one file that has a class or a label, with these two texts."""
+    """Read one file. For each row that belongs to a wanted message and has a class or a label, yield a pair: the id of
+    the message, and a tuple of the class and the label."""
     if path.lower().endswith(".parquet"):
         yield from _rows_of_parquet(path, wanted)
         return

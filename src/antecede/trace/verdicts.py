@@ -68,13 +68,16 @@ class Verdict(msgspec.Struct):
     causal: list[Late] = []
     """The deliveries that are late by causal order, sorted."""
     fifo_undecided: int = 0
-    """The number of deliveries that may be late by FIFO order: this depends on rows with an assumed position."""
+    """The number of deliveries that are late by FIFO order only if the positions that an import assumed for some rows
+    are right."""
     causal_undecided: int = 0
-    """The number of deliveries that may be late by causal order: this depends on rows with an assumed position."""
+    """The number of deliveries that are late by causal order only if the positions that an import assumed for some rows
+    are right."""
     pairwise: bool = True
     """Whether every two processes deliver their common messages in the same order."""
     cycle: list[str] | None = None
-    """A cycle of messages that breaks total order: some process delivers each message before the next one."""
+    """A cycle of messages that breaks total order. For each message of the cycle, there is a process that delivers it
+    before the next message."""
     crown: list[str] | None = None
     """A cycle of messages that breaks synchronous order: each message has an event that comes before an event of the
     next message in the same process."""

@@ -68,7 +68,8 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
         self.events += 1
 
     def close(self) -> None:
-        """Finish the temporary file and rename it to the target. Write ``beside``, if there are metadata."""
+        """Finish the temporary file. Write the metadata ``beside`` to their file, unless they are ``None``. Then rename
+        the temporary file to the target."""
         try:
             self._sink.close()
             self._raw.close()
@@ -110,8 +111,8 @@ def write_trace(
     metadata: Metadata | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> int:
-    """Write a whole trace; return the number of its events. ``say`` is called now and then with the number of rows
-    written."""
+    """Write a whole trace; return the number of its events. ``say`` is called now and then with a text that contains
+    the number of rows written so far."""
     with TraceWriter(path, metadata) as trace:
         for event in events:
             trace.write(event)

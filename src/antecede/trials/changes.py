@@ -70,7 +70,7 @@ class Journey:
 
 
 class Changes(Round):
-    """A round with changes of the topology. One fault of this round is one pass through all topologies."""
+    """A round that changes the topology again and again. One pass through all topologies counts as one fault."""
 
     pause_seconds = 0.01
 

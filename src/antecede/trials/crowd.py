@@ -1,9 +1,10 @@
 """The parties of an overload trial: agents, and programs that run as separate processes.
 
-``python -m antecede.trials.crowd publish|strangers SETTINGS`` (JSON) prints one JSON document at its end. A publisher
-offers numbered messages at a fixed rate, whether they are accepted or not, and reports the sum of the numbers of the
-accepted ones. Strangers connect from many loopback addresses, send nothing, nonsense or half a hello, wait until they
-are disconnected, and connect again.
+``python -m antecede.trials.crowd publish|strangers SETTINGS`` runs one of the programs. SETTINGS is a JSON document. At
+its end, the program prints its results as another JSON document. A publisher offers numbered messages at a fixed rate,
+whether they are accepted or not. Its results include the sum of the numbers of the accepted messages. Strangers connect
+from many loopback addresses, send nothing, nonsense or half a hello, wait until they are disconnected, and connect
+again.
 """
 
 import asyncio
@@ -97,8 +98,8 @@ class Offer:
             self._open.append((ticket, [number]))
 
     def count(self) -> bool:
-        """Count the messages that were accepted or refused since the last call. Return whether other messages still
-        have no result."""
+        """Count the messages that were accepted or refused since the last call. Return whether there are messages that
+        are neither accepted nor refused yet."""
         still = []
         for ticket, numbers in self._open:
             if not ticket.settled:
@@ -114,8 +115,8 @@ class Offer:
 
 
 async def publish(address: str, name: str, to: str, rate: float, seconds: float) -> dict[str, float]:
-    """Offer ``rate`` messages per second for this time. Then wait until each is accepted or refused, and return the
-    counts."""
+    """Offer ``rate`` messages per second for ``seconds`` seconds. Then wait until each message is accepted or refused,
+    and return the counts."""
     offer, sent, fill = Offer(), 0, bytes(_fill_bytes)
     async with connect(address, name=name, patience=120) as bus:
         begin = time.monotonic()
@@ -135,8 +136,8 @@ async def publish(address: str, name: str, to: str, rate: float, seconds: float)
 
 
 async def strangers(addresses: list[str], count: int, seconds: float) -> dict[str, float]:
-    """Let ``count`` strangers connect again and again for this time. Return how often they connected, were disconnected
-    and were refused."""
+    """Let ``count`` strangers connect again and again for ``seconds`` seconds. Return how often they connected, were
+    disconnected and were refused."""
     raise_limit()
     seen: Counter[str] = Counter()
     end = time.monotonic() + seconds

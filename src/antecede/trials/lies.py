@@ -60,7 +60,7 @@ _token = "secret"
 
 
 class Word(Notification):
-    """The notification of this trial."""
+    """The notification that clients and peers send in this trial. :class:`Echo` answers it."""
 
     text: str
 
@@ -93,8 +93,8 @@ class Lies(msgspec.Struct):
     calls: int = 0
     """The most function calls that one conversation caused."""
     calls_per_byte: float = 0.0
-    """The largest number of function calls per byte of a conversation. Its length is increased by ``grace_bytes``
-    before the division."""
+    """The largest number of function calls per byte of a conversation. Before the division, ``grace_bytes`` is added to
+    the length of the conversation."""
     growth_mib: int = 0
     """The largest growth of the process's memory, from the end of the first server to the end of a later one."""
     kinds: dict[str, int] = {}
@@ -379,9 +379,9 @@ async def trial(
     life: int = 2_000,
     told: Callable[[int], None] = lambda lies: None,
 ) -> Lies:
-    """Send this number of lies to servers, one server after the other. Each server uses the next of the ``orders`` and
-    gets at most ``life`` lies. The trial ends early if a server has errors. After each server, ``told`` is called with
-    the number of lies so far."""
+    """Send ``lies`` lies in total to several servers, one server after the other. Each server gets at most ``life``
+    lies. The servers use the ``orders`` in turn. The trial ends early if a server has errors. After each server,
+    ``told`` is called with the number of lies so far."""
     outcome = Lies()
     loop = asyncio.get_running_loop()
     escaped: list[str] = []

@@ -1,11 +1,11 @@
 """Kill -9 under calls of replicated objects: every call that was answered must take effect once at all replicas.
 
 There are three servers, a table with a replica on each server, another table with two replicas, and many callers. Each
-call has a unique name and enters this name into a table. There are five kinds of operations: two compatible ones
-(confirmed and not confirmed), one that returns a value, one that conflicts with itself, and one that also calls the
-other table. Random servers are killed, one or two at a time, even while they recover. At the end, the replicas are
-restored from the logs alone. The replicas of a table must be equal. They must contain the name of every answered call,
-and each name only once. The trace must be in significant order.
+call has a unique name and enters this name into a table. There are five operations: ``add``; ``jot``, which is like
+``add`` with ``confirm=False``; ``tell``, which returns a value; ``put``, which conflicts with itself; and ``move``,
+which conflicts with itself and also calls the other table. Random servers are killed, one or two at a time, even while
+they recover. At the end, the replicas are restored from the logs alone. The replicas of a table must be equal. They
+must contain the name of every answered call, and each name only once. The trace must be in significant order.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """Power cuts under load. A power cut loses, tears or reorders unsynced data, but no accepted message may be missing.
 
 Whenever a server process ends, its simulated machine usually loses power as well. Sometimes all servers are killed
-together. Log segments are small and snapshots are frequent, so that power cuts also happen while these are written.
-There are two other faults. If its disk fails, a server must end and log this reason. If its disk is full, a server must
-wait, and continue when there is space.
+together. Log segments are small and snapshots are frequent, so that power cuts also happen while a segment is begun or
+a snapshot is written. There are two other faults: if the disk of a server fails, the server must end and log this
+reason; if the disk is full, the server must wait, and continue when there is space.
 """
 
 import asyncio

@@ -52,8 +52,8 @@ class Round:
     down_max = 2
     """The most servers that are down at one time. A fault that hits several servers may exceed this number."""
     settle_seconds = 60.0
-    """The longest time, after the last fault, for each of these: all walks are accepted; all walks return; all servers
-    become idle."""
+    """The longest time that the round waits after the last fault: first until all walks are accepted, then until all
+    walks have returned, and then until all servers are idle. Each of the three waits may take this time."""
     pause_seconds = 0.005
     """The time that each client waits before it starts more walks."""
     entry = "antecede"
@@ -62,8 +62,8 @@ class Round:
     """The orders that the trace must keep."""
 
     def __init__(self, folder: Path, seed: int, topology: TopologyFile | None = None, nice: int = 0) -> None:
-        """``topology``: the servers, and the agents that the load needs; None: the five servers of ``SMALL``, with one
-        walker on each."""
+        """``topology`` contains the servers, and the agents that the load needs. If it is None, the round uses the five
+        servers of ``SMALL``, with one walker on each."""
         self.seed = seed
         self.random = Random(seed)
         self.topology = walking(parse_topology(SMALL)) if topology is None else topology

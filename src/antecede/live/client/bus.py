@@ -42,7 +42,7 @@ class Bus:
         self._changed = asyncio.Event()
         """Set when the server has accepted or refused publishes."""
         self._names: dict[type, str] = {}
-        """The names on the wire of the notification classes that have no method ``label``."""
+        """For each notification class without a method ``label``: the name under which the bus sends it."""
         self._questions: Questions[Ticket] = Questions(self._numbering, self._ended)
         self._timer: asyncio.TimerHandle | None = None
         """The timer that ends questions without an answer in time. One timer is enough for all questions, because most
@@ -294,8 +294,8 @@ class Bus:
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
         """Handle a refusal: the server has accepted neither the publish with this number nor any publish after it.
-        ``retry``: whether the refusal is temporary; then the later publishes fail, too, otherwise they are sent
-        again."""
+        ``retry``: whether the refusal is temporary. If it is temporary, the later publishes fail, too. Otherwise they
+        are sent again."""
         wrong = self._publishing.refused(number, error, retry)
         if wrong is not None:
             self.gone(wrong)

@@ -1,8 +1,8 @@
 """Change the topology of a running system over TCP for an operator: an adapter around
 :mod:`antecede.server.change.changing`.
 
-It sends all commands of one step to their servers at the same time. If a server is busy, it sends the command again
-later. It reports what it waits for. It is safe to kill the operator's process at any point.
+The operator's process sends all commands of one step to their servers at the same time. If a server is busy, the
+process sends the command again later. It reports what it waits for. It is safe to kill the process at any point.
 """
 
 import asyncio
@@ -144,7 +144,7 @@ _doing = {
     "change-history": "reads the history of changes",
 }
 _unhurried = ("change-look", "change-classes", "change-history", "change-abandon")
-"""Commands that are sent only once to a server that does not answer."""
+"""Commands that are not sent again if the server does not answer."""
 _pause_seconds = 0.2
 _slow_seconds = 4.0
 """The time after which ``slow`` reports a server that has not answered."""

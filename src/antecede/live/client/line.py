@@ -59,7 +59,7 @@ class TcpLine:
         self._resumes = resumes
         self._dialed = False
         self._waiting = False
-        """Whether the server could not be reached since the last connection, so that ``waits`` was already called."""
+        """Whether an attempt to connect has failed since the last welcome. If so, ``waits`` was already called."""
         self.name = bus.name
         self._line = ClientLine(self, token, self._flush_soon, _clock, random, keyring=keyring)
         self._keeper: asyncio.Task[None] | None = None

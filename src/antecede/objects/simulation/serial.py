@@ -15,8 +15,8 @@ from antecede.trace import LOCAL
 
 
 def unserial(ended: Ended) -> list[str]:
-    """Return a text for each object that ends in another state than if the roots had run one after the other. If their
-    conflicts allow no such sequence, return one text that says so."""
+    """Compute the roots one after the other, in a sequence that agrees with the trace. Return a text for each object
+    that ends in another state than in the run. If there is no such sequence, return one text that says so."""
     try:
         order = list(TopologicalSorter(_earlier(ended)).static_order())
     except CycleError as error:
@@ -33,8 +33,8 @@ def unserial(ended: Ended) -> list[str]:
 
 
 def _earlier(ended: Ended) -> dict[str, set[str]]:
-    """Return, for each committed root, the roots that must come before it. A root must come before another one if, at
-    some object, one of its instances began before a conflicting instance of the other."""
+    """Return, for each committed root, the roots that must come before it. Root A must come before root B if, at some
+    object, an instance of A began before a conflicting instance of B."""
     committed = {(event.process, event.instance) for event in ended.events if _is(event.type, "commit", event.kind)}
     before: dict[str, set[str]] = {root: set() for root in ended.lasting}
     begun: dict[str, set[tuple[str, str]]] = {name: set() for name in ended.names}
@@ -56,8 +56,8 @@ def _is(type_: str | None, wanted: str, kind: str) -> bool:
 
 
 def _compute(at: tuple[str, ...], plan: Plan, relation: Relation, cells: dict[str, dict[str, int]]) -> None:
-    """Compute the calls of an operation, then the operation itself at each of the objects ``at``. All these objects
-    make the same calls, so each call is computed only once. Calls that fail have no effect and are left out."""
+    """Compute the nested calls of an operation, then the operation itself at each of the objects ``at``. All these
+    objects make the same calls, so each call is computed only once. Calls that fail have no effect and are left out."""
     for to, called in plan.calls:
         if not called.fails:
             _compute(to, called, relation, cells)

@@ -2,11 +2,11 @@
 
 The objects have a class made for this purpose. Each conflicting pair of operations has its own cell of the state: one
 operation adds to the cell, the other multiplies it. So the two do not commute, but each commutes with itself. An
-operation that conflicts with itself has another cell, on which two executions of it do not commute. So two objects that
-computed conflicting operations in different orders end in different states, whatever compatible operations came
-between. The argument of an operation is a plan of its calls. Every number is kept twice, because dictionaries and lists
-are stored in different ways: once as an entry of a dictionary, and once in a list. The list is either an entry of
-another dictionary or an attribute. In the end both copies of a number must be equal.
+operation that conflicts with itself has one more cell, on which two executions of the operation do not commute. So if
+two objects compute conflicting operations in different orders, they end in different states, whatever compatible
+operations come between. The argument of an operation is a plan of its calls. A state stores dictionaries and lists in
+different ways, so every number is kept twice: once as an entry of a dictionary, and once in a list. The list is either
+an entry of another dictionary or an attribute. In the end both copies of a number must be equal.
 """
 
 from collections import Counter
@@ -48,8 +48,8 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
         """Yield a triple (object, path, operation) for each computation that takes effect if this operation commits:
         the operation itself, and its nested calls that do not fail. ``at``: the object that computes the operation.
 
-        If several objects make the same nested call, the call takes effect only once. Then equal triples are yielded,
-        because these calls have the same path.
+        If several objects make the same nested call, the call takes effect only once, but its triple is yielded for
+        each of these objects. These triples are equal, because the calls have the same path.
         """
         yield at, path, self.operation
         for number, (to, plan) in enumerate(self.calls, 1):
@@ -137,7 +137,7 @@ class Workload(msgspec.Struct, frozen=True):
     @classmethod
     def drawn(cls, seed: int) -> "Workload":
         """Return a workload whose settings are all drawn at random: 3–6 objects, depth up to 3, loss up to 20 %, and so
-        on. One in sixteen is crowded: some of its roots wait to be admitted."""
+        on. One in sixteen workloads is crowded: some of its roots wait to be admitted."""
         rng = stream(seed, "objects")
         random = rng.random
         drawn = cls(
@@ -175,7 +175,8 @@ class Ended(msgspec.Struct):
     cells: dict[str, dict[str, int]]
     """The final state of each object."""
     problems: list[str]
-    """Errors that do not concern order: not delivered, blocked, not atomic."""
+    """Errors that do not concern order: for example, a message was not delivered, an instance is blocked, or a root was
+    not atomic."""
     wounds: int
     seconds: float
     """The length of the run in virtual time."""

@@ -55,8 +55,8 @@ def explained(lines: Lines, sought: Sought) -> bytes:
 
 
 def _overtakings(trace: Lines, lines: Lines, sought: Sought) -> bytes:
-    """Return the late deliveries to explain, with their chains. ``lines`` is ``trace`` without the edges that depend on
-    assumed positions."""
+    """Return the late deliveries to explain, with their chains. ``lines`` is the result of :func:`certain` for
+    ``trace``: in it, nothing depends on positions that an import had to assume."""
     total = 0
     kept = np.zeros(0, np.int64)
     wanted = trace.flat(*_as_arrays([sought.sent])) if sought.sent is not None else np.zeros(0, np.int64)
@@ -142,9 +142,10 @@ class Chains:
         self, fresh: list[tuple[int, int]], late: int, target: int, reach: dict[int, int]
     ) -> dict[int, tuple[int, int]]:
         """Examine the messages sent in the stretches ``fresh`` of the lines; a stretch is a pair of flat positions
-        (start, end). For each process, find the first delivery of such a message. Return it, with its send, only if it
-        is early enough. In the process ``target`` it must come before ``late``. In another process it must come before
-        the delivery in ``reach``, if ``reach`` has one for this process."""
+        (start, end). Return, for each process, the first delivery of such a message, as the pair (send, delivery) of
+        flat positions. A process is left out if this first delivery is too late. In the process ``target``, the
+        delivery must come before ``late``. In any other process that has an entry in ``reach``, the delivery must come
+        before this entry."""
         lines = self._lines
         horizon = self._moments[late]
         pieces = []

@@ -104,9 +104,9 @@ class Plan(msgspec.Struct, frozen=True):
 def matched_apart(
     packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, onto: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Match the rows of one bucket. Yield its counts, and its deliveries with the clocks that are used to propose cuts.
-    Each result is a pair: the number of an output part, which is also the number of the bucket, and the data. ``onto``
-    is the number of all buckets."""
+    """Match the rows of one bucket. Yield two results: first the counts of the bucket, then its deliveries with the
+    clocks that are used to propose cuts. Each result is a pair (number of the output part, data). There is one output
+    part for each bucket, with the same number; ``onto`` is the number of all buckets."""
     bucket = bucket_of(packed, numbering)
     valid = np.flatnonzero(((bucket.kind == SEND) | (bucket.kind == DELIVER)) & (bucket.reason == VALID))
     deliveries = bucket.deliveries().narrowed() if narrow_index else bucket.deliveries()
@@ -125,8 +125,8 @@ def planned(
     cuts: Cuts | None = None,
     **options: Any,
 ) -> Plan:
-    """Return a plan: the cuts, and the tasks that result from them. ``lengths`` has the largest index + 1 of each
-    process; processes with gaps in their indices (``sparse``) are included."""
+    """Return a plan: the cuts, and the tasks that result from them. ``lengths`` has the largest index + 1 of every
+    process, including the processes in ``sparse`` (those whose indices have many gaps)."""
     cuts = cuts or cuts_of(parts, buckets, lengths, grain.cuts(events))
     own: dict[tuple[int, int], list[int]] = {}
     for packed in parts.gather(partial(_tally, cuts=cuts, grain=grain), buckets):

@@ -36,8 +36,9 @@ calls in our own servers."""
 
 
 class Bench(msgspec.Struct, frozen=True):
-    """The settings of the task that judges significant order: how to assemble the lines and whether to list every late
-    delivery (``docket``), the names of the processes, and the conflicts."""
+    """The settings of the task that judges significant order. ``docket`` says how to assemble the lines, and whether to
+    list every late delivery. ``names`` has the names of the processes. ``tables`` and ``everything`` are the fields of
+    the :class:`Conflicts`, in a form that can be packed."""
 
     docket: Docket
     names: list[str]

@@ -12,9 +12,10 @@ from antecede.pipeline.match.lines import Walk, lend_slots
 
 
 def precedences_among(deeds: Deeds, picked: Any) -> tuple[list[int], list[int]]:
-    """Compare the messages sent at the flat positions ``picked``. Return two lists with one bit mask per message; bit k
-    is for the message sent at ``picked[k]``. In the first list, a mask has the messages that were sent in the past of
-    the message. In the second list, a mask has the messages that significantly precede the message."""
+    """Compare the messages sent at the flat positions ``picked``. Return two lists with one bit mask per message, in
+    the order of ``picked``. In the first list, bit k of the mask of message m says whether the message sent at
+    ``picked[k]`` was sent in the past of m. In the second list, this bit says whether the message sent at ``picked[k]``
+    significantly precedes m."""
     lines = deeds.lines
     lend_slots(lines)
     words = max(1, -(-len(picked) // 64))

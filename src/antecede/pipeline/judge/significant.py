@@ -126,8 +126,8 @@ def late_by_precedence(
     deeds: Deeds, questions: Questions | None = None, lanes_max: int | None = None, segments: int = 1 << 18
 ) -> Iterator[Longs]:
     """Yield the flat positions of the deliveries that break rule (1) of :mod:`antecede.trace.significant`, in several
-    arrays. With ``questions``, judge only messages from the instances that sent the late messages in the questions, and
-    store the answers in ``questions``."""
+    arrays. If ``questions`` is given, store the answers in it, and judge only the instances that sent the late
+    messages in ``questions``."""
     lines = deeds.lines
     everyone = int(deeds.instance.max(initial=-1)) + 1
     wanted = np.ones(everyone, np.uint8)
@@ -179,10 +179,11 @@ def instances_of(deeds: Deeds) -> Instances:
 
 
 class Verdict(msgspec.Struct):
-    """All late deliveries, as flat positions sorted by index and then by process. For each one, the verdict names the
-    rule that it breaks, if this was searched for."""
+    """All late deliveries, with the deliveries that overtook them and the rules that they break. An overtaking delivery
+    and a rule are missing if they were not searched for."""
 
     late: Longs
+    """The flat positions of the late deliveries, sorted by index and then by process."""
     over: Longs
     """For each late delivery, the flat position of the delivery that overtook it; -1 if this was not searched for."""
     rule: Bytes
@@ -269,10 +270,10 @@ def _pairs_of_cells(deeds: Deeds) -> Longs:
 
 
 def _settle(deeds: Deeds, pairs: Longs, before: Longs) -> None:
-    """Write the pairs to ``before``, except those in which the earlier request significantly precedes the later one.
-    Each row of ``pairs`` has the flat positions of two requests at one object: first the position of the later
-    delivery, then the position of the earlier delivery. The entry of ``before`` at the later position becomes the
-    earlier position. If this entry already has a position, the smaller one remains."""
+    """Write pairs of requests to ``before``. Each row of ``pairs`` has the flat positions of two deliveries at one
+    object: first the later delivery, then the earlier one. The entry of ``before`` at the later position becomes the
+    earlier position. If this entry already has a position, the smaller of the two positions remains. A pair is ignored
+    if the request that was delivered earlier significantly precedes the other request."""
     sends = deeds.lines.send_of(pairs.reshape(-1)).reshape(-1, 2)
     start = 0
     while start < len(pairs):

@@ -82,7 +82,8 @@ class Trace:
         self._settle()
         self._matched: Parts | None = None
         self._regions: tuple[Regions, Parts] | None = None
-        """For a large trace that was matched: its regions, and the matched rows by region. Otherwise ``None``."""
+        """For a large trace that was matched: its regions (stretches of the lines), and the matched rows of each
+        region. Otherwise ``None``."""
 
     def _first(self, told: Iterable[tuple[int, dict[str, tuple[int, str]]]]) -> dict[str, str]:
         """Return one text for each reason or column. The text has the file and line of the first wrong row (in the

@@ -77,8 +77,8 @@ def inner(function: F) -> F:
 
 
 class _Turn:
-    """A lock, so that only one process at a time compiles a given kernel. A process takes the lock of a kernel before
-    the locks of the kernels that it calls. So no two processes wait for each other."""
+    """A lock, so that only one process at a time compiles a given kernel. A process first takes the lock of a
+    kernel, and then the locks of the kernels that this kernel calls. So no two processes wait for each other."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

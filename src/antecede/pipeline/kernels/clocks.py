@@ -30,7 +30,7 @@ class Recorded(NamedTuple):
     own: Longs
     """The entries that clocks have for the process that recorded them, sorted by process and then by value."""
     indices: Longs
-    """For each flat position, the index of its event; empty if the positions in the lines are the indices."""
+    """For each flat position, the index of its event; empty if the index of each event is its position in the line."""
 
 
 @compiled

@@ -22,8 +22,8 @@ SEND, DELIVER, ARRIVE, LOCAL, HOP = 0, 1, 2, 3, 4
 VALID, DUPLICATE_SEND, DUPLICATE_DELIVERY, ORPHAN_DELIVERY, ORPHAN_ARRIVAL, NOT_ADDRESSED, BEFORE_SEND, LEFT_OUT = (
     range(8)
 )
-"""The verdict on a row: it is valid, or the reason why it is not. ``LEFT_OUT`` means that the row was set aside before
-matching, because a different row has the same place."""
+"""The possible verdicts on a row: ``VALID``, or the reason why the row is not valid. ``LEFT_OUT`` means that the row
+was set aside before matching, because a different row has the same place."""
 
 REASON_NAMES = (
     "",
@@ -201,7 +201,8 @@ def leave_out(
 ) -> None:
     """Mark the rows at contested places (places that several rows have). If the rows at a place differ, mark them with
     ``LEFT_OUT`` in ``reason``. If they are copies of one row, mark them in ``once``. The contested places are given as
-    runs, which are sorted by (process, start) and do not overlap."""
+    runs: a run has consecutive indices of one process, from ``run_start`` to ``run_last``. The runs are sorted by
+    (process, start) and do not overlap. ``run_once`` is 1 if the rows at each place of the run are copies."""
     for i in range(len(process)):
         if kind[i] == HOP:
             continue

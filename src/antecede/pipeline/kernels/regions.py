@@ -42,9 +42,9 @@ class Sorted(NamedTuple):
 
 @compiled
 def find_regions(offsets: Longs, events: int, rows: Rows, links: Links, region: Ints, place: Ints, ends: Ends) -> int:
-    """Find the region and the place of each valid send and delivery. Each region has ``events`` events. Other rows
-    get the region -1. Write the ends of the regions to ``ends``. Return the largest number of valid deliveries of a
-    send."""
+    """Find the region and the place of each valid send and each valid delivery. All other rows get the region -1. A
+    region is ``events`` flat positions long. Write the ends of the regions to ``ends``. Return the largest number of
+    valid deliveries of a send."""
     most = 0
     for i in range(len(rows.kind)):
         region[i] = -1

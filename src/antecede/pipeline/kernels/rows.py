@@ -1,5 +1,5 @@
-"""A narrow form of rows, with few bytes per row, for messages with UUIDs. Rows are sorted into buckets in this form,
-and each bucket then makes them wide again.
+"""A narrow form of rows, with few bytes per row, for messages with UUIDs. Rows are sorted into buckets in this form.
+Then the rows of each bucket are converted back to their usual, wide form.
 
 A row has one byte, its *code*, for its kind and the number of its destinations. Names are numbers of 16 bits, and
 indices have 32 bits; :mod:`antecede.pipeline.read.rows` uses this form only if all names and indices fit.

@@ -60,8 +60,8 @@ class Instances(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """The lane of each instance (``of``), and the free lanes. ``wanted`` marks the instances that this walk judges, and
-    ``awaits`` counts the deliveries that are still to come from each instance."""
+    """The lane of each instance (``of``), and the free lanes. ``wanted`` marks the instances that this walk judges.
+    ``awaits`` has, for each instance, the number of deliveries of its messages that are still to come."""
 
     wanted: Bytes
     awaits: Longs
@@ -271,8 +271,8 @@ def _answer(
 
 @compiled
 def forbidden(late: int, earlier: int, instances: Instances) -> int:
-    """Return the number of the rule that forbids an object to deliver ``earlier`` before ``late``; 0 if no rule forbids
-    it. The message of ``late`` must significantly precede the message of ``earlier``."""
+    """Return the number of the rule that the delivery ``late`` breaks because the same object delivered ``earlier``
+    first; 0 if it breaks no rule. The message of ``late`` must significantly precede the message of ``earlier``."""
     received_as, cell = instances.received_as, instances.cell
     one, other = instances.of[late], instances.of[earlier]
     if not received_as[late] or not received_as[earlier]:
@@ -300,7 +300,8 @@ def are_rivals(one: int, other: int, rival_from: Longs, rivals: Ints) -> bool:
 
 
 class Copies(NamedTuple):
-    """The deliveries of each message, and, in ``late``, a mark at each delivery that is late by precedence."""
+    """The deliveries of each message. ``late`` is 1 at each delivery that breaks rule (1) of
+    :mod:`antecede.trace.significant`."""
 
     late: Bytes
     place: Ints
@@ -317,10 +318,11 @@ def crossed(lines: Flat, instances: Instances, copies: Copies, both: Longs, befo
     gets the flat position of the delivery that came first there. If the delivery came second in several pairs,
     ``before`` gets the earliest of these positions. All other entries of ``before`` remain -1.
 
-    ``both`` has the pairs of cells, at two objects, that receive the same request, as ascending numbers (see
-    :func:`pair_of`). The deliveries of each object are walked backwards. For each pair of cells in ``both``, the walk
-    remembers one delivery at the other object: the earliest delivery of a request that the walk has met so far.
-    Requests that are late by precedence at the walked object are left to :func:`unsettled`.
+    ``both`` has the pairs of cells, at two objects, that receive the same request. Each pair is a number (see
+    :func:`pair_of`), and the numbers are ascending. The function walks backwards through the deliveries of each object.
+    For each pair of cells in ``both``, it remembers one of the requests that it has passed: the request that the other
+    object delivered first. It does not remember a request that breaks rule (1) of :mod:`antecede.trace.significant` at
+    the walked object; :func:`unsettled` examines these requests.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     instance, cell, rival_from, rivals = instances.of, instances.cell, instances.rival_from, instances.rivals
@@ -371,13 +373,13 @@ def is_request(at: int, source: Ints, instances: Instances) -> bool:
 
 @compiled
 def unsettled(others: Longs, other: int, lines: Flat, instances: Instances, copies: Copies, out: Longs) -> int:
-    """Find conflicting requests that two objects received in opposite orders. The first object received the requests at
-    ``others`` before the request at ``other``. The second object has a later name, and received the request at
-    ``other`` before one of the requests at ``others``. Each such pair becomes one row of ``out``, with two positions at
-    the second object: first the position of the request from ``others``, then the position of the request at ``other``.
-    Return the number of pairs.
+    """Find pairs of conflicting requests that two objects delivered in opposite orders. At the first object, request m'
+    was delivered at position ``other``, after the requests at the positions ``others``. The function searches for
+    objects with a later name that delivered m' before one of these requests, m. For each such object and each such m,
+    it writes one row to ``out``: the position of m and the position of m' at that object. If m breaks rule (1) of
+    :mod:`antecede.trace.significant` there, the pair is left out. Return the number of rows written.
 
-    ``out`` must have enough rows: the length of ``others`` times the number of copies of the request at ``other``.
+    ``out`` must have enough rows: the length of ``others`` times the number of deliveries of m'.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     instance, cell, rival_from, rivals = instances.of, instances.cell, instances.rival_from, instances.rivals

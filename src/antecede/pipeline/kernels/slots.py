@@ -129,8 +129,8 @@ def arrive(slot: int, sender: int, vectors: Vectors, slots: Slots) -> None:
 
 @inner
 def renew(process: int, vectors: Vectors, slots: Slots) -> None:
-    """Make the next send of a process take another slot. The slot that this send would have shared becomes free if none
-    of its deliveries is awaited."""
+    """Note that a process has learned something, so that its next send takes a new slot. The slot of its previous sends
+    becomes free if all their messages have been delivered."""
     slot = vectors.slot_of[process]
     if slot >= 0:
         vectors.slot_of[process] = -1

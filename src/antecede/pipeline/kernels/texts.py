@@ -213,8 +213,9 @@ def hides(offsets: Ints, valid: Bytes, first: int) -> bool:
 
 @compiled
 def runs(lane: Ints, index: Longs, start: Longs, end: Longs, out_lane: Ints, out_start: Longs, out_end: Longs) -> int:
-    """Combine consecutive indices of the same lane (a process, or the hops of a server) into runs. Return the number of
-    closed runs.
+    """Combine consecutive indices of the same lane (a process, or the hops of a server) into runs. The last run
+    of a lane is open. It is closed when the next index of the lane does not continue it. Closed runs are written to
+    ``out_lane``, ``out_start`` and ``out_end``. Return the number of closed runs.
 
     ``start`` and ``end`` have the open run of each lane; they are equal if the lane has no open run. The arrays for
     closed runs are as long as ``index``. If the rows of a process are in the order of their indices, as in most traces,

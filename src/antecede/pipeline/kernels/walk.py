@@ -21,7 +21,8 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 NOTHING, SENT = -1, -2
-"""Values in ``source``: an event without edges; a send."""
+"""Values in ``source`` at events that are not deliveries: ``SENT`` for a send, ``NOTHING`` for any other event. A send
+or delivery that is not judged has ``NOTHING`` too."""
 
 MORE, DONE, STUCK = 0, 1, 2
 """The status that :func:`step` returns: the arrays are full, the walk is complete, or an event would have to come

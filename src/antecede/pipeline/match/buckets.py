@@ -1,9 +1,10 @@
 """The larger part of the second stage: it matches the sends and deliveries of one bucket of messages at a time.
 
 A bucket contains every row of its messages. So the bucket alone shows which send belongs to which delivery, and which
-rows are invalid (:mod:`antecede.pipeline.kernels.match`). Valid rows are passed, by process and index and as
-fixed-width numbers, to the task that assembles the lines. For invalid rows only the number of rows per reason is passed
-on. The row numbers of invalid rows are returned only if a caller asks for them (:func:`set_aside`).
+rows are invalid (:mod:`antecede.pipeline.kernels.match`). Valid rows are passed to the task that assembles the lines
+(the events of each process, in sequence); a row is then given by its process and its index, as numbers of fixed width.
+For invalid rows only the number of rows per reason is passed on. The row numbers of invalid rows are returned only if a
+caller asks for them (:func:`set_aside`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -86,7 +87,7 @@ class Numbering(msgspec.Struct, frozen=True):
 
 
 def bucket_of(packed: Iterable[bytes], numbering: Numbering) -> "Bucket":
-    """Return the bucket of some encoded rows."""
+    """Decode the rows of one bucket, match them, and return the bucket."""
     pieces = sorted(map(unpacked, packed), key=lambda piece: (piece.split, piece.number))
     split = np.repeat(np.array([piece.split for piece in pieces], np.int32), [len(piece) for piece in pieces])
     table = together(pieces, *numbering.together())
@@ -96,7 +97,8 @@ def bucket_of(packed: Iterable[bytes], numbering: Numbering) -> "Bucket":
 
 
 def _alike(batches: list[Any]) -> list[Any]:
-    """Return the same batches, with ids as texts if the batches differ in the form of their ids."""
+    """Return the batches unchanged if their message ids all have the same form. Otherwise return the batches with all
+    ids as texts."""
     if len({batch.column("message").type for batch in batches}) < 2:
         return batches
     return [
@@ -110,7 +112,8 @@ class Bucket:
     """The matched rows of one bucket. A name is given by its number in the whole trace."""
 
     extras = frozenset({"lamport", "clock_name", "assumed"})
-    """The columns that a piece carries in addition to sends and deliveries."""
+    """The optional columns of the table. If one of them exists, a piece has its values in addition to the sends and
+    deliveries."""
 
     def __init__(self, table: Any, split: Ints, names: int, narrow: int, runs: Runs | None = None) -> None:
         self.split = split
@@ -188,7 +191,7 @@ class Bucket:
         return self._places(rows[self.awaited[rows] == 0])
 
     def piece(self) -> Piece:
-        """Return the piece from which the lines are assembled."""
+        """Return the piece of this bucket. The lines are assembled from the pieces of all buckets."""
         return Piece(self.deliveries(), self.lonely_sends(), self._lamport(), self._clocks(), self._assumed())
 
     def _places(self, rows: Longs) -> Places:
@@ -199,7 +202,8 @@ class Bucket:
         return self.numbers_at("lamport", rows)
 
     def numbers_at(self, name: str, rows: Longs) -> Lamports | None:
-        """Return the numbers in a column at some rows, without nulls; ``None`` if the table lacks the column."""
+        """Return the numbers in a column at some rows, each with the place (process and index) of its row. Rows with a
+        null are left out. Return ``None`` if the table lacks the column."""
         if name not in self.table.schema.names:
             return None
         column = self.column(name)
@@ -264,11 +268,12 @@ def _one_chunk(column: Any) -> Any:
 def matched(
     packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, regions: Regions | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Match one bucket. Yield the number of an output part with each result.
+    """Match one bucket. Yield each result with the number of the output part that gets it.
 
-    Without ``regions``, the results are the bucket's counts and its piece, both for part 0. With ``regions``, they are
-    the counts for part 0, and the sends and deliveries of each region for the part with the number of the region. In
-    this case a piece contains only clocks and assumed rows, and it is yielded only if the table has columns for them.
+    The counts of the bucket go to part 0. Without ``regions``, the piece of the bucket goes to part 0 too. With
+    ``regions``, the sends and deliveries are yielded by region, and the number of a region is the number of its part.
+    Then the piece contains only clocks and assumed rows. It goes to part 0, but only if the table has columns for these
+    values.
     """
     bucket = bucket_of(packed, numbering)
     yield 0, pack_struct(bucket.counted())

@@ -15,8 +15,8 @@ The arrays of a large trace are files in a scratch directory, mapped into memory
 released to the system's page cache (:meth:`Scratch.rest`), so only the part in use needs memory. Therefore all code
 processes one *region* at a time (:data:`REGION_EVENTS`), or follows the walk, which reads every line from its beginning
 to its end. The messages of a bucket come from all regions. In a large trace, each bucket sorts its rows by region
-(:class:`Regions`). Then the rows of all buckets are written to one region after the other; otherwise each bucket would
-read and write all regions.
+(:class:`Regions`). Then the regions are filled one after the other, each with its rows from all buckets. Without this
+sorting, each bucket would read and write all regions.
 """
 
 import mmap
@@ -139,7 +139,8 @@ class Lines:
         return counted if self.begins is None else counted + self.begins[process]
 
     def home(self, flat: Longs) -> Longs:
-        """Return the flat positions. For each moved send (``moved``) its original flat position."""
+        """Return the flat positions, but replace the position of each moved send (``moved``) by its original
+        position."""
         end = len(self.source) - len(self.moved)
         return np.where(flat < end, flat, self.moved[np.maximum(flat - end, 0)]) if len(self.moved) else flat
 
@@ -355,7 +356,8 @@ class Regions(msgspec.Struct, frozen=True):
         return divmod(int(np.frombuffer(self.offsets, np.int64)[process]) + int(index), self.events)
 
     def parted(self, rows: Rows, links: Links, names: int, mark: int) -> Iterator[Region]:
-        """Yield the valid sends and deliveries of a bucket by region. ``names`` is how many processes there are."""
+        """Yield the valid sends and deliveries of a bucket, one :class:`Region` per region. ``names`` is the number of
+        processes."""
         count = len(rows.kind)
         region, place = np.empty(count, np.int32), np.empty(count, np.int32)
         ends = Ends(np.zeros(self.count + 1, np.int64), np.zeros(self.count + 1, np.int64))

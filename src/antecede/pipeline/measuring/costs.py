@@ -32,8 +32,8 @@ _last = np.iinfo(np.int64).max
 
 
 class Excluded(msgspec.Struct, frozen=True):
-    """Rows that must not be measured, although matching accepts them: deliveries on a cycle, and ``hop`` rows at places
-    that several ``hop`` rows claim."""
+    """Rows that must not be measured, although matching accepts them: deliveries on a cycle, and ``hop`` rows with the
+    same place (process and index) as another ``hop`` row."""
 
     circular: tuple[tuple[int, int], ...] = ()
     """The deliveries on a cycle, each as (split, number of the row)."""
@@ -160,7 +160,8 @@ def contested_hops(packed: Iterable[bytes], numbering: Numbering, excluded: Excl
 
 
 def measured(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> Iterator[tuple[int, bytes]]:
-    """Measure the rows of one bucket. Yield the results by part, for the next stage."""
+    """Measure the rows of one bucket. Yield each result with the number of its output part: ``SUMMARY``, ``LINES``, or
+    ``SENDERS`` and the following parts."""
     rows = Rows(packed, numbering, excluded)
     arrivals, direct, waits = _arrivals(rows, numbering.names)
     yield LINES, pack_struct(waits)
@@ -173,9 +174,9 @@ def measured(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) 
 
 
 def _arrivals(rows: Rows, names: int) -> tuple[Longs, Longs, Waits]:
-    """Return three values: for each process, the number of arrivals; for each process, the number of arrivals that are
-    certainly direct (:class:`Waits` defines *direct*); and the arrivals that may be direct, each with the place of its
-    delivery. For the last ones, the decision needs the lines of all events."""
+    """Return three values: the number of arrivals of each process; the number of certainly direct arrivals of each
+    process (:class:`Waits` defines *direct*); and the undecided arrivals, each with the place of its delivery. Whether
+    an undecided arrival is direct can be decided only from the sequence of all events of its process."""
     order = rows.delivers[np.argsort(rows.copy_keys(rows.delivers))]
     at, there = lookup(rows.copy_keys(order), rows.copy_keys(rows.arrives))
     delivery = order[at] if len(order) else at
@@ -227,8 +228,8 @@ def _stamps(rows: Rows) -> dict[str, Any]:
 
 def _routers(rows: Rows) -> tuple[Longs, Longs, Longs, Longs, Bools]:
     """Return arrays with one entry for each message and router that got a separate packet: the message, the router, the
-    smallest number of hops before the router, the smallest stamp that the router recorded for the message, and whether
-    all rows of the router for the message have a stamp."""
+    smallest number of hops before the router, the size of the smallest stamp that the router recorded for the message,
+    and whether all rows of the router for the message have a stamp."""
     hops = rows.hops
     message, router = rows.code[hops], rows.process[hops]
     copies = np.sort(place_keys(rows.code[rows.copy_send], rows.copy_to))
@@ -246,8 +247,8 @@ def _routers(rows: Rows) -> tuple[Longs, Longs, Longs, Longs, Bools]:
 
 
 def _add_routed(rows: Rows, found: dict[str, Any], message: Longs, size: Longs, known: Bools) -> None:
-    """Add to ``found`` the stamps of messages that routers forwarded: the bytes of all packets of a message, shared
-    equally among its copies."""
+    """Add the stamps of messages that routers forwarded to the figures in ``found``. For such a message, the bytes of
+    the stamps of all its packets are divided equally among its copies."""
     sends = rows.sends
     level_message = np.concatenate([rows.code[sends], rows.code[rows.hops]])
     behind = np.where(rows.hop_known[rows.hops], rows.hop[rows.hops], 0)

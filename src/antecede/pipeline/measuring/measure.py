@@ -130,7 +130,8 @@ def _joined(blobs: Any) -> bytes:
 
 
 def _excluded(trace: Trace, circular: tuple[tuple[int, int], ...]) -> Excluded:
-    """Return the rows that must be excluded although matching did not set them aside."""
+    """Return the rows that must not be measured, although matching did not set them aside. ``circular`` has the
+    deliveries on a cycle."""
     numbers = {name: number for number, name in enumerate(trace.names)}
     runs = tuple(
         (numbers[place.name], first, end - 1)

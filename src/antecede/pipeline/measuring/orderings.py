@@ -32,8 +32,8 @@ def orderings_on(trace: Trace, conflicts: Conflicts) -> dict[str, Any] | None:
 
 
 def counted(packed: Iterable[bytes], bench: Bench) -> bytes:
-    """Count, for a whole trace in one task, the orderings that causal order keeps, and those of them that significant
-    order needs."""
+    """Count the orderings in a whole trace that causal order keeps, and count how many of these orderings significant
+    order needs. One task does the work for the whole trace."""
     deeds = Deeds(packed, bench)
     lines = deeds.lines
     sends = np.flatnonzero(lines.source == SENT)

@@ -75,7 +75,7 @@ class Model(msgspec.Struct, frozen=True):
 
 
 def model_of(name: str, order: str) -> Model:
-    """Return the model of that name for an order."""
+    """Return the cost model with the name ``name``, for stamps of the order ``order``."""
     if name not in MODELS:
         raise UsageError(f"--model {name!r}: expected one of {', '.join(MODELS)}")
     if name == "paper":
@@ -88,7 +88,7 @@ def model_of(name: str, order: str) -> Model:
 
 
 def _bus(prices: Sequence[float], servers: int, leaf: int) -> float:
-    """Return the mean cost of uniform traffic on a bus with leaves of about this size
+    """Return the mean cost of a message in uniform traffic on a bus with about ``leaf`` servers in each leaf domain
     (:mod:`antecede.topology.cost`)."""
     leaves = -(-servers // leaf)
     if leaves < 2 or leaves >= len(prices):

@@ -167,7 +167,8 @@ def move(
 
 @inner
 def _relocate(parent: Ints, block: Ints, v: int, t: int, state: State, used: Bytes) -> bool:
-    """Move v with its subtree: into the domain above t, into a domain below t, or into a new domain below t."""
+    """Move the server v and its subtree to the server t: into the domain above t, into an existing domain below t, or
+    into a new domain below t. Return False if this is not possible or changes nothing."""
     if parent[v] < 0 or v == t or _is_below(parent, t, v):
         return False
     way = random(state)

@@ -1,9 +1,10 @@
 """Check a plan in the simulator: send a sample of the traffic through the plan's domains, and measure the cost.
 
 The cost model predicts the size of stamps from a table, which was measured with uniform traffic. A replay measures the
-stamps of the given traffic: the simulator sends and routes each message, and the code of the order stamps it. In every
-domain that a message enters, the size of its stamp is counted: the bytes or, with ``--model paper``, the number of
-counters. If a domain has several copies of a multicast, the mean size of their stamps is counted once.
+stamps of the given traffic: the simulator sends and routes each message, and each message gets a real stamp of the
+chosen order. The sizes of a message's stamps in all domains that it enters are added up. A size is a number of bytes
+or, with ``--model paper``, a number of counters. If a domain has several copies of a multicast, the mean size of their
+stamps is counted once.
 """
 
 from bisect import bisect_right
@@ -28,8 +29,8 @@ _gap_seconds = 0.1
 """The mean time between two sends of one server."""
 
 _bytes_replayed_max = 2.0e7
-"""The largest expected size of all stamps in a replay, in bytes; a replay of this size takes some seconds. This number
-limits the messages of a replay, but never to fewer than ``_sample_min``."""
+"""The largest expected size of all stamps in a replay, in bytes; a replay of this size takes some seconds. A replay
+with larger stamps sends fewer messages, but this limit never reduces it below ``_sample_min`` messages."""
 
 _sample_min = 500
 
@@ -41,8 +42,8 @@ class Replayed(msgspec.Struct, frozen=True):
     cost: float
     hops: float
     stamp: float
-    """The mean size of all stamps of a message, summed over the domains that it enters: in bytes or, with ``--model
-    paper``, in counters."""
+    """The sum of the sizes of a message's stamps in all domains that it enters, as the mean over all messages: in bytes
+    or, with ``--model paper``, in counters."""
 
 
 class _Charges(Figures):
@@ -66,7 +67,8 @@ class _Sampled:
     """Sends a sample of the traffic, in random order. The share of each flow in the sample is its share in the traffic,
     rounded to whole messages.
 
-    (If each message were drawn independently, a small sample would often miss a flow of one message.)
+    Messages are not drawn independently of each other, because then a small sample would often miss a flow that has
+    only one message.
     """
 
     def __init__(self, traffic: Traffic, number_of: dict[str, int], messages: int, seed: int) -> None:

@@ -36,7 +36,8 @@ _many_servers = 64
 
 
 class Task(msgspec.Struct, frozen=True):
-    """One restart of the search, from a given plan (``parent`` and ``block``)."""
+    """The input of one run of the annealing: the start plan (``parent`` and ``block``), the random seed, the number of
+    steps, and the temperature at the start (``heat``)."""
 
     parent: bytes
     block: bytes
@@ -44,7 +45,8 @@ class Task(msgspec.Struct, frozen=True):
     steps: int
     heat: float
     share: float | None = None
-    """A tighter bound for the busiest router, which replaces the requested bound ``max_share``."""
+    """A tighter bound for the share of all messages that the busiest router forwards. It replaces the requested bound
+    ``max_share``."""
 
 
 class Candidate(msgspec.Struct, frozen=True):

@@ -112,8 +112,8 @@ class Encoder:
         return _without_empty(pa.record_batch([*arrays, pa.array(at, pa.int64())], schema=SCHEMA))
 
     def from_arrow(self, batch: Any, first: int, folded: set[str]) -> tuple[Any, list[Item]]:
-        """Encode the rows of an Arrow batch that are certainly events. Return them, and the other rows
-        (:func:`odd_rows`) as items. ``first`` is the number of the first row of the batch.
+        """Encode those rows of an Arrow batch that are certainly events. Return the encoded rows, and a list with all
+        other rows (:func:`odd_rows`), decoded as items. ``first`` is the number of the first row of the batch.
 
         The columns must have types that :func:`plain_types` accepts.
         """

@@ -37,8 +37,8 @@ Longs = NDArray[np.int64]
 
 _runs_at_once = 1 << 20
 _piece_rows = 8192
-"""The average number of rows in a *piece*, the rows that are sent to one bucket together. Pieces should be large,
-because writing and reading a piece has a fixed cost."""
+"""The average number of rows in a *piece*. A piece has the rows that are sent to one bucket together. Pieces should be
+large, because writing and reading a piece has a fixed cost."""
 
 
 class Layout(msgspec.Struct, frozen=True):
@@ -51,9 +51,10 @@ class Layout(msgspec.Struct, frozen=True):
     narrow: int = WIDE
     """Mask for the hashes of message ids. Tests keep fewer bits, so that different ids get the same hash."""
     numbered: bool = False
-    """Whether rows carry their row number, with which rows are found again, for example for the quarantine."""
+    """Whether rows carry their row number. The row number is used to find a row again, for example to copy it to the
+    quarantine."""
     timed: bool = False
-    """Whether rows carry their time, which is used to propose cuts."""
+    """Whether rows carry their time, which is used to choose where the trace is divided into chunks."""
     figures: bool = False
     """Whether rows carry the values for measuring: times, sizes, hops."""
     instances: bool = False
@@ -77,7 +78,7 @@ class Runs(msgspec.Struct, tag="runs"):
     names: list[str]
     hop: bool
     fault: bool
-    """Whether the rows with these indices are not events."""
+    """True for the indices of faulty rows (rows that could not be read as events); false for the indices of events."""
     lane: Ints
     """For each run, the position in ``names`` of its process or server."""
     start: Longs
@@ -90,12 +91,12 @@ class Summary(msgspec.Struct, tag="split"):
     split: int
     names: list[str]
     rows: int
-    """The number of events, without those that the cut excludes."""
+    """The number of selected events. ``outside`` is the number of events that were not selected (:class:`Cut`)."""
     outside: int
     reasons: dict[str, int]
     unread_first: dict[str, tuple[int, str]]
-    """For each reason for which a row is not an event, the first such row: its number, and a description of the fault.
-    The number is from 1; otherwise it is like ``at`` in the encoded rows."""
+    """For each reason why rows are not events, the first row with this reason: the number of the row, and a description
+    of the fault. The number is one larger than ``at`` would be in an encoded row."""
     nulled: dict[str, int]
     nulled_first: dict[str, tuple[int, str]]
     clocked: bool
@@ -165,7 +166,7 @@ class Task:
         self.nulled = Nulled(NEEDED_BY_INSTANCES if layout.instances else ())
         self.kinds = np.zeros(5, np.int64)
         self.outside = 0
-        """Number of events that the cut excludes."""
+        """Number of events that ``layout.cut`` does not select."""
         self.sequence = 0
         self._waiting: list[Any] = []
         """Encoded batches that wait until enough rows can be sent to the buckets together."""
@@ -299,7 +300,8 @@ class Task:
             yield from self._scatter(batch)
 
     def _scatter(self, batch: Any) -> Iterator[tuple[int, bytes]]:
-        """Yield each row for the bucket of its message; a local row without a message may go to any bucket."""
+        """Divide the rows by the buckets of their messages. Yield the rows of each bucket with the number of its output
+        part. A local row without a message may go to any bucket."""
         if not batch.num_rows:
             return
         layout, names = self.layout, len(self.encoder.names)

@@ -1,7 +1,7 @@
-"""The first stage for measuring: rows also carry their times, sizes and hops.
+"""The first stage for measuring: it adds times, sizes and hops to the encoded rows.
 
-The ``hop`` rows, which routers record, also go to the bucket of their message. So the names of routers are numbered
-together with the names of processes. Clocks are dropped, since measuring does not use them.
+Routers record ``hop`` rows. Measuring needs them, so each ``hop`` row goes to the bucket of its message, and the names
+of routers and processes are numbered together. Clocks are dropped, since measuring does not use them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -116,8 +116,9 @@ def _payload(given: Any, send: NDArray[np.bool_], folded: set[str]) -> Any:
 
 
 def _unfolded(texts: Any, found: Any) -> Any:
-    """Return the payload sizes ``found``, replaced by those in ``texts`` where a text has one. Each text is a JSON
-    object with the values of a row that are outside the trace format."""
+    """Return the payload size of each row. ``found`` has the sizes that are known so far. ``texts`` has, for each row,
+    a JSON object with those values of the row that are outside the trace format. A payload size in this object replaces
+    the size in ``found``."""
     if texts.null_count == len(texts):
         return found
     sizes = found.to_pylist()

@@ -82,7 +82,7 @@ def numbered_ids(ids: Any, mixed: Words) -> tuple[Ints, int]:
 
 
 def words_of(ids: Any) -> Words:
-    """Return the two words of each UUID of a column with 16 bytes per id."""
+    """Return each UUID of a column as two words of 64 bits. The column must have 16 bytes per id."""
     found = np.frombuffer(ids.buffers()[1], np.uint64).reshape(-1, 2)
     return found[ids.offset : ids.offset + len(ids)]
 

@@ -156,7 +156,7 @@ def _size(path: str) -> int:
     except (OSError, pa.ArrowException) as error:
         raise TraceError(f"{shown(path)}: cannot be read: {_reason(error)}") from None
     if about.type != fs.FileType.File:
-        raise TraceError(f"{shown(path)}: cannot be read in several pieces: copy it to a regular file first")
+        raise TraceError(f"{shown(path)}: not a regular file: copy it to a regular file, which can be read in pieces")
     return int(about.size)
 
 
@@ -270,8 +270,9 @@ def _read_parquet(split: Split, columns: Sequence[str], keep_raw: bool) -> Itera
 
 
 def _destinations(schema: Any, footer: Any) -> list[str]:
-    """Return a list with the Parquet path of the entries of ``to``. The list is empty if ``to`` is not a list of texts.
-    The path is looked up, because different writers give the entries of a list different names."""
+    """Return the Parquet path of the entries in the column ``to`` (for example ``to.list.element``), as a list with
+    this path. The list is empty if ``to`` is not a column with lists of texts. The path is read from the file's footer,
+    because different writers give the entries of a list different names."""
     if "to" not in schema.names or not pa.types.is_list(schema.field("to").type):
         return []
     if not pa.types.is_string(schema.field("to").type.value_type):

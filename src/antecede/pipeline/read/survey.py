@@ -1,7 +1,7 @@
 """The smaller part of the second stage: it checks that every index of a process occurs exactly once.
 
-A *place* is a process and an index. For the hops of a server, a place is the server and an index; it differs from the
-place of a process with this name. Every split produces runs of indices. Sorted and combined, the runs show which
+A *place* is a process and an index or, for the hops of a server, the server and an index. A process and a server with
+the same name have different places. Every split produces runs of indices. Sorted and combined, the runs show which
 indices are missing and which are *contested*, that is, claimed by more than one event. A second reading of the trace
 compares the rows at the contested places. Of equal rows, the first copy stays, and the other copies are set aside as
 ``duplicate_row``. If a place then still has several different rows, all of them are set aside as ``duplicate_index``.

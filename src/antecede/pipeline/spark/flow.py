@@ -4,8 +4,9 @@ A stage yields pairs of a part's number and bytes. The next stage gets all bytes
 stages, and no other code of the pipeline knows which class is used:
 
 * :class:`Here`: in this process, one input after the other.
-* :class:`SparkFiles`: as Spark tasks on one machine, which pass each other files in the session's scratch directory.
-  :class:`SparkFrameFiles` does this in a separate directory, and its inputs are the partitions of a DataFrame.
+* :class:`SparkFiles`: as Spark tasks on one machine. The tasks exchange data as files in the session's scratch
+  directory. :class:`SparkFrameFiles` does the same in a separate directory, and its inputs are the partitions of a
+  DataFrame.
 * :class:`SparkFrames`: as Spark tasks on any machine. It uses only DataFrames, so it also works with Spark Connect.
 
 On one machine files are cheaper than DataFrames, because between DataFrames every byte passes through two sockets and a
@@ -47,13 +48,14 @@ class Parts(Protocol):
         ...
 
     def joined(self) -> "Parts":
-        """Join all parts into one part, in the order of the parts if possible."""
+        """Join all parts into one part. The bytes keep the order of the parts, except in :class:`FrameParts`, because
+        Spark does not guarantee this order."""
         ...
 
 
 class Flow(Protocol):
-    """Runs a stage on inputs, in this process or on Spark. The next stages run on the :class:`Parts` that it
-    returns."""
+    """Runs a stage on inputs, in this process or on Spark. The next stages run on the :class:`Parts` that
+    :meth:`scatter` returns."""
 
     def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> Parts:
         """Run a stage on each input. Return its output, grouped into ``onto`` parts."""
@@ -145,7 +147,8 @@ Piece = tuple[str, int, int]
 """A piece of a file: the name of the file, the position of the first byte, and the number of bytes."""
 
 Written = tuple[str, list[tuple[int, int]]]
-"""A written file: its name, and for each piece in it the number of the piece's part and the number of bytes."""
+"""A written file: its name, and a list of its pieces. Each piece is given by the number of its part and its size in
+bytes."""
 
 AsInput = Callable[[int, Iterator[Any]], Any]
 """A function that turns the number of a partition and the partition's Arrow batches into the input of a stage."""
@@ -284,10 +287,11 @@ def _from_partitions(stage: Callable[[Any], Emit], as_input: AsInput) -> Run:
 
 
 class FrameParts:
-    """Parts as the partitions of a DataFrame that has one row per blob.
+    """Parts as the partitions of a DataFrame. Each row has the number of a part and one blob (bytes that a stage
+    yielded).
 
     The output of a stage is kept on the executors' disks (a local checkpoint), so that it can be read again without
-    repeating the work. Spark removes it when there are no more references to it.
+    repeating the work. Spark removes this checkpoint after the last reference to it is gone.
     """
 
     def __init__(self, spark: Any, frame: Any, count: int) -> None:
@@ -295,7 +299,8 @@ class FrameParts:
 
     @classmethod
     def made_by(cls, spark: Any, source: Any, run: Run, onto: int) -> "FrameParts":
-        """Run a function on the partitions of a DataFrame. Return its output, with each blob in its part."""
+        """Run the function ``run`` on the partitions of the DataFrame ``source``. Return its output, grouped into
+        ``onto`` parts."""
         from pyspark import StorageLevel
 
         def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -308,7 +313,7 @@ class FrameParts:
         return cls(spark, frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY), onto)
 
     def _chosen(self, parts: Sequence[int]) -> Any:
-        """Return the rows of some parts as a DataFrame. It has no more partitions than there are parts."""
+        """Return the rows of some parts as a DataFrame with at most one partition per part."""
         if len(parts) == self._count:
             return self._frame
         return self._frame.filter(f"part in ({', '.join(map(str, parts))})").coalesce(len(parts))

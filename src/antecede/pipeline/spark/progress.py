@@ -11,8 +11,8 @@ unknown."""
 
 @runtime_checkable
 class Watching(Protocol):
-    """A display of progress: a call shows a text, and ``watch`` shows the numbers of a counter beside the text while
-    its context is open."""
+    """A display of progress. A call shows a text. ``watch`` returns a context manager; until it is left, the display
+    shows the numbers of ``counter`` beside the text."""
 
     def __call__(self, text: str) -> None: ...
 
@@ -20,8 +20,8 @@ class Watching(Protocol):
 
 
 def shown_tasks(context: Any, say: Callable[[str], None]) -> AbstractContextManager[None]:
-    """While the context is open, show the number of finished tasks of the running jobs, if ``say`` can show a
-    counter."""
+    """Return a context manager. Until it is left, ``say`` shows how many tasks of the running jobs are finished, if
+    ``say`` can show a counter. ``context``: the Spark context."""
     return say.watch(lambda: tasks_of(context)) if isinstance(say, Watching) else nullcontext()
 
 

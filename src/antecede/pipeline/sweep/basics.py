@@ -12,8 +12,9 @@ DONE, SLOTS, ENTRIES, WINDOW, IMPOSSIBLE = range(5)
 too few slots, log entries or stored rows. ``IMPOSSIBLE``: the run reached a state that the order never reaches."""
 
 NOTHING, FORGOTTEN = -1, -2
-"""Values that a function returns instead of the sender of a missing message. ``NOTHING``: no message is missing.
-``FORGOTTEN``: the function cannot know this, because it needs an old row that is no longer stored."""
+"""Values that a function returns in place of a sender, when it looks for a message that is missing. ``NOTHING``: no
+message is missing. ``FORGOTTEN``: it is unknown whether a message is missing, because an old row that is needed to find
+out is no longer stored."""
 
 Ints = NDArray[np.int64]
 Shorts = NDArray[np.int32]

@@ -12,8 +12,8 @@ from antecede.pipeline.sweep.basics import DONE, IMPOSSIBLE, NOTHING, Ints, Shor
 
 class Sets(NamedTuple):
     """The arrays of ``direct``: the state of all processes, and the stamps of undelivered messages by slot. ``clock``
-    has one number per process. The other arrays have these axes: process or slot, target (not in ``recent`` and
-    ``stamp_recent``), sender."""
+    has one number per process. ``recent`` and ``stamp_recent`` have two axes: process or slot, and sender. The other
+    arrays have three axes: process or slot, target, and sender."""
 
     clock: Ints
     recent: Shorts
@@ -25,8 +25,8 @@ class Sets(NamedTuple):
 
 @inner
 def send_sets(sets: Sets, slot: int, source: int, to: int) -> None:
-    """Stamp a message. Then record the message in the sender's sets: for each of its destinations, it is now the only
-    direct predecessor of the next message that the sender sends there."""
+    """Stamp a message. Then record in the sender's sets, for each destination of the message: the next message from the
+    sender to this destination has only this message as a direct predecessor."""
     sets.clock[source] += 1
     sets.stamp_recent[slot] = sets.recent[source]
     sets.stamp_before[slot] = sets.before[source]
@@ -38,8 +38,8 @@ def send_sets(sets: Sets, slot: int, source: int, to: int) -> None:
 
 @inner
 def missing_sets(sets: Sets, delivered: Ints, slot: int, target: int) -> tuple[int, int]:
-    """Find the first direct predecessor of the message in ``slot`` that the target has not delivered. Return its sender
-    and number; ``NOTHING`` and 0 if there is none."""
+    """Check the direct predecessors of the message in ``slot``. Return the sender and number of the first predecessor
+    that the target has not delivered. If the target has delivered all of them, return ``NOTHING`` and 0."""
     for k in range(sets.recent.shape[0]):
         time = int(sets.stamp_before[slot, target, k])
         if time > delivered[target, k]:

@@ -6,8 +6,8 @@ multiplies the length of the warm-up and of the measurement.
 
 The named studies repeat those of the papers and extend them:
 
-* ``paper003``: Jang et al. §6. 10,000 receives per process as warm-up, 50,000 measured, 5 runs. In addition:
-  ``updates``, and a bus of domains.
+* ``paper003``: Jang et al. §6. Each process receives 10,000 messages in the warm-up, and then 50,000 messages that are
+  measured; 5 runs. In addition to the paper, the study has the order ``updates``, and a bus of domains.
 * ``paper000``: Laumay et al. §6.2, organisations of up to 1,000 servers. The paper stops at 150.
 * ``paper002``: Mattern and Fünfrocken §4.3. The paper has no measurement; the study measures the latency for several
   ratios of send gap to one-way delay.
@@ -62,8 +62,8 @@ class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _gaps(*ratios: float) -> tuple[str, ...]:
-    """For each ratio, return a distribution of the time between two sends. Its mean is the ratio times the mean delay
-    of 0.1 seconds."""
+    """For each ratio, return a distribution of the time between two sends. The mean of the distribution is the ratio
+    times 0.1 seconds, the mean delay of a message."""
     return tuple(f"exponential:{ratio / 10:g}" for ratio in ratios)
 
 

@@ -1,4 +1,5 @@
-"""The confidence interval of a mean: 95 % by Student's t, mean ± t · s / √k for k values."""
+"""The 95 % confidence interval of a mean: mean ± t · s / √k, for k values with the standard deviation s and the
+quantile t of Student's distribution."""
 
 from collections.abc import Sequence
 from functools import cache

@@ -51,8 +51,8 @@ class Figures(NamedTuple):
     sums: NDArray[np.float64]
     latencies: Ints
     delivered_at: Ints
-    """The process of each delivery, in the sequence of the deliveries; ``delivered_message`` has the messages. Both
-    arrays are empty if deliveries are not recorded."""
+    """``delivered_at`` and ``delivered_message``: the process and the message of each delivery, in the sequence of the
+    deliveries. Both arrays are empty if deliveries are not recorded."""
     delivered_message: Ints
 
 
@@ -81,7 +81,7 @@ class Messages(NamedTuple):
     copy that waits at the process for a message of the sender; −1 if no copy waits. ``next_parked`` links the waiting
     copies, oldest first."""
     parked: Shorts
-    """For each copy slot, the number that its copy has in the schedule."""
+    """For each copy slot, the number of the copy in it. The schedule numbers the copies."""
 
 
 class Run(NamedTuple):
@@ -129,9 +129,9 @@ def _number(state: Run, source: int, target: int) -> int:
 
 @inner
 def _missing(state: Run, slot: int, place: int, source: int, target: int) -> tuple[int, int]:
-    """Return the sender and number of a message that the target has not delivered, and must deliver before this copy.
-    Instead of the sender, return ``NOTHING`` if there is no such message, and ``FORGOTTEN`` if a row that is needed to
-    find it is no longer stored."""
+    """Find a message that the target must deliver before this copy, but has not delivered. Return the sender and number
+    of this message. If there is no such message, return ``NOTHING`` and 0. If a row that is needed for the search is no
+    longer stored, return ``FORGOTTEN`` and 0."""
     if state.kind == MATRIX:
         return missing_row(state.rows, state.delivered, slot, source, target)
     if state.kind == PRUNED:

@@ -46,14 +46,16 @@ def send_row(rows: Rows, slot: int, source: int, to: int) -> int:
 
 @inner
 def number_row(rows: Rows, source: int, target: int) -> int:
-    """Return the number of the message that was just sent, among those from its source to its target."""
+    """Return the number of the message that ``source`` has just sent to ``target``. Only messages from ``source`` to
+    ``target`` are counted."""
     return int(rows.counts[source, rows.newest[source] % rows.size.shape[1], target])
 
 
 @inner
 def missing_row(rows: Rows, delivered: Ints, slot: int, source: int, target: int) -> tuple[int, int]:
-    """Find the first sender with a message that the stamp counts and that the target has not delivered. Return this
-    sender and the number of its newest such message. Instead of the sender, return ``NOTHING`` or ``FORGOTTEN``."""
+    """Find the first sender with a message that the target must deliver before the message in ``slot``, but has not
+    delivered. Return this sender and the number of its newest such message. If there is no such message, return
+    ``NOTHING`` and 0. If a row that the stamp refers to is no longer stored, return ``FORGOTTEN`` and 0."""
     members, window = rows.size.shape
     for k in range(members):
         version = rows.stamp[slot, k]

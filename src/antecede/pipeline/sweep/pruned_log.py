@@ -230,8 +230,8 @@ def send_log(logs: Logs, slot: int, source: int, to: int, copy_slots: Ints) -> i
 
 @inner
 def missing_log(logs: Logs, delivered: Ints, place: int, target: int) -> tuple[int, int]:
-    """Find the first message in the constraints of a copy that the target has not delivered (rule R1). Return its
-    sender and number; ``NOTHING`` and 0 if there is none."""
+    """Check the messages in the constraints of a copy (rule R1). Return the sender and number of the first message that
+    the target has not delivered. If the target has delivered all of them, return ``NOTHING`` and 0."""
     for at in range(logs.constraints[place]):
         k = logs.constraint_sender[place, at]
         if logs.constraint_time[place, at] > delivered[target, k]:

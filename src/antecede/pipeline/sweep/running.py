@@ -114,7 +114,7 @@ def _job(context: Any, cell: Cell, study: Study) -> Row | str:
 
 
 def _task(study: Study, given: bytes) -> bytes:
-    """Run a cell in a worker. Return ``+`` and its row, or ``-`` and the error, as bytes."""
+    """Run a cell in a worker. Return bytes: ``+`` followed by the row of the cell, or ``-`` followed by the error."""
     try:
         return b"+" + msgspec.json.encode(measured(msgspec.json.decode(given, type=Cell), study))
     except AntecedeError as error:

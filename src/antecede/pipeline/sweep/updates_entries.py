@@ -52,7 +52,8 @@ def send_entries(entries: Entries, source: int, to: int, copy_slots: Ints) -> No
 
 @inner
 def number_entry(entries: Entries, source: int, target: int) -> int:
-    """Return the number of the message that was just sent, among those from its source to its target."""
+    """Return the number of the message that ``source`` has just sent to ``target``. Only messages from ``source`` to
+    ``target`` are counted."""
     return int(entries.value[source, source * entries.stamped.shape[0] + target])
 
 
@@ -60,8 +61,8 @@ def number_entry(entries: Entries, source: int, target: int) -> int:
 def missing_entry(
     entries: Entries, delivered: Ints, place: int, number: int, source: int, target: int
 ) -> tuple[int, int]:
-    """Find the first sender with a message that the stamp counts and that the target has not delivered. Return this
-    sender and the number of its newest such message; ``NOTHING`` and 0 if there is no such message."""
+    """Find a sender with a message that the target must deliver before this copy, but has not delivered. Return this
+    sender and the number of its newest such message. If there is no such message, return ``NOTHING`` and 0."""
     if number - 1 > delivered[target, source]:
         return source, number - 1
     members = entries.stamped.shape[0]

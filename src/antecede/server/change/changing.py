@@ -6,11 +6,11 @@ commands, receives their answers as the values of ``yield``, and returns the out
 independent of each other. The process that drives this generator may be killed at any point and start again, because of
 these rules:
 
-* One server, the **coordinator**, decides. The change is made as soon as the coordinator's log contains the commit. The
-  coordinator is the first server that gets the command to commit. It gets this command after all servers have staged
-  the change and have received their new agents.
-* If the process is started again before this commit, it abandons the change, and the old topology stays in force. The
-  coordinator is the first server that abandons the change. From then on the coordinator cannot commit it.
+* One server, the **coordinator**, decides. The change is made as soon as the coordinator's log contains the commit.
+  When all servers have staged the change and have received their new agents, the process sends the command to commit to
+  the coordinator, and only later to the others.
+* If the process is started again before this commit, it abandons the change, and the old topology stays in force. It
+  sends the command to abandon to the coordinator first. From then on the coordinator cannot commit the change.
 * After this commit, every other server that has staged the change gets the command to commit, or learns the decision
   from another server (:mod:`antecede.server.change.deciding`).
 
@@ -70,8 +70,8 @@ error is a :class:`BusyServerError`."""
 
 
 class BusyServerError(OverloadError):
-    """The error that a server answers, but cannot carry out a command, for example because its disk is full. The driver
-    of the generator has repeated the command for a while before it raises this error."""
+    """An error about a server that answers, but cannot carry out a command, for example because its disk is full. The
+    driver of the generator first repeats the command for a while, and then raises this error."""
 
     def __init__(self, server: str, reason: str) -> None:
         super().__init__(reason)
@@ -275,10 +275,10 @@ def _finish(views: dict[str, View], wish: Wish) -> Part[dict[int, str]]:
 
 
 def _prepare(servers: list[str], wish: Wish, change: Change, attempt: str) -> Part[None]:
-    """Pause the region of the change (the domains that must be empty for it), and return when nothing is in transit
-    there. Raise TopologyError if this takes too long. During the pause, letters wait before they enter the region, and
-    agents that leave their server do not react. These agents also pause if the region is empty because
-    their server has no peers."""
+    """Pause the region of the change (the domains in which nothing may be in transit), and return when nothing is in
+    transit there. Raise TopologyError if this takes too long. During the pause, letters wait before they enter the
+    region, and agents that leave their server do not react. If a server has no peers, the region may have no domains;
+    the agents that leave this server pause even then."""
     if not change.paused:
         return
     region = ",".join(change.region)

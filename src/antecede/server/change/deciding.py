@@ -6,11 +6,11 @@ some time, it acts as follows:
 * If the coordinator has not committed the change, it abandons the change. From then on it cannot commit the change.
 * A server that pauses for the change, but has not staged it, abandons it as well. This is safe: the change cannot be
   committed unless this server stages it.
-* Any other server that has staged the change must not decide. It asks the coordinator repeatedly: it connects,
-  and sends a hello with the attempt. The coordinator answers with its own hello. This hello has the number of the
-  change in force there, and the attempt in progress there. If neither of them is this change, the coordinator has
-  abandoned it. Only a hello that answers the question counts: the coordinator may have sent an earlier hello before it
-  took part in the change.
+* Any other server that has staged the change must not decide. It asks the coordinator repeatedly: it connects, and
+  sends a hello with the attempt. The coordinator answers with its own hello. This hello has the number of the change in
+  force there, and the attempt in progress there. If the change is neither in force nor in progress there, the
+  coordinator has abandoned it. Only a hello that answers the question counts: the coordinator may have sent an earlier
+  hello before it took part in the change.
 
 A server that was down at the commit learns of it in another way. The first server of the topology sends the history of
 changes, with the attempts that made them, to servers that are behind (:mod:`antecede.server.peering.learning`).
@@ -50,7 +50,7 @@ class Deciding:
 
     def idle(self, now: float) -> float | None:
         """Return the seconds since the last command of the attempt in progress; None: no attempt is in progress. If no
-        command has come since the server started, return the seconds of one hour."""
+        command has come since the server started, return 3600, as if the last command came an hour ago."""
         return None if not self._in_progress else max(0.0, now - self._commanded) if self._commanded else _long_ago
 
     @property

@@ -55,7 +55,7 @@ def drain(machines: Mapping[str, AgentServer], keep: Keep) -> None:
             raise TopologyError(f"domain {domain}: the link of {name} and {peer} is stopped: {reason}")
         left = machine.channel.in_transit(list(machine.channel.consumers))
         if left:
-            raise TopologyError(f"server {name}: {left}, but no server sends anything more")
+            raise TopologyError(f"server {name} has letters in transit ({left}), but no server sends anything more")
 
 
 _idle_rounds = 3

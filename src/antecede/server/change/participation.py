@@ -52,7 +52,8 @@ class Participant:
         self._indices = indices
         self._pages: list[bytes] = []
         self._sizes: dict[int, tuple[Belongings, int]] = {}
-        """The belongings that have come from other servers for the change that is staged, with their sizes."""
+        """The belongings that other servers have sent for the staged change, with their sizes in bytes. The key is the
+        Python ``id`` of the belongings."""
         self.heard: Callable[[], float | None] = lambda: None
         """Returns the seconds since the last command of the attempt in progress; None: no attempt is in progress."""
         self.present: Callable[[], Collection[str]] = tuple
@@ -271,15 +272,16 @@ class Participant:
         found = machine.channel.in_transit(begun)
         if found:
             raise TopologyError(
-                f"server {machine.name}: {found}; a server that is added must not be used before the change is made"
+                f"server {machine.name} still has letters in transit ({found}): "
+                "do not use a server before the change that adds it is made"
             )
         new = topology_in(staged.topology)
         targets = {_target(new, one.address) for one in machine.organisation.left}
         return {"server": machine.name, "ready": staged.change, "targets": sorted(targets & new.servers.keys())}
 
     def left(self, attempt: str, target: str, page: str) -> dict[str, Any]:
-        """Return one page of the belongings that move from this server to ``target``. This server must have staged the
-        change."""
+        """Return one page of the belongings of the agents and clients that move from this server to the server
+        ``target``. This server must have staged the change."""
         staged = self._staged(attempt)
         new = topology_in(staged.topology)
         going = [one for one in self._machine.organisation.left if _target(new, one.address) == target]
@@ -398,8 +400,8 @@ class Participant:
         return number, id_
 
     def _resumed(self, number: int) -> TopologyError:
-        """Return the error that this server does not pause for this change, for example because it has abandoned the
-        change after a long time without a command."""
+        """Return an error which says that this server no longer pauses for this change. For example, it has abandoned
+        the change after a long time without a command."""
         return TopologyError(f"server {self._machine.name} has ended its pause for change {number}: try again")
 
     def _staged(self, attempt: str) -> Staged:

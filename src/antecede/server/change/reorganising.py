@@ -225,8 +225,9 @@ class Reorganising:
         self._driver.poke()
 
     def watch(self, now: float) -> None:
-        """Check whether the operator of a change is gone. Also check whether this server is new, so that a change must
-        add it first. Call this about once per second."""
+        """Abandon a change whose operator seems to be gone, or ask the coordinator for the decision. If
+        this server is new and no peer is connected, ask a peer, because a change may have to add this server first.
+        Call this about once per second."""
         inquiries, peers = self._peering.inquiries, self._peering.peers
         if self._busy:
             self.deciding.commanded(now)
@@ -256,7 +257,8 @@ class Reorganising:
 
     def organised(self, due: list[React]) -> None:
         """Adapt the server after a step that has applied an item about a change. ``due``: the batches of letters that
-        the step gives to agents. Batches that a later step will give to their agents again are removed from ``due``."""
+        the step gives to agents. If an agent gets its letters again in a later step, for example because it has a new
+        class, its batch is removed from ``due``."""
         machine, organisation = self._machine, self._machine.organisation
         engine = machine.engine
         agents = (*machine.plan.homes, *engine.born)

@@ -87,7 +87,7 @@ class View(msgspec.Struct, frozen=True):
     leaving: dict[str, int] = {}
     """The agents and clients that will leave the server, each with the number of its letters."""
     history: History = []
-    """The topologies so far, oldest first."""
+    """All topologies that have been in force so far, oldest first."""
     checks: bool = False
     """Whether the server knows the command ``change-classes``. Servers of older versions do not know it."""
     restored: Mark = ""

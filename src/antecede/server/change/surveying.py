@@ -20,7 +20,7 @@ class Wait(msgspec.Struct, frozen=True):
 
     seconds: float
     reason: str = ""
-    """The event that the sequence waits for."""
+    """A description of what the change waits for, as text for the operator."""
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -40,8 +40,8 @@ class Wish(msgspec.Struct, frozen=True):
     live: bool = True
     """Whether the servers are running. Stopped servers send nothing, so no letters have to wait for the change."""
     limit_seconds: float = 60.0
-    """The longest time for which letters wait until everything in transit has arrived. After that, the change is
-    abandoned."""
+    """During a change, new letters wait until everything in transit has arrived. If that takes longer than this time,
+    the change is abandoned."""
     resolve: str = ""
     """The operator's decision about an unfinished change: ``commit`` or ``abandon``. It is needed only if the
     coordinator of that change does not answer."""
@@ -155,9 +155,9 @@ def teach(views: dict[str, View], old: TopologyFile, behind: dict[str, View]) ->
 
 
 def join(views: dict[str, View]) -> Part[None]:
-    """Let servers without earlier data join a restored system (:mod:`antecede.backups.system`), if some servers belong
-    to one. Servers without earlier data are new servers, and servers that started again with empty directories. If they
-    did not join, no other server would connect to them."""
+    """Let all servers that were not restored join the restored system (:mod:`antecede.backups.system`), if some servers
+    were restored from a backup. The joining servers must have no earlier data: they are new, or started again with
+    empty directories. If they did not join, no restored server would connect to them."""
     restored = {view.restored: view.server for view in views.values() if view.restored}
     if len(restored) > 1:
         one, other = list(restored.values())[:2]

@@ -4,10 +4,12 @@
 The line dials the server, sends the hello, and dials again after a broken connection, with growing pauses, for as long
 as the client exists. The line ends when the server closes the connection for good, for example because of a wrong
 token, or because another client has the same name. If the client or the server does not prove its identity, or the
-client's key is revoked, the line reads the credentials again. It dials again only if they have changed, or contain
-another key. When a temporary client closes its connection, its server forgets it. A server also forgets a temporary
-client that is disconnected for too long. A temporary client that may have been forgotten gives up, because publishes
-that it repeats might count as new.
+client's key is revoked, the line reads the credentials again. It dials again only if the credentials have changed, or
+if a key was revoked and the client has a second key.
+
+When a temporary client closes its connection, its server forgets it. A server also forgets a temporary client that is
+disconnected for too long. A temporary client that may have been forgotten gives up, because publishes that it repeats
+might count as new.
 
 The owner of a line (``TcpLine``, which serves a :class:`antecede.live.client.Bus`, or a simulated client) decides what
 to publish and what to do with letters. A line has no clock and no random numbers: callers pass them.
@@ -93,7 +95,7 @@ class ClientLine:
         self._random = random
         self._temporary = wire.is_temporary(owner.name)
         self._lost_at: float | None = None
-        """The time at which the last welcomed connection ended; None: it is still open, or there was none yet."""
+        """The time at which the last connection with a welcome ended; None: it is still open, or there was none."""
         self._connection: Connection | None = None
         self._parts: list[wire.Part] = []
         self._backoff = Backoff()

@@ -1,14 +1,14 @@
-"""A client's letters, without I/O: their sequence, when a letter is tried again or dead, and when it is reported.
+"""The letters that a client receives, without I/O: when each letter is handled, tried again, given up and reported.
 
 Letters are handled one after the other, in their sequence, and each is reported as done **after its handler has
 returned**. Until then the server keeps it, and hands it out again on the next connection. A letter that comes again
 although it was handled is reported as done again, and its handler is not called.
 
-A handler that fails is tried again after a pause, then after a longer one; later letters wait. After the last try the
-letter is dead, with the reason. Answers to the client's own questions need no handler, and keep their place in the
+A handler that fails is called again after a pause, which grows with each try; later letters wait. After the last try
+the letter is dead, with the reason. Answers to the client's own questions need no handler, and keep their place in the
 sequence.
 
-The owner calls, while ``waiting``:
+While ``waiting`` is true, the owner calls:
 
     letter = inbox.next(now)            call its handler; None: wait until ``deadline``, or until more is delivered
     inbox.handled()                     or failed(reason, now), or dead(reason)
@@ -78,8 +78,8 @@ class Inbox:
         return bool(self._letters or self._current or self._reported)
 
     def next(self, now: float) -> Letter | None:
-        """Return the letter whose handler is to be called now; None: there is none, or it must wait for its next
-        try."""
+        """Return the letter whose handler must be called now. None: no letter needs a handler, or the next letter must
+        wait until it is tried again."""
         if self._current is None:
             self._current = self._take()
         if self._current is None or now < self._try_at:
@@ -107,7 +107,7 @@ class Inbox:
             self._try_at = now + pause_after(self._tries)
 
     def dead(self, reason: str) -> None:
-        """Record that the current letter is dead, for this reason; an empty reason: it was handled."""
+        """End the current letter: it is dead for this reason or, if the reason is empty, it was handled."""
         letter = self._current
         assert letter is not None
         self._current, self.running = None, False

@@ -1,9 +1,9 @@
 """A client's publishes, without I/O: numbers, batches, how many may be outstanding, and what is sent again.
 
 **Numbers.** Publishes are numbered 1, 2, 3 … without gaps and kept until the server has accepted them. After a broken
-connection the server's welcome says which ones it has; the others are sent again, so the server gets none twice. If the
-server refuses a publish, it skips the later ones, too. The client gives these new numbers, or lets them fail
-(``Numbering.refused``).
+connection the server's welcome says which publishes it has. The client sends only the others again, so the server gets
+no publish twice. If the server refuses a publish, it skips the later publishes, too. The client then lets the skipped
+publishes fail, or numbers them again and sends them again (``Numbering.refused``).
 
 **Batches.** Consecutive notifications of one type to the same destinations share a batch, up to a largest number and
 size. The batch that is being filled is sent when the owner calls ``flush``, or when a notification does not fit into
@@ -77,7 +77,7 @@ class Numbering(Generic[T]):
         """The number of a publish → the question that it asked and that still waits for an answer. The answer will
         quote this number."""
         self.crowded = False
-        """Whether the owner should publish no more for now. Programs look at this for each message, so it is stored,
+        """Whether the owner should publish nothing for now. Programs read this value for each message, so it is stored,
         not computed. The batch that is being filled is not counted, because it is short."""
 
     def keep(self, ticket: T) -> None:
@@ -172,7 +172,7 @@ class Numbering(Generic[T]):
 
 
 class Publishing(Generic[T]):
-    """Publishes the notifications and questions of one client process: puts them into batches and sends these."""
+    """Publishes the notifications and questions of one client process: puts them into batches and sends the batches."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class Publishing(Generic[T]):
         flush_soon: Callable[[], None],
     ) -> None:
         """``ticket``: makes a ticket. ``settled``: called for each ticket that is accepted, or fails with an error.
-        ``send``: sends a ticket; its second argument says that nothing else is published at this moment.
+        ``send``: sends a ticket; its second argument is True if nothing else is published at this moment.
         ``flush_soon``: called when a batch was begun; ``flush`` must follow."""
         self.numbering: Numbering[T] = Numbering(settled)
         self.accepted = self.numbering.accepted

@@ -1,11 +1,12 @@
 """A client's open questions, without I/O: which answer belongs to which question, and when an answer is too late.
 
-An answer quotes the number of the publish that asked. If a question is published again, it may have a new number (see
-:class:`antecede.server.client.publishing.Numbering`). So a question is identified by its ticket. A question ends once:
-with its answer, with an error, or because its time is up; later answers are dropped.
+An answer quotes the number of the publish that asked the question. If a question is published again, it may have a new
+number (see :class:`antecede.server.client.publishing.Numbering`). So a question is identified by its ticket, not by its
+number. A question ends once: with its answer, with an error, or because its time is up; later answers are dropped.
 
-There is one deadline for all questions. It is never later than the time at which the next answer is due, but it may be
-earlier. So no search is needed when a question is opened or closed.
+There is one deadline for all questions: the time at which the first of them ends without an answer. If the question
+with this deadline is closed, the deadline stays as it is, and may be too early. So no search is needed when a question
+is opened or closed.
 """
 
 from collections.abc import Callable

@@ -4,7 +4,7 @@ It queues inputs and decides how many of them one step takes; numbers the record
 output back until the records before it are durable (``gate``); delays acknowledgements; tries failed reactions again
 (``retries``); takes no step while the disk is full; and knows when it must be called next. A life begins with a record,
 and no step is taken before this record is durable. The driver does no I/O and owns no clock. The live server and the
-simulator are two adapters around this class, so the simulator tests every rule above.
+simulator are two adapters around :class:`Driver`, so the simulator tests every rule above.
 
 An adapter calls, in this sequence:
 
@@ -85,7 +85,7 @@ class Driver:
         """Records that are not yet appended to the log."""
         self.gate.last += len(self._records)
         self.taken = self._changes = 0
-        """``taken``: how many inputs steps have taken. ``_changes``: how many queued inputs are changes of topology."""
+        """``taken``: the number of inputs taken so far. ``_changes``: the number of queued changes of the topology."""
         self._organised = machine.organisation.applied
         self._when_taken: deque[tuple[int, Callable[[], None]]] = deque()
         """Pairs of a number and a function: the function is called when ``taken`` has reached the number."""
@@ -102,14 +102,14 @@ class Driver:
         self.awake = False
         """Whether a turn was requested, will be requested at once, or is in progress."""
         self._steps, self._until = 0, 0.0
-        """``_steps``: how many steps this run of turns has. ``_until``: a reaction that ends after it ends the run."""
+        """``_steps``: the steps in this run of turns. ``_until``: if a reaction ends after this time, the run ends."""
         self._slow = self.hurries = False
         """``_slow``: whether reactions are slow in this run of turns. ``hurries``: whether they were slow in the last
         run. If so, records should be committed before a turn's reactions run: waiting output then leaves earlier."""
         self.stepped = True
         """Whether the last turn took a step."""
         self.calm = True
-        """Whether no output had left for a while when this run of turns began."""
+        """Whether the server was idle before this run of turns: no output had left for a while."""
         self._rested = 0.0
         """The end of the last run of turns."""
         self._let_leave = 0.0
@@ -188,7 +188,7 @@ class Driver:
         self.poke()
 
     def defer(self, call: Callable[[], None]) -> None:
-        """Call a function at the beginning of the next turn. So long work can be split, and other work runs between."""
+        """Call a function at the beginning of the next turn. So other work can run between two parts of long work."""
         self._deferred.append(call)
         self.poke()
 
@@ -271,7 +271,7 @@ class Driver:
         return Turn(list(records), [] if self.stopping else reactions)
 
     def _stays_open(self, reactions: list[React]) -> bool:
-        """Return whether the step stays open while reactions run. If so, add those that are due to ``reactions``."""
+        """Return whether the step stays open while reactions run. If so, add the due batches to ``reactions``."""
         # Objects act at the end of a step. After slow reactions, what waits for the record should leave before them.
         apart = self.machine.calls.site is not None or self.hurries or self.stopping
         if apart or self._steps >= _steps_together or not self.retries.idle():
@@ -355,7 +355,7 @@ class Driver:
         return not self.stepped or (bool(self.inputs) and self._steps < _steps_together)
 
     def rest(self, now: float) -> Commit:
-        """End a run of turns. Return when the log should be committed."""
+        """End a run of turns, which contains all turns since the last call. Return when the log should be committed."""
         commit = self._commit(now)
         if commit is not LATER:
             self._let_leave = now
@@ -384,8 +384,8 @@ class Driver:
 
     def committed(self, now: float) -> None:
         """Record that the commit requested by ``rest`` has ended, and that its output has left. Inputs that came during
-        the commit are one group. If nothing had to be synced and the driver was ``calm``, an adapter may omit this
-        call. The commit then counts as ended at ``rest``: an answer to its output may come very soon after that."""
+        the commit are one group. An adapter may omit this call if nothing had to be synced and the driver was ``calm``.
+        Without the call, the commit counts as ended at ``rest``, so a quick answer finds an idle server."""
         if self._let_leave == self._rested:
             self._let_leave = now
         self._rested = now
@@ -437,11 +437,11 @@ class Driver:
 
 
 _inputs_few: Final = 2
-"""A step with at most this many inputs can stay open for the reactions that it makes due."""
+"""A step with at most this many inputs can stay open while the reactions that it has caused run."""
 _full_seconds: Final = 0.1
 """The pause before the next attempt to append a record for which the log had no space."""
 _calm_seconds: Final = 0.00005
-"""After this time without a step the server is idle: input need not wait for more input."""
+"""After this time without a step the server is idle, and the next input is taken without waiting for more."""
 _steps_together: Final = 4
 """The largest number of steps in one run of turns. After them, other work of the process can go on."""
 _early_seconds: Final = 0.001

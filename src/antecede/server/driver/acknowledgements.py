@@ -16,7 +16,7 @@ class Acknowledgements:
 
     def __init__(self) -> None:
         self.any = False
-        """Whether frames came, or acknowledgements were left for later, since the last step that acknowledged."""
+        """Whether frames came, or acknowledgements were left for later, since acknowledgements were last sent."""
         self.wait = False
         """Whether a step left acknowledgements for later, and no step has sent them yet."""
         self.frames = 0
@@ -30,7 +30,7 @@ class Acknowledgements:
         self.frames += frames
 
     def are_due(self, now: float) -> bool:
-        """Return whether the next step must acknowledge, because enough time has passed or enough frames came."""
+        """Return whether the next step must send acknowledgements: enough time has passed, or enough frames came."""
         return now >= self.due or self.frames >= _frames_together
 
     def stepped(self, waiting: bool, now: float) -> None:

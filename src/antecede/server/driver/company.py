@@ -58,8 +58,8 @@ class Company:
         ``letters``: whether letters for clients follow; then the replies leave now. ``recorded``: the number of the
         newest record. ``sure``: whether the step has answers that leave before this record is durable. Then the step's
         acknowledgements are not urgent: if they left now, the record might have to be synced at once only because of
-        the acknowledgements. A caller may omit this call if nothing waits and the first frame and the first reply are
-        urgent."""
+        the acknowledgements. A caller may omit this call if nothing waits, and neither the first frame nor the first
+        reply is ``unhurried``."""
         due = self.leave_at is not None and now >= self.leave_at - _early_seconds
         if frames or self._frames:
             self._frames += frames

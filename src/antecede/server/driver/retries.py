@@ -81,7 +81,7 @@ class Retries:
 
     def admit(self, due: React, now: float) -> bool:
         """Return whether a batch may run now. If earlier tries of its first letter failed, return False and let the
-        batch wait for a pause."""
+        batch wait until a pause is over."""
         letter = due.letters[0].id
         trouble = self.tries.get(due.agent)
         if trouble is None or trouble[0] != letter:
@@ -95,7 +95,8 @@ class Retries:
     def admitted(self, careful: list[React], now: float) -> tuple[list[React], list[tuple[str, Reaction]]]:
         """Check batches whose letters are durable now. Return two lists: the batches that may run now; and, for each
         suspect letter that has no tries left, a pair of its agent and the reaction that makes the letter dead. The
-        other batches wait for a pause, or were forgotten meanwhile."""
+        other batches wait until a pause is over, or are dropped: they were forgotten meanwhile, or a change of the
+        topology has stopped their agent."""
         admitted: list[React] = []
         dead: list[tuple[str, Reaction]] = []
         for waited in careful:

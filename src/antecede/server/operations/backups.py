@@ -2,10 +2,9 @@
 
 **The cut.** A server's durable state is a prefix of its log. Copies of several logs form a system that can continue if
 
-1. every frame that a log contains as accepted is also in its sender's log, because otherwise the sender would give the
-   number of this frame to another frame; and
-2. every frame that a sender's state no longer contains, because it was acknowledged, is in its receiver's log as
-   accepted.
+1. every frame that one log contains as accepted is also in the log of the frame's sender (otherwise the sender would
+   give the number of this frame to another frame); and
+2. every frame that the sender has forgotten, because the frame was acknowledged, is in the receiver's log as accepted.
 
 (Frames that were sent and not accepted are in transit: the sender's copy sends them again.) Copies that are made at
 different moments can break both conditions. The state of all servers at one *instant* fulfils both, because frames and
@@ -16,10 +15,10 @@ but two rounds are enough (:mod:`antecede.server.operations.cutting`):
   timers, clients and the log go on. The operator begins the second round only when *all* servers are held.
 - ``backup-cut`` takes the **cut**: the records that are durable now, with the newest snapshot. Then the server goes on.
 
-A frame that a cut contains as accepted was taken before its receiver was held. So it was durable at its sender before
-the first cut (1). A frame that the sender's snapshot no longer contains was acknowledged before its sender was held. So
-it was durable at its receiver before the first cut (2). A server that was restarted, or waited too long, is not held
-any more, and refuses the cut.
+If the receiver's cut contains a frame as accepted, the receiver accepted the frame before the receiver was held. So the
+frame was durable at the sender before the first cut (1). If the sender's cut no longer contains a frame, the frame was
+acknowledged before the sender was held. So the frame was durable at the receiver before the first cut (2). A server
+that was restarted, or that waited too long for the cut, is no longer held, and refuses the cut.
 
 Afterwards the operator reads the files of the cut, page by page (``backup-read``), and ends the backup
 (``backup-end``). The adapter keeps these files as they were at the cut, although the log goes on.
@@ -81,8 +80,8 @@ class Backups:
         """The commands that are in the audit log even if they change nothing."""
 
     def hold(self, id_: str) -> dict[str, Any]:
-        """Begin a backup: accept nothing from peers until the cut. If the cut does not come within
-        ``backup_hold_seconds_max``, the server gives up the backup."""
+        """Begin a backup: accept nothing from peers until the command ``backup-cut``. If this command does not come
+        within ``backup_hold_seconds_max``, the server gives up the backup."""
         name = self._machine.name
         if self.freeze is None or not self._machine.kept:
             raise UsageError(f"server {name} keeps no log: with --durability memory there is nothing to back up")
@@ -107,7 +106,7 @@ class Backups:
         finally:
             self._peering.resume()
         if not self._frozen.position:
-            raise OverloadError(f"server {self._machine.name} has just begun its log: try again later")
+            raise OverloadError(f"server {self._machine.name} has no durable record in its log yet: try again later")
         self._until = self._driver.now + limits.backup_idle_seconds_max
         frozen = self._frozen
         incarnation = f"{self._machine.incarnation:016x}"

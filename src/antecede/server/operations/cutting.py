@@ -1,8 +1,8 @@
 """The operator's part in a consistent cut: first hold all servers, and only when all are held, cut each of them.
 
-:mod:`antecede.server.operations.backups` explains why. If one server does not answer, or refuses, the cut has failed,
-and the other servers are released. This class does no I/O: an adapter sends the ``requests``, and reports each answer
-with ``answered``.
+:mod:`antecede.server.operations.backups` explains why two rounds are needed. If one server does not answer, or refuses,
+the cut has failed, and the other servers are released. This class does no I/O: an adapter sends the ``requests``, and
+reports each answer with ``answered``.
 """
 
 from collections.abc import Iterable
@@ -22,18 +22,18 @@ class Cutting:
         self._asked: set[str] = set()
         self._held: set[str] = set()
         self.cuts: dict[str, dict[str, Any]] = {}
-        """The answer of each server that was cut."""
+        """Server → its answer to the command ``backup-cut``."""
         self.failure: tuple[str, AntecedeError] | None = None
         """The first server that refused or did not answer, with the error."""
 
     @property
     def done(self) -> bool:
-        """Whether all servers were cut."""
+        """Whether all servers have carried out the command ``backup-cut``."""
         return self.failure is None and len(self.cuts) == len(self._servers)
 
     @property
     def over(self) -> bool:
-        """Whether the cut has ended: it is done, or it has failed and no answer is missing."""
+        """Whether the cut has ended: it is done, or it has failed and no further answer is expected."""
         return self.done or (self.failure is not None and not self._asked)
 
     def requests(self) -> list[tuple[str, str, list[str]]]:

@@ -1,10 +1,10 @@
 """The operator's part of a reset of a domain: check that there is a reason, and choose the next generation.
 
 A reset is for a domain in which a server has lost data. The reset sends all unacknowledged messages again, and so
-repeats messages that were received already. Therefore a reset needs a reason. There are two: a link of the domain is
-stopped, or the members were reset different numbers of times (the data of one was replaced by an old copy, or a reset
-was interrupted). The operator's program must read the states of all members, because the stopped link may be between
-any two of them.
+repeats messages that were received already. Therefore a reset needs a reason. There are two possible reasons: a link of
+the domain is stopped, or the members were reset different numbers of times (the data of one member was replaced by an
+old copy, or an earlier reset was interrupted). The operator's program must read the states of all members, because the
+stopped link may be between any two of them.
 """
 
 from collections.abc import Mapping

@@ -63,7 +63,7 @@ class Peering:
         """Called with each input from a peer. Gives it to the driver, or keeps it in ``_kept`` while ``paused``."""
         self._kept: list[FromPeer] = []
         self._held, self.paused = False, False
-        """``_held``: whether ``hold`` stopped reading from peers. ``paused``: whether their inputs go to ``_kept``."""
+        """``_held``: whether ``hold`` stopped reading from peers. ``paused``: whether inputs go to ``_kept``."""
         self.unreachable: dict[str, Unreachable] = {}
         """Peer → its failed dials since it was last connected. Only peers with failed dials have an entry."""
         self.refusals: dict[str, str] = {}
@@ -75,7 +75,7 @@ class Peering:
         self.lessons = Lessons(self, machine, log)
         self._dialing: set[str] = set()
         self._consumers = dict(machine.channel.consumers)
-        """Domain → its consumer when ``peers`` was made. Shows ``organise`` which domains have begun again."""
+        """Domain → its consumer when ``peers`` was set. A domain that has another consumer now has a new state."""
         shared = shared_domains(machine)
         self.peers = {name: Peer(name, domains, machine.name < name) for name, domains in shared.items()}
         for each in self.peers.values():
@@ -84,11 +84,11 @@ class Peering:
 
     @property
     def epoch(self) -> str:
-        """The epoch of the topology in force as hellos contain it: in a restored system, its id is appended."""
+        """The epoch of the topology in force, as in hellos. In a restored system, ``restored`` is appended."""
         return (self._machine.epoch or self._given_epoch) + (f"~{self.restored}" if self.restored else "")
 
     def _choose_rules(self) -> None:
-        """Let objects follow the newest rules that all servers of their domain understand."""
+        """Let replicated objects follow the newest rules that all servers of the objects' domain understand."""
         calls = self._machine.calls
         others = [peer for peer in self.peers.values() if calls.domain in peer.domains]
         known = min((peer.version for peer in others), default=wire.VERSION)
@@ -158,9 +158,9 @@ class Peering:
 
     def organise(self, now: float, learned: bool = False) -> None:
         """Follow the topology that is now in force. Close the connection to a peer if the two servers now share other
-        domains than before. Close it, too, if a shared domain has begun again: its old frames are not valid, and it
-        needs a new hello. If this server has ``learned`` the topology, close all connections, because any peer may be
-        behind."""
+        domains than before, or if a shared domain starts with a new state: frames from before are not valid, so new
+        hellos are needed. ``learned``: whether this server has learned the topology from another server. If so, close
+        all connections, because any peer may have an older topology."""
         consumers, shared = self._machine.channel.consumers, shared_domains(self._machine)
         begun = {name for name, one in self._consumers.items() if consumers.get(name) is not one}
         self._consumers = dict(consumers)
@@ -209,7 +209,7 @@ class Peering:
     # Connections.
 
     def dials(self, now: float) -> list[str]:
-        """Return the peers and other servers to dial now. Then report ``dialed`` or ``dial_failed`` for each."""
+        """Return the servers to dial now. The caller then calls ``dialed`` or ``dial_failed`` for each of them."""
         found = []
         for peer in self.peers.values():
             if peer.dial_at is not None and peer.dial_at <= now:
@@ -239,7 +239,7 @@ class Peering:
         self._dial_later(self.peers[name], now)
 
     def _dial_ended(self, name: str) -> bool:
-        """Record that a dial has ended. Return True if the dial was for a question, or if the server is not a peer."""
+        """Record that a dial has ended. Return True if the dial was for ``inquiries`` or the server is not a peer."""
         if self.inquiries.ended(name):
             return True
         self._dialing.discard(name)
@@ -274,8 +274,8 @@ class Peering:
         self._driver.when_durable(send)
 
     def hello(self, peer: Peer, asked: str = "", teaches: bool = False) -> wire.ServerHello:
-        """Return our hello to a server, with the present state of the links. ``asked``: if our hello is an answer, the
-        attempt that the other server's hello has named. ``teaches``: whether we send a lesson after the hello."""
+        """Return our hello to a server, with the present state of the links. ``asked``: in an answer to the other
+        server's hello, the ``attempt`` of that hello. ``teaches``: whether we send a lesson after the hello."""
         organisation = self._machine.organisation
         return wire.ServerHello(
             self._speaks,
@@ -404,7 +404,7 @@ class Peering:
 
     def lost_dialed(self, peer: Peer, connection: Connection, reason: str, now: float) -> None:
         """Forget a connection that we dialed and that has ended. Then dial again after a pause, which is longer after a
-        refusal. The pauses grow until a connection is ready for frames, for example after a staged change has ended."""
+        refusal. The pauses grow with each dial, until a connection is ready for frames."""
         self.lost(peer, connection, reason, now)
         if peer.name in self.refusals:
             peer.backoff.grow_to(1.0)

@@ -24,8 +24,8 @@ unless all of this is true:
   the same attempt, and every change since then, without a gap. A system that was restored, or copied and changed
   elsewhere, has another history;
 * the change from this server's topology to the new one is one that a command may make (``Change.refusals``);
-* this server need not take part in that change, and its domains have not begun again. Otherwise the data of this server
-  is an old copy, or the other server sends a false lesson.
+* this server need not take part in that change, and none of the missed changes let a domain of this server start with a
+  new state. Otherwise the data of this server is an old copy, or the other server sends a false lesson.
 
 A server without any data, which was started with the topology in force, learns the number of the last change and the
 history: it has no data that could be lost. A server that is being added has no earlier data of the system, so it cannot
@@ -125,8 +125,8 @@ def believes(machine: AgentServer, server: str) -> bool:
 
 
 def teachers_of(machine: AgentServer) -> list[str]:
-    """Return the servers that this server asks for a lesson when it does not believe a server that is ahead: the first
-    server of the topology, and the coordinator of a staged change."""
+    """Return the servers that this server asks for a lesson when a server that it does not believe has a newer
+    topology. They are the first server of the topology, and the coordinator of a staged change."""
     file = machine.plan.file
     known = [] if file is None else [next(iter(file.servers))]
     known += [] if machine.organisation.staged is None else [machine.organisation.staged.coordinator]
@@ -182,8 +182,8 @@ def preparation(machine: AgentServer, lesson: Lesson) -> Callable[[], None] | No
 
 def _is_made(staged: Staged, made: Epoch) -> bool:
     """Return whether ``made``, a change in a lesson's history, is the change that is staged here: both have the same
-    attempt and the same epoch. If the history does not name the attempt, because older servers made the change, the
-    same epoch is enough: in those versions every change needed all servers."""
+    attempt and the same epoch. If servers of an older version made the change, the history does not name the attempt.
+    Then the same epoch is enough, because in those versions all servers took part in every change."""
     return made.attempt in ("", staged.attempt) and made.epoch == topology_in(staged.topology).epoch
 
 
@@ -243,7 +243,7 @@ def _check_part(machine: AgentServer, lesson: Lesson) -> None:
     for domain in machine.channel.consumers:
         if lesson.since.get(domain, 0) != organisation.since.get(domain, 0):
             raise TopologyError(
-                f"change {lesson.change}: domain {domain} has begun again without server {name}: the data of "
+                f"change {lesson.change}: domain {domain} started with a new state without server {name}: the data of "
                 "this server is an old copy"
             )
 

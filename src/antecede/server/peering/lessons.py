@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from antecede.server.peering import Peering
 
 UNCONFIRMED: Final = "unconfirmed"
-"""The code with which this server refuses a server that is ahead, until a server that this one believes has confirmed
-the change."""
+"""The code with which this server refuses a server that has a newer topology. The refusals end when a server that this
+one believes has confirmed the change."""
 Learn = Callable[[bytes, Callable[[Any, AntecedeError | None], None]], None]
 """A function with two arguments: a lesson as JSON, and a callback. It records the lesson in the log, and then calls the
 callback with the result or the error."""
@@ -42,8 +42,8 @@ class Lessons:
         self.ask: Callable[[str], None] = lambda server: None
         """A function that connects to a server to get a lesson from it. That server need not be a peer."""
         self._waiting: set[str] = set()
-        """Servers that are ahead, but that this server does not believe. Each of them was disconnected once for this
-        reason. The set is emptied when another topology comes into force here."""
+        """Servers that have a newer topology, but that this server does not believe. Each of them was disconnected once
+        for this reason. The set is emptied when another topology comes into force here."""
         self._trouble = ""
         """The reason why the last lesson was refused."""
 
@@ -83,9 +83,9 @@ class Lessons:
         return True
 
     def _send_away(self, hello: wire.ServerHello, connection: Connection) -> None:
-        """Close the connection to a server that is ahead but not believed, and ask the servers that this one believes
-        whether the topology has changed. The first time, the other server may connect again at once. Later it is
-        refused, until another topology is in force here."""
+        """Close the connection to a server that has a newer topology, but that this server does not believe. Ask the
+        servers that this one believes whether the topology has changed. The first time, the other server may connect
+        again at once. Later it is refused, until another topology is in force here."""
         teachers = teachers_of(self._machine)
         for server in teachers:
             self.ask(server)

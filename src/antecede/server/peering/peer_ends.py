@@ -100,9 +100,9 @@ class Dialed:
         self._peering.open_for_frames(self._peer, self._connection)
 
     def _is_lesson(self, hello: wire.ServerHello) -> bool:
-        """Learn changes that this server has missed, or teach changes that the other server has missed. If the topology
-        has changed here since our hello, close the connection. Return whether one of these was done; then the hello
-        needs no further handling."""
+        """Close the connection if the topology has changed here since our hello. Otherwise send a lesson if the other
+        server has missed changes, or prepare to receive a lesson if this server has missed changes. Return False if
+        nothing of this was necessary: only then must the caller handle the hello further."""
         lessons = self._peering.lessons
         if self._change != self._peering.change:
             # The other end has got an older hello, and does not expect a lesson.

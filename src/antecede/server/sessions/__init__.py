@@ -71,8 +71,8 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         """The sessions, by address."""
         self._temporary: dict[str, float] = {}
-        """For each temporary client that is known or has letters: the time since which it has not been connected. This
-        time is not used while the client is connected."""
+        """For each temporary client that is known or has letters: the time from which ``sweep`` counts how long the
+        client has been away. This time is not used while the client is connected."""
         self.dead = 0
         """The number of letters that clients could not handle, or were not allowed to receive."""
         self._hands = Hands(machine.engine.quotas)
@@ -108,8 +108,8 @@ class Sessions:
         return sorted(session.client for session in self._sessions.values())
 
     def refusal(self, client: str) -> Refusal | None:
-        """Return why a client must not have this name: it belongs to an agent or an object, or is reserved. None: a
-        client may have it."""
+        """Return why a client must not have this name: the name belongs to an agent or an object, or is reserved. None:
+        a client may have this name."""
         machine = self._machine
         if client in machine.channel.objects:
             return Refusal("object-name", f"{client} is the name of a replicated object: {_choose}")
@@ -122,9 +122,9 @@ class Sessions:
         return None
 
     def must_wait(self, client: str) -> bool:
-        """Return whether a client must connect again later, because a change of the topology is moving it to another
-        server. If the client moves away from this server, the number of its last publish may already be at the other
-        server. If the client moves to this server, this server does not use this number yet."""
+        """Return whether a client must connect again later, because a change of the topology is moving it away from
+        this server or to this server. If it moves away, the number of its last publish may already be at the other
+        server. If it moves to this server, this server does not use this number yet."""
         organisation = self._machine.organisation
         return organisation.whole or any(one.address.rpartition("@")[0] == client for one in organisation.came)
 

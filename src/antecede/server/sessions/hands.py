@@ -40,9 +40,9 @@ class Hands:
             self._moved[address] = now
 
     def given_up(self, now: float, connected: Container[str]) -> list[str]:
-        """Find the clients that did nothing for too long (see ``_moved``), and that are disconnected or have a mailbox
-        that holds too much. Allow the letters of these clients to expire. Of these clients, return those that are still
-        connected."""
+        """Find the clients that did nothing for too long: they received no letter, reported no letter and did not
+        disconnect. Give up such a client if it is disconnected now, or if its mailbox holds too much: allow its letters
+        to expire. Return the clients that were given up and are still connected."""
         stalled: list[str] = []
         quotas = self._quotas
         for address, since in list(self._moved.items()):
@@ -60,4 +60,4 @@ class Hands:
 
 
 STALLED: Final = (f"no letter was handled for {limits.client_return_seconds:g} s, and the mailbox is full", "stalled")
-"""The reason and the code with which the session of a client ends that ``given_up`` returned."""
+"""The reason and the code for ending the sessions of the clients that ``given_up`` returns."""

@@ -50,8 +50,8 @@ class Rights:
         self._granted: set[tuple[str, ...]] = set()
         """Destinations to which the session may send."""
         self._decided: dict[tuple[tuple[str, ...], str], Refusal | None] = {}
-        """The decisions about publishes that are not in ``_granted``: refusals, and all decisions about calls and
-        subscriptions."""
+        """The decisions that are not in ``_granted``: all refusals, and all decisions about calls and subscriptions. A
+        key has the destinations and, for calls and subscriptions, the kind of the publish (otherwise an empty text)."""
         self._remembered = 0
         """The number of addresses in ``_granted`` and ``_decided``."""
         self._senders: dict[str, bool] = {}
@@ -116,9 +116,9 @@ class Rights:
 
 
 def with_barred(handed: list[str], barred: Collection[str], letters: list[str]) -> list[str]:
-    """``letters`` must be the first letters of ``handed``, apart from the ``barred`` letters, which the session is not
-    allowed to receive. Return the first letters of ``handed`` up to the last letter of ``letters``, including the
-    barred letters between them. Return an empty list if ``letters`` does not fit."""
+    """Return the first letters of ``handed``, up to the last letter of ``letters``, with the ``barred`` letters between
+    them. The client reports ``letters`` as handled; it does not know the barred letters, which it is not allowed to
+    receive. Return an empty list if ``letters`` are not the first letters of ``handed`` that are not barred."""
     place = 0
     for id_ in letters:
         while place < len(handed) and handed[place] in barred:

@@ -59,7 +59,8 @@ class Result(msgspec.Struct, frozen=True):
     transitions: int
     """The number of transitions between the states of the whole system; each transition is one block."""
     local_states: int
-    """The number of different states of one member's order, counted over all members."""
+    """The number of different states of orders that were reached. Each member runs its own order; the states of all
+    members are counted together."""
     depth: int
     """The length of the longest sequence of blocks that was searched, counted in inputs (sends and arrivals)."""
     violation: Violation | None
@@ -146,8 +147,8 @@ def _outcomes(search: Search, scope: Scope) -> Iterator[Outcome]:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Switch off garbage collection: the search creates millions of objects and keeps all of them, and garbage
-    collection would take a third of the time."""
+    """Switch off garbage collection in the body of the ``with`` statement. The search creates millions of objects and
+    keeps all of them, and garbage collection would take a third of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -46,8 +46,8 @@ bit mask); :mod:`~antecede.simulator.explorer.local` explains these sets."""
 
 
 class Node(NamedTuple):
-    """The state of a process after some silent arrivals. Each node except the first comes from its parent by one
-    arrival."""
+    """The state of a process after some silent arrivals. The first node is the state before these arrivals. Each
+    other node is reached from its parent node by one more arrival."""
 
     local: Local
     flights: Flights
@@ -56,7 +56,7 @@ class Node(NamedTuple):
     steps: int
     parent: int
     entry: int
-    """The number of the packet that arrived: this arrival leads from the parent to this node."""
+    """The number of the packet that has arrived since the parent node."""
 
 
 class Block(NamedTuple):
@@ -68,7 +68,8 @@ class Block(NamedTuple):
     """The number of the cell of the process after the block. A cell is a state of a process together with the packets
     in flight to it; see :meth:`Blocks.cell`."""
     posted: tuple[tuple[int, int], ...]
-    """For each other process to which the block sends packets: (process, number of the tuple of these packets)."""
+    """The packets that the block sends to other processes. Each of these processes has one pair: (process, index in
+    ``Blocks._posts`` of the tuple of packets to this process)."""
     steps: int
     growth: "Growth"
     node: int
@@ -147,7 +148,7 @@ class Blocks:
 
     def post(self, process: int, cell: int, post: int) -> int:
         """Put more packets in flight to a process, and return the number of its new cell. ``cell``: the number of its
-        present cell. ``post``: the number of the tuple of packets."""
+        present cell. ``post``: the index in ``_posts`` of the tuple of these packets."""
         after = self._posted.get((cell, post))
         if after is None:
             local, flights = self.cells[cell]
@@ -231,8 +232,9 @@ class Blocks:
         return tuple(sorted((*flights, *more), key=lambda packet: packets[packet].source))
 
     def _ready(self, flights: Flights) -> list[int]:
-        """Return the indices of the packets in ``flights`` that may arrive next; of several equal packets, only the
-        first index."""
+        """Return the indices of the packets in ``flights`` that may arrive next. On FIFO links, only the first
+        packet of each sender may arrive next. On other links all packets may, but equal packets are listed only
+        once."""
         if not self._scope.fifo_links:
             return [place for place, packet in enumerate(flights) if place == 0 or flights[place - 1] != packet]
         packets = self._machine.packets

@@ -2,11 +2,13 @@
 
 Happened-before is computed with bit masks, one event at a time, as in :mod:`antecede.trace.oracle`. ``past`` is the set
 of messages that were sent before the present state of the process, in the sense of happened-before. Each message
-carries a set: the ``past`` of its sender at the send. The sender keeps these sets in ``befores``. ``covered`` is the
-union of the sets that were carried by the messages delivered at this process, without the messages that it has
-delivered. A delivery is *late* iff its message is in ``covered``. If only FIFO order is checked, the set that a message
-carries contains only messages of the same sender. Data that no checked guarantee needs is not kept, because it would
-only increase the number of states.
+carries a set: the ``past`` of its sender at the send. The sender keeps these sets in ``befores``. To get ``covered``,
+take the sets of all messages that this process has delivered, unite them, and remove the delivered messages themselves.
+So ``covered`` contains the messages that the process has not delivered, although it has delivered a message that was
+sent after them. A delivery is *late* iff its message is in ``covered``.
+
+If only FIFO order is checked, the set that a message carries contains only messages of the same sender. Data that no
+checked guarantee needs is not kept, because it would only increase the number of states.
 """
 
 from collections.abc import Mapping
@@ -75,8 +77,8 @@ class Judgement:
     def receive(
         self, process: int, local: Local, packet: int, incoming: Mapping[int, int]
     ) -> tuple[Local | Finding, Step]:
-        """Let a packet arrive at a process. Return a pair as ``send`` does. ``incoming`` contains the set that each
-        message to this process carries, by the bit of the message."""
+        """Let a packet arrive at a process. Return the same kind of pair as ``send``. ``incoming``: for each message to
+        this process, the bit of the message and the set that the message carries (as a bit mask)."""
         step = self._machine.receive(local.state, packet)
         return self._experience(process, local, step, incoming), step
 

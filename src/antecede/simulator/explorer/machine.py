@@ -17,8 +17,8 @@ from antecede.orders.contract import Order
 from antecede.simulator.explorer.scope import Scope
 
 Factory = Callable[[int, int], Order]
-"""A function that creates the order of one member. Its arguments are the number of this member and the number of all
-members."""
+"""A function that creates the order of one member. Its arguments are the index of this member (from 0), and how many
+members there are."""
 
 SHARED: Final = "a step of a clone changes the order that was cloned: load must copy the lists that dump returns"
 

@@ -29,7 +29,7 @@ class ProgramSend(msgspec.Struct, frozen=True):
     """One send of a given program."""
 
     to: int
-    """Destinations, as a mask."""
+    """The destinations, as a bit mask of processes."""
     after: int = 0
     """The number of deliveries that the sending process must have made before this send."""
     name: str = ""

@@ -51,7 +51,7 @@ def actions_of(inputs: Sequence[tuple[int, int]], packets: Sequence[Packet], sco
 def with_overtaker(finding: Finding, inputs: Sequence[tuple[int, int]], machine: Machine) -> Finding:
     """Return the finding with the overtaker in its text, if the finding is about a late message. The overtaker was sent
     after the late message, but the same process delivered the overtaker first. If there are several overtakers, take
-    the one that was delivered first. The states of the search do not record it, so this function plays the run
+    the one that was delivered first. The states of the search do not record overtakers, so this function plays the run
     again."""
     if "{overtaker}" not in finding.text:
         return finding
@@ -163,9 +163,9 @@ class Witness:
         return self._patient(lines) or lines
 
     def _patient(self, lines: list[str]) -> list[str]:
-        """Return the lines of the file with an expectation within the run: that a certain message is not sent yet. It
-        shows that the broken order sends this message earlier than a correct order does. Return an empty list if no
-        such expectation shows the violation."""
+        """Return the lines of the file with the line ``expect MESSAGE not sent`` inserted at some point of the run. At
+        this point a correct order has not sent the message yet, but the broken order has, so the expectation fails
+        under the broken order. Return an empty list if there is no such message and point."""
         correct = self._correct()
         if correct is None or correct is not self._house:
             return []

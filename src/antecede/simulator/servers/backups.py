@@ -128,8 +128,8 @@ def _restored(world: ServerWorld, copies: dict[str, Copied], seed: int) -> list[
 
 
 def _marked_history(copied: Copied) -> list[bytes]:
-    """Return all records of a server up to the cut. The first record contains the incarnation that the server had when
-    it wrote them."""
+    """Return all records that a server wrote up to the cut. If the first record does not say which incarnation of the
+    server wrote it, add the incarnation that the server had at the cut."""
     disk = SimulatedDisk()
     disk.replace(copied.contents)
     stored = read_records(DIRECTORY, len(copied.archived), copied.position, disk)

@@ -2,8 +2,8 @@
 
 Each topology is made from the one before it by a random edit: agents are added and moved, servers are added and
 removed, domains are split, merged and connected through another server, and domains get other orders. In every third
-schedule the changes are *mild*: a change does not need most servers, and some of the servers that it does not need are
-down while the change is made. ``play(SEED)`` returns the outcome, with the errors.
+schedule the changes are *mild*: each change needs only a few servers, and usually one of the servers that it does not
+need is down while the change is made. ``play(SEED)`` returns the outcome, with the errors.
 """
 
 from collections.abc import Callable

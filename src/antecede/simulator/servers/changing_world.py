@@ -145,9 +145,9 @@ class ChangingWorld(ServerWorld):
         self, seed: int, texts: list[str], faults: Faults = FAULTS, kill: float = 0.05, away: float = 0.0
     ) -> None:
         """``texts``: the topology files, one after the other. ``kill``: the probability that the operator's command is
-        killed; it is drawn before each batch of the command's requests. ``away``: the probability that a server which
-        the change does not need is down when the command begins. If ``away`` is not 0, the operator also skips some
-        changes."""
+        killed; it is drawn before each batch of the command's requests. ``away``: the probability that a server is
+        killed when the command begins, and stays down for a while; it is a server that the change does not need. If
+        ``away`` is not 0, the operator also skips some of the changes in which the command was killed."""
         self.files = [parse_topology(text) for text in texts]
         self.agents = sorted({agent.name for file in self.files for agent in file.agents})
         self._lasting = {agent.name for agent in self.files[-1].agents}
@@ -216,8 +216,8 @@ class ChangingWorld(ServerWorld):
                 self.send(address, dice.one(dice.agents), Riddle(id=dice.id()))
 
     def _serves(self, server: SimulatedServer) -> bool:
-        """Return whether clients may publish at a server: the server is up and part of the topology, and in all later
-        topologies it, or the server that replaces it, still exists."""
+        """Return whether clients may publish at a server. The server must be up, and must be in the topology. Every
+        later topology must contain this server, or the server to which its clients move."""
         added = server.name in self.files[0].servers or (server.machine.organisation.change > 0)
         later = all(file.home_of(server.name) in file.servers for file in self.files[self._station - 1 :])
         return server.up and server.name not in self.gone and added and later
@@ -293,8 +293,8 @@ class ChangingWorld(ServerWorld):
             self.crash(name, "kill")
 
     def _failed_to_change(self, reason: str) -> None:
-        """Let an operator decide about the dead letters for which other letters are held, and try the change again. If
-        there are no such dead letters, give up this change after some tries."""
+        """Let an operator decide about the dead letters that block other letters, and try the change again. (A blocked
+        letter is held until this decision.) If there are no such dead letters, give up this change after some tries."""
         decided = decide_once(self)
         self._failures += self.calm and not decided
         if self._failures > _tries_max:

@@ -51,8 +51,9 @@ class Crowd:
         self._busy = bool(named)
 
     def join(self, world: ServerWorld, dice: Dice) -> None:
-        """Plan what happens in the world. The client that never returns connects, and ends later. Clients send letters
-        to the mailboxes with special settings. Servers do their regular work, which checks quotas."""
+        """Schedule what happens in the world. The client that never returns connects first; later its process ends.
+        Clients send letters to the mailboxes with special settings. Servers do their regular work, which checks
+        quotas."""
         random, seconds, clients = self._random, world.faults.seconds, dice.clients
         if self.absent:
             client = world.client(self.absent)
@@ -85,16 +86,16 @@ class Crowd:
 
 
 def decide(world: ServerWorld) -> None:
-    """Let an operator bury (delete) the dead letters for which other letters are held. Repeat this until no letters are
-    held."""
+    """Let an operator bury (delete) all dead letters that block other letters. A blocked letter is held until this
+    decision. Repeat this until no letter is held."""
     while any(server.machine.engine.following.blocks for server in world.servers.values()):
         decide_once(world)
         world.settle()
 
 
 def decide_once(world: ServerWorld) -> bool:
-    """Let an operator bury (delete) the dead letters for which other letters are held now. Return whether there are
-    such dead letters."""
+    """Let an operator bury (delete) all dead letters that now block other letters. A blocked letter is held until
+    this decision. Return whether there were such dead letters."""
     held = [
         (server, key)
         for server in world.servers.values()
@@ -107,8 +108,9 @@ def decide_once(world: ServerWorld) -> bool:
 
 
 def early(logs: Logs) -> Iterator[str]:
-    """Yield an error for each letter that was handled too early. Such a letter follows from a dead letter about which
-    no operator had decided yet, and its agent must hold such letters."""
+    """Yield an error for each letter that an agent handled too early. Only agents that must hold letters are checked.
+    Such an agent must not handle a letter that follows from one of its dead letters, before an operator has decided
+    about the dead letter."""
     pasts = _pasts(logs.rows)
     for items in logs.items.values():
         agents: list[str] = []
@@ -131,9 +133,9 @@ def early(logs: Logs) -> Iterator[str]:
 
 
 def _pasts(rows: list[Event]) -> dict[str, set[str]]:
-    """Return the messages from which each message follows, by message. If a letter died at a process, the later
-    messages of this process do not follow from it. A letter that an operator sent again follows from nothing, because
-    the operator has decided about the dead letter."""
+    """Return, for each message, the set of the messages from which it follows. If a letter becomes a dead letter at a
+    process, the later messages of this process do not follow from the letter. A letter that an operator sends again
+    follows from nothing, because the operator has then decided about the dead letter."""
     lines: dict[str, deque[Event]] = {}
     for row in sorted((row for row in rows if row.kind != HOP), key=lambda row: row.index):
         lines.setdefault(row.process, deque()).append(row)

@@ -242,8 +242,7 @@ class IdentifiedWorld(ServerWorld):
                 return
 
     def _hello(self, server: SimulatedServer) -> wire.ServerHello:
-        """Return the hello that a peer of this server sends to it. An intruder may have seen this hello on the
-        network."""
+        """Return a hello to this server from one of its peers. An intruder may have seen this hello on the network."""
         peers = server.core.peering.peers
         peer = next((name for name in peers if self.servers[name].up), next(iter(peers)))
         if self.servers[peer].up:
@@ -268,7 +267,7 @@ class IdentifiedWorld(ServerWorld):
         ends: list[End] = []
 
         class Late:
-            """A placeholder for the connection, which does not exist yet when the introduction is made."""
+            """A placeholder for the intruder's connection, which does not exist yet when ``Dialing`` is made."""
 
             certified = ()
 
@@ -290,7 +289,7 @@ class IdentifiedWorld(ServerWorld):
         self._prove(server, keyring, "a server with another key", hello)
 
     def _replay(self, server: SimulatedServer) -> None:
-        """Let an intruder send a copy of a proof that another end sent to this server earlier."""
+        """Let an intruder send a copy of a proof that a server, client or operator sent to this server earlier."""
         assert self.identities is not None
         seen = [one for one in self.identities.proofs if one.server == server.name]
         if not seen:

@@ -5,10 +5,11 @@
 2. The trace from the logs is well formed, every letter is delivered once at each destination, and the guarantees of the
    topology hold. The ids in the trace are those that the servers really used.
 3. If a client got the message that its publish is accepted, the publish is in the log exactly once. The log has the
-   publishes of a client in the sequence in which the client sent them. Clients received exactly the letters in the log.
-   There is one exception: a client may get the same answer to a call twice if the answer is *sure*. A sure answer may
-   leave before its record is durable. If a crash then loses the record, the server answers again after the crash. If a
-   client had begun to handle a letter before it published, the trace has the letter before the publish.
+   publishes of a client in the sequence in which the client sent them. If a client had begun to handle a letter before
+   it published, the trace has the letter before the publish. Clients received exactly the letters in the log, with one
+   exception: a client may get the answer to a call twice if the answer is *sure* (a crash cannot change it). A sure
+   answer may leave the server before its record is durable. If a crash then loses the record, the server sends the
+   answer again.
 4. Every letter is delivered once, or is dead with a reason. A letter that expired was not handed to anyone, and the
    mailbox of a client that never returns holds no more than its quota.
 5. A replay of the log alone gives the same state: agents, questions, timers, orders, counters.
@@ -37,8 +38,8 @@ from antecede.trace.significant import judge_significant
 
 _returned = name_of(Returned)
 _life = re.compile(r"-\d+$")
-"""A pattern for the end of the id of an answer to a call. This end is the number of the server's life (the time from
-one start to the next) in which the answer was given."""
+"""A pattern for the last part of the ids of answers to calls. This part is a hyphen and a number. The number says in
+which life of the server (the time from one start to the next) the answer was given."""
 TRAITOR = "traitor"
 """The client name under which a server's log records the letters that this server forges."""
 
@@ -165,9 +166,10 @@ def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...], gone:
 
 
 def _given_again(client: SimulatedClient, logged: list[str | None]) -> dict[str, str]:
-    """Return the sure answers that the server gave twice to this client, because a crash lost the record of the first
-    answer. A key is the id of the first answer; the value is the id of the answer that was recorded after the crash. A
-    sure answer must be the same after a crash, so it may leave before its record is durable. No other answer may."""
+    """Return the answers that this client got twice, because a crash lost the server's record of the first answer. A
+    key is the id of the first answer; the value is the id of the second answer, which is in the log. This may happen
+    only to a *sure* answer, which a crash cannot change: only such an answer may be sent before its record is
+    durable."""
     site = client.home.machine.calls.site
     later = {_life.sub("", one): one for one in logged if one is not None}
     again = {}

@@ -3,8 +3,8 @@
 The parts of one call of ``send`` travel as one frame of real bytes. Hellos, welcomes, publishes and letters arrive in
 sequence and are not lost unless the connection breaks. Messages between servers, and the acknowledgements of these
 messages, may be lost, repeated and reordered even while the connection works. This is worse than any real connection.
-But they do not overtake the hello that was sent before them, because a message that arrives before the hello would end
-the connection. When a connection breaks, everything in transit on it is lost.
+But these messages and acknowledgements do not overtake the hello that was sent before them, because a message that
+arrives before the hello would end the connection. When a connection breaks, everything in transit on it is lost.
 """
 
 from collections import deque
@@ -72,9 +72,9 @@ class End:
 
     @property
     def heard(self) -> float:
-        """The time of the last input; while reading is paused, the current time. While regular work is paused, no pings
-        are sent, and silence is normal. So for a connection that works, the result is at least the time at which
-        regular work was last resumed."""
+        """The time of the last input. While reading is paused, this is the current time. While regular work is paused,
+        no pings are sent, so even a connection that works is silent. Therefore the result for such a connection is
+        never earlier than the end of the last pause of regular work."""
         if self._paused:
             return self._world.now
         silent = self._mute or self.other._abandoned

@@ -93,7 +93,7 @@ class Operators:
         return True
 
     def reset(self, domain: str, members: list[SimulatedServer]) -> None:
-        """Reset a domain at all its members, even if the domain does not need it. The members do not check this."""
+        """Reset a domain at all its members, even without need. The members do not check whether a reset is needed."""
         self._forget(domain, members, 1 + max(one.machine.channel.consumers[domain].generation for one in members))
 
     def _forget(self, domain: str, members: list[SimulatedServer], generation: int) -> None:

@@ -1,11 +1,10 @@
 """Checks of data that the trace of a simulated server does not show: server time, log, snapshots and truncations.
 
-- Server time passes as virtual time does, even if the wall clock is set. A restart does not move server time back.
+- Server time passes as virtual time does, even if the wall clock is changed. A restart does not move server time back.
   Server time also passes while the server is down.
-- If the last group of records is damaged, this must be recognised as damage, and not be taken for a torn write. For
-  this purpose a quiet server writes one empty group after its last group with records; an empty group never follows
-  another empty group. To check this, the last group with records is damaged in a copy of the log, and opening the copy
-  must fail.
+- If the last group of records is damaged, the server must recognise the damage. It must not mistake the damage for a
+  torn write. For this purpose a quiet server writes one empty group after its last group with records, and never two
+  empty groups in a row. The check damages the last group with records in a copy of the log. Opening the copy must fail.
 - A snapshot that is built from the log is the state of the server, byte for byte.
 - Every truncation of the log is shown until an operator acknowledges it.
 """
@@ -45,13 +44,13 @@ class Oversight:
         self._durable_ms = 0
         """The latest server time in the durable part of the log."""
         self._jumped: int | None = None
-        """The number of the record that was the last one when the wall clock was set. None: the wall clock was not set,
-        or a later record has become durable since."""
+        """The number of the log's last record at the moment when the wall clock was changed. None: the wall clock was
+        not changed, or a later record has become durable since that moment."""
         self._life = 0
         """The number of the server's last life in which a record became durable."""
         self._before: tuple[float, int] | None = None
-        """The virtual time and the server time at the end of the life ``_life``. After the next start, the server time
-        is compared with these two times; None: it is not compared."""
+        """The virtual time and the server time at the end of the life ``_life``. After the next start, both
+        times must have advanced by about the same amount. None: this is not checked."""
         self._expected: dict[int, bytes] = {}
         self.stopped_at: int | None = None
         """The number of the last record, if the server has stopped gracefully; None if it crashed or runs."""
@@ -201,5 +200,5 @@ class Oversight:
 
 
 _error_ms = 6
-"""The allowed error of the server time after a restart, in milliseconds. Small errors are normal, because both clocks
-are rounded, and small differences are not logged."""
+"""The allowed error of the server time after a restart, in milliseconds. Small errors are normal: the server
+time and the wall clock are rounded to milliseconds, and small changes of their difference are not logged."""

@@ -74,8 +74,9 @@ def _strike(world: ServerWorld, ctx: Context) -> None:
 
 
 def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
-    """Yield the errors in the tries that the logs count. The tries of a letter are added up over all servers, because a
-    letter keeps its tries when its agent moves."""
+    """Compare the tries in the logs with the ends of processes that the world has recorded; yield the errors. The tries
+    of a letter are added up over all servers, because a letter keeps its tries when its agent moves to another
+    server."""
     if world.faults.old_versions:
         # The oldest log format has no place for tries.
         return

@@ -259,8 +259,8 @@ def _temporary(world: ServerWorld, random: Random, dice: Dice) -> None:
 
 
 def _stay_long(world: ServerWorld, random: Random, dice: Dice) -> None:
-    """Let a temporary client stay connected for a long time, after which a server would have forgotten a disconnected
-    client. Check that the connected client can still publish."""
+    """Let a temporary client stay connected for a long time: longer than a server remembers a client that is not
+    connected. Check that the client can still publish."""
     address = f"{temporary_name('l', '0' * 16)}@{_one(random, list(world.servers))}"
     client = world.client(address)
     world.send(address, dice.some(), Work(id=dice.id(), depth=0))
@@ -299,9 +299,10 @@ def _probe(world: ServerWorld, dice: Dice) -> Callable[[], int]:
 
 
 def dead_letters(world: ServerWorld, logs: Logs) -> list[str]:
-    """Check that all riddles and all poison died, and no other letter. If an operator sent a dead letter again, it died
-    again, and the list of dead letters must have only the new letter. If an operator took a letter off the list, the
-    list must not have it."""
+    """Check that exactly these letters died: all riddles (letters for which no agent has a handler), and all poison
+    (letters at which the handler ends its process). If an operator sent a dead letter again, the new letter died, too,
+    and the list of dead letters must have only the new letter. If an operator took a letter off the list, the list must
+    not have it."""
     # A letter may be handed out by a step that is lost in a crash; then it was never sent.
     sent = {row.message for row in logs.rows if row.kind == SEND}
     gone = expired(logs)
@@ -358,8 +359,8 @@ def _asked(world: ServerWorld) -> list[str]:
 
 def states(world: ServerWorld, logs: Logs, hurried: set[str]) -> list[str]:
     """Check that the state of each agent has exactly the tasks that the log has, in the same sequence. Check also that
-    all questions and timers of agents have ended, except for the agents in ``hurried``: their answers and timers may
-    have expired."""
+    all questions and timers of agents have ended. The agents in ``hurried`` are left out of this second check, because
+    their answers and timers may have expired."""
     done: dict[str, list[int]] = {}
     for row in sorted((row for row in logs.rows if row.kind == DELIVER), key=lambda row: row.index):
         letter = world.letters.get(row.message or "")

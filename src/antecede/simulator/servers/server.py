@@ -74,7 +74,7 @@ class SimulatedServer:
         self.crowded = False
         """Whether the world keeps the server above its high-water mark, as if too many bytes waited for the disk."""
         self.archived: list[bytes] = []
-        """Copies of the records that were removed from the log after a snapshot."""
+        """Copies of all records up to the newest snapshot; the log may have deleted these records."""
         self.reactions = 0
         self.speaks = wire.VERSION
         """The newest wire version that this server knows. It may change at each restart, as after an upgrade."""

@@ -48,8 +48,8 @@ class SharedMemory:
         self._calls: dict[int, Call] = {}
         self._struck: tuple[Call, bytes] | None = None
         self._spared: dict[str, str] = {}
-        """For each agent that runs in a worker process: the id of the letter whose handler has just ended this
-        process."""
+        """The agents with a handler that has just ended the agent's worker process. A key is the agent; the value is
+        the id of the letter that this handler got."""
         self.ends: list[End] = []
         self.strikes: dict[str, int] = {}
         """The number of times that the handler of a letter ended the process of a server or a worker. A key is
@@ -72,8 +72,8 @@ class SharedMemory:
         return self._content
 
     def waits(self, due: React, server: "SimulatedServer") -> int:
-        """Record that a call is in progress, and waits while other calls run. Return the number of the call's slot in
-        the memory."""
+        """Record that a handler call has begun, and now waits while other calls run. Return the number of the call's
+        slot in the memory."""
         assert self.progress is not None
         suspects = server.machine.engine.tries
         slot, letter = self.progress.begin(due.agent), due.letters[-1].id

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def take_snapshot(server: "SimulatedServer", due: Snapshot | Task) -> None:
-    """Write the snapshot ``due``, or let another process build it if ``due`` is a task. Both happen after a short
-    time."""
+    """Take a snapshot after a short time. ``due``: a snapshot that the server writes itself, or a task for another
+    process, which builds the snapshot from the log."""
     random = server.world.random.random
     if isinstance(due, Task):
         server.oversight.expect(due)

@@ -90,8 +90,8 @@ def unreadable(part: wire.Part, version: int) -> bool:
 
 
 def over_quota(engine: Engine, clock_ms: int) -> str:
-    """Return an error if a mailbox holds more letters than its quota allows, or if the server has not recorded since
-    when the letters wait. Return an empty text if there is no error."""
+    """Return an error if a mailbox holds more letters than its quota allows, or if the server has not recorded when the
+    letters began to wait. Return an empty text if there is no error."""
     quotas, mailboxes = engine.quotas, engine.mailboxes
     held, since = engine.following.held, engine.following.since
     over = [one.agent for one in quotas.look(mailboxes, lambda agent: False, clock_ms, 0)]

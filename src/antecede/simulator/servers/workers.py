@@ -16,7 +16,7 @@ from antecede.engine.topic import Subscribe, Unsubscribe
 
 
 class Work(Notification):
-    """A task for an agent. ``depth``: the number of levels of further tasks that may follow from this task."""
+    """A task for an agent. ``depth``: if above 0, the agent may send further tasks, each with a smaller depth."""
 
     id: int
     depth: int

@@ -69,7 +69,7 @@ class ServerWorld:
         self.letters: dict[str, Letter] = {}
         """Every letter that an agent or a client has ever got, by the letter's id."""
         self.wrongs: list[str] = []
-        """The errors: everything that happened although it must not happen under any faults; one line of text each."""
+        """The errors, one line of text each. An error is an event that must not happen, whatever the faults are."""
         self.absent: set[str] = set()
         """Clients that are gone and never return."""
         self.gone: dict[str, None] = {}
@@ -116,8 +116,8 @@ class ServerWorld:
         self._kernel.at(time, _carry_out, (call, given))
 
     def unless(self, stale: Callable[[], bool], time: float, call: Callable[[], None]) -> None:
-        """Call ``call`` at this time. But if ``stale`` returns true just before the call, skip the call; then virtual
-        time does not move to the time of the call either."""
+        """Call ``call`` at the virtual time ``time``. But if ``stale`` returns true just before the call, skip the
+        call, and do not move the virtual clock forward to ``time``."""
         self._kernel.at(time, _carry_out_unless, (stale, call))
 
     def run(self, seconds: float | None = None) -> None:
@@ -286,7 +286,7 @@ class ServerWorld:
         self.later(self.random.random() * 0.3, end.stall, False)
 
     def version(self) -> int:
-        """Choose at random the newest wire version that a process knows from its start to its end."""
+        """Choose at random the newest wire version that a new process knows. The process keeps this version."""
         old = self.faults.old_versions
         return wire.VERSION_OLDEST if old and self.random.random() < old else wire.VERSION
 
@@ -325,7 +325,7 @@ class ServerWorld:
         self.wrongs.append(f"{where}: {reason}")
 
     def client_gone(self, address: str, error: AntecedeError) -> None:
-        """Record as an error that a client cannot continue, unless a server has lost its data."""
+        """Record an error: a client cannot continue. But if a server has lost its data, record nothing."""
         if not self.losing:
             self.wrong(address, str(error))
 

@@ -51,7 +51,8 @@ def _events(view: View, begin: int) -> Iterator[dict[str, Any]]:
 
 
 def _copies(view: View) -> dict[tuple[int, int], list[int]]:
-    """Return the numbers of the arrows that begin or end at each event."""
+    """Return, for each send and delivery, the numbers of the arrows that begin or end there. The keys are process and
+    position of the event."""
     copies: dict[tuple[int, int], list[int]] = {}
     number = 0
     for process, origins in enumerate(view.trace.origins):

@@ -1,8 +1,8 @@
 """``import``: convert foreign files to a trace and a report.
 
-All files of one import make one trace, or one trace per execution if logs contain several executions. The files must be
-of the same sort: all are logs with vector clocks (each may have its own pattern), or all contain spans (each in any
-format of spans), or all have the same other format.
+All files of one import make one trace, or one trace per execution if logs contain several executions. All files must be
+of the same sort. Logs with vector clocks are one sort, even if their patterns differ. Spans are one sort, even if their
+formats differ. Each other format is a sort by itself.
 """
 
 import os
@@ -57,14 +57,14 @@ def convert(
     say: Callable[[str], None] = lambda text: None,
     skip_unknown: bool = False,
 ) -> dict[str, Any]:
-    """Convert foreign files to one trace, write it to the file ``to``, and return the report. Without ``to``, nothing
-    is written.
+    """Convert foreign files to a trace, write the trace to the file ``to``, and return the report. Without ``to``,
+    nothing is written.
 
     ``form`` is one of :data:`FORMATS` or ``auto``. ``pattern`` is a regular expression for logs, or the name of a
     preset. With ``instances``, every instance of a service becomes a process. ``delimiter`` is a regular expression for
-    the lines between two executions in one log; each execution becomes a separate trace. ``execution`` selects one
-    execution by its name. ``say`` is called with texts about the progress. With ``skip_unknown``, files of unknown
-    format and files that are already traces are left out, and the report lists them.
+    the lines between two executions in one log; each execution becomes a separate trace in a numbered file.
+    ``execution`` selects one execution by its name. ``say`` is called with texts about the progress. With
+    ``skip_unknown``, files of unknown format and files that are already traces are left out, and the report lists them.
     """
     started = time.perf_counter()
     for option, text in (("--pattern", pattern), ("--delimiter", delimiter)):
@@ -157,7 +157,7 @@ def _read(
     delimiter: Delimiter | None,
     instances: bool,
 ) -> str | None:
-    """Read one file. Return the name of the pattern that was used if the file is a log; ``None`` for other formats."""
+    """Read one file. If the file is a log, return the name of the pattern that was used; otherwise return ``None``."""
     if isinstance(collector, Editing | Flows | History | CloudEvents):
         collector.read(file)
     elif isinstance(collector, Spans):

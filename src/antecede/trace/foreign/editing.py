@@ -8,9 +8,9 @@ new message if the agent already knew the parent. This is so if the parent is an
 the agent, or of another parent of the same transaction. A transaction with several parents merges concurrent work.
 
 The transactions of an agent are in the order of the list. (In most recordings, each transaction of an agent is an
-ancestor of the agent's next transaction. This is not so if an author works on two branches.) A message that would come
-late carries a transaction that the agent already knows, so it is not in the trace. So an editing session never shows a
-late delivery.
+ancestor of the agent's next transaction. This is not so if an author works on two branches.) If a message would be
+late, the agent already knows its transaction, and the trace leaves this message out. So an editing session never shows
+a late delivery.
 """
 
 from datetime import datetime
@@ -51,11 +51,12 @@ class _Done(msgspec.Struct, frozen=True, gc=False):
     position: int
     """The position of the transaction among all transactions of its agent, from 0."""
     known: dict[str, int]
-    """For every other agent: how many of its transactions the agent of this transaction knows. Successive transactions
-    of an agent may share one dictionary."""
+    """For each other agent: the number of that agent's transactions that this transaction's agent knew. Successive
+    transactions of an agent may share one dictionary."""
 
     def knows(self, other: "_Done") -> bool:
-        """Return whether the agent of this transaction already knew another transaction."""
+        """Return whether this transaction's agent already knew the transaction ``other`` when it made this
+        transaction."""
         if self.agent == other.agent:
             return self.position > other.position
         return self.known.get(other.agent, 0) > other.position
@@ -70,7 +71,7 @@ class Editing:
         self.merges = 0
         """The number of transactions with several parents."""
         self._known: dict[str, dict[str, int]] = {}
-        """For each agent: how many transactions of every other agent it knows so far."""
+        """``_known[a][b]`` is the number of transactions of agent b that agent a knows so far."""
         self._entries = 0
 
     def read(self, file: ForeignFile) -> None:

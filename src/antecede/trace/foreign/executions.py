@@ -97,7 +97,7 @@ class Logs:
         return sum(log.unlogged for log in self._executions.values())
 
     def read(self, file: ForeignFile, pattern: Pattern, delimiter: Delimiter | None, header: int) -> None:
-        """Read one log. ``header`` is the number of lines at its beginning that are a header and are skipped."""
+        """Read one log, except its header: the first ``header`` lines are skipped."""
         lines = islice(file.lines(), header, None)
         parts = iter([(None, lines)]) if delimiter is None else delimiter.parted(lines)
         used: set[str] = set()
@@ -124,7 +124,7 @@ class Logs:
         if name not in self._executions:
             names = list(self._executions)
             more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-            raise UsageError(f"--execution {name}: the logs have only {', '.join(names[:8])}{more}")
+            raise UsageError(f"--execution {name}: no such execution; the logs have {', '.join(names[:8])}{more}")
         self._executions = {name: self._executions[name]}
         self.events = self._executions[name].events
 

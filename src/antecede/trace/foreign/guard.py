@@ -1,4 +1,4 @@
-"""A guard against regular expressions whose search never ends.
+"""A guard that ends the search of a regular expression if the search takes too long.
 
 Python's matching is exponential in the worst case: ``(a+)+$`` needs years for forty letters. A limit on the length of
 lines does not prevent this, so a timer checks the search at regular intervals. If the same line is being searched at
@@ -43,7 +43,8 @@ class Guard:
 
     @contextmanager
     def on(self, file: str, line: int) -> Iterator[None]:
-        """Watch the time of the searches in one line of a file, while the context is open."""
+        """Return a context manager. While it is open, the guard limits the time of the searches in one line of a
+        file."""
         self._place = file, line
         try:
             yield
@@ -54,7 +55,7 @@ class Guard:
         place = self._place
         if place is not None and place is self._seen:
             raise UsageError(
-                f"{place[0]}:{place[1]}: a pattern searched this line for more than {self._seconds:g} s: it backtracks "
-                "without end; avoid a repetition inside a repetition, such as (a+)+, and anchor it with ^"
+                f"{place[0]}:{place[1]}: a pattern searched this line for more than {self._seconds:g} s: the pattern "
+                "backtracks too much; avoid a repetition in a repetition, such as (a+)+, and begin the pattern with ^"
             )
         self._seen = place

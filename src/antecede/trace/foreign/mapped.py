@@ -49,14 +49,15 @@ _chars_shown = 120
 
 
 class Skipped:
-    """Counts, by reason, the records that did not become events, or from which a value is missing."""
+    """Counts, by reason, the records that did not become events, and the records in which a value is missing or
+    wrong."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.first: dict[str, list[str]] = {}
 
     def add(self, reason: str, where: str, detail: str = "") -> None:
-        """Count one record. For each reason, keep where the first few records are."""
+        """Count one record. For each reason, keep the positions (``where``) of the first few records."""
         self.counts[reason] += 1
         places = self.first.setdefault(reason, [])
         if len(places) < _shown_max:
@@ -207,9 +208,9 @@ class Mapped:
 
 
 def _mark_ties(rows: list[Row], unsorted: set[str]) -> None:
-    """Mark sends and deliveries with the same ``place`` as assumed, unless all of them are in one sorted file, which
-    shows their order. ``rows`` are the events of one process. ``unsorted`` are the files with lines that are not sorted
-    by ``place``."""
+    """Set ``assumed`` for sends and deliveries that have the same ``place``, because their order is not known. Do not
+    set it if all of them are in one sorted file, because this file shows their order. ``rows`` are the events of one
+    process. ``unsorted`` are the files with lines that are not sorted by ``place``."""
     for _, group in groupby((row for row in rows if row.kind != LOCAL), key=lambda row: row.place):
         tied = list(group)
         files = {row.file for row in tied}

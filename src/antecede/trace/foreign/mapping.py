@@ -35,7 +35,7 @@ RECORDS: Final = ("json", "csv", "parquet", "text")
 """The forms in which records come."""
 
 OTHERS: Final = ("local", "skip")
-"""The treatments of a record that is neither a send nor a delivery."""
+"""The ways to treat a record that is neither a send nor a delivery: make it a local event, or skip it."""
 
 _columns = ("process", "kind", "message", "to", "time")
 _texts = ("domain", "instance", "operation", "parent", "type", "replays")
@@ -52,9 +52,11 @@ class Mapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     format: str = "auto"
     """One of :data:`RECORDS`, or ``auto``."""
     pattern: list[str] | str = []
-    """For lines of text: regular expressions with named groups. The first one that matches a line counts."""
+    """For lines of text: regular expressions with named groups. The first expression that matches a line splits this
+    line into fields."""
     file_pattern: str | None = None
-    """A regular expression for the paths of files. Its named groups become fields of all records of the file."""
+    """A regular expression that is applied to the path of each file. Its named groups become fields of all records of
+    this file."""
     send: str | None = None
     deliver: str | None = None
     separator: str = ","

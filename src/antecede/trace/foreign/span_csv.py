@@ -33,8 +33,8 @@ _units = {"unixnano": 1, "nanos": 1, "nano": 1, "ns": 1, "micros": 10**3, "us": 
 _no_parent = ("", "root", "null", "none", "nan", "-")
 
 _Table = tuple[dict[str, tuple[int, int]], Iterator[tuple[int, list[str] | str]]]
-"""A table in two parts: for each column its position and its unit of time; and for each row its number, and its cells
-or an error message."""
+"""The columns and the rows of a table. Each column has its position and its unit of time. Each row has its number, and
+either its cells or an error message."""
 
 
 def header_of(line: bytes) -> dict[str, tuple[int, int]] | None:

@@ -60,8 +60,8 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     """The instance of the service; ``None`` if it is not recorded, or if ``service`` already includes the instance."""
 
     def columns(self) -> dict[str, Any]:
-        """Return the data of the span for extra columns of the trace. Its start and its service have their own
-        columns."""
+        """Return the data of the span for extra columns of the trace. The start and the service are not included,
+        because the trace has them in its columns ``time`` and ``process``."""
         columns: dict[str, Any] = {"trace": self.trace, "span": self.id}
         for key, value in (("name", self.name), ("span_kind", self.kind), ("duration_ns", self.duration)):
             if value is not None:
@@ -90,7 +90,7 @@ def placed(
     services: dict[str, list[Span]], ties: Sequence[Tie], above: Callable[[Span], Span | None]
 ) -> dict[str, list[Moment]]:
     """Return the events of each service in their order, with the sends and deliveries of all messages (``ties``).
-    ``above`` returns the span for which a given span works: usually its parent."""
+    ``above`` returns the span that called a given span, usually its parent."""
     moments = {id(span): Moment(span, span.start) for spans in services.values() for span in spans}
     sequence = _sequence(services, ties, above)
     for spans in services.values():

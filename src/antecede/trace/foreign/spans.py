@@ -1,7 +1,7 @@
 """Spans of distributed tracing from any system: which of them are connected by a message?
 
 A span is one piece of work in one service. It has an id within its distributed trace, a start by the clock of its host,
-and optionally a parent: the span for which it works. In our trace, a service is a process and the start of a span is an
+and optionally a parent: the span that called it. In our trace, a service is a process and the start of a span is an
 event.
 
 * In Zipkin, client and server may record a call as two spans with the same id, the *halves* of the call. The *cause* of
@@ -80,8 +80,8 @@ class Spans:
         return Woven(placed(services, ties, self._above))
 
     def _ties(self, span: Span, taken: set[str]) -> Iterator[Tie]:
-        """Yield the messages that a span receives. Count missing parents, and starts that come before the start of the
-        parent or of the cause."""
+        """Yield the messages that a span receives. Count missing parents and missing linked spans. Count the span if it
+        starts before its parent. Count each message if its cause starts after the span."""
         parent = self._parent(span)
         if parent is not None:
             halves = self._halves[parent.trace, parent.id]
@@ -115,7 +115,8 @@ class Spans:
                 yield linked
 
     def _caller(self, span: Span) -> Span | None:
-        """Return the client's half of a call, if the given span is the server's half and both have the same id."""
+        """Return the client's half of a call, which has the same id, if the given span is the server's half. Return
+        ``None`` if there is no client's half, or for other spans."""
         if span.kind not in _receiving:
             return None
         halves = self._halves[span.trace, span.id]
@@ -141,8 +142,8 @@ class Spans:
         )
 
     def _depths(self) -> dict[int, int]:
-        """Return the number of ancestors of each span, by its ``id()``. Spans in a cycle of ancestors get a number,
-        too."""
+        """Return the number of ancestors of each span, by the span's ``id()``. Wrong records may make spans ancestors
+        of each other; such spans get a number, too."""
         depths: dict[int, int] = {}
         for span in self._spans:
             path: list[Span] = []
@@ -166,8 +167,8 @@ def _same(one: Span, other: Span) -> bool:
 
 
 def _named(cause: Span, span: Span, taken: set[str]) -> str:
-    """Return an id for the message from ``cause`` to ``span``. It is not yet in ``taken``, and is added to it. Every
-    import of the same spans gives the message the same id."""
+    """Return an id for the message from ``cause`` to ``span``. The id is not yet in ``taken``, and is added to
+    ``taken``. Every import of the same spans gives the message the same id."""
     if cause.trace != span.trace:
         name = f"{cause.trace}:{cause.id}->{span.trace}:{span.id}"
     elif cause.id != span.id:

@@ -45,7 +45,7 @@ class _Run(msgspec.Struct, gc=False):
     """The beginning of all message ids of this history. Histories of the same workflow repeat the same event numbers,
     so each history gets its own prefix."""
     last: int = 0
-    """The latest time so far. An event without a time is sorted by this time."""
+    """The latest time of an event so far. An event without a time is sorted as if it had this time."""
     scheduled: dict[str, Moment] = {}
     started: dict[str, str] = {}
     """The worker of each activity that has started but not ended. The key is the id of the event that scheduled the

@@ -1,9 +1,9 @@
-"""Convert times as logs write them, numbers in some unit or dates, to nanoseconds since 1970.
+"""Convert the times in logs, which are numbers or dates, to nanoseconds since 1970.
 
 A number without a unit gets the unit in which it is a time near the present: 1,700,000,000 is in seconds,
 1,700,000,000,000 in milliseconds, and so on. A date is in ISO 8601 or a similar form: a space instead of the T, slashes
-instead of dashes, a comma before the fraction. Without an offset it is in UTC. Digits beyond nanoseconds are dropped;
-nothing is rounded.
+instead of dashes, a comma before the fraction. A date without an offset is in UTC. Digits beyond nanoseconds are
+dropped; nothing is rounded.
 """
 
 import re

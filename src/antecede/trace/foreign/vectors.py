@@ -1,20 +1,21 @@
 """Logs with a vector clock on every event (ShiViz, GoVector): find the messages that the clocks prove.
 
 V(e) is the vector clock of an event e. The *own entry* of an event is the entry for its own host. Event e knows exactly
-those events of host q that have an own entry of at most V(e)[q]. If an event of host h is the first of h to know an
-event of q, a message carried that knowledge: from q's event, or from another event that already knew it. We add a
-message for each *cross edge*, as ShiViz draws them: from the last of q's newly known events to the event of h. This
-edge is left out if the event of h also newly knows an event of a third host that knows this event of q. Together, these
-edges and the hosts' own order have exactly the same information as the vectors; no edge follows from the other edges
-and the hosts' order. Clocks recomputed from the edges must equal the recorded ones; ``verify`` checks this.
+those events of host q that have an own entry of at most V(e)[q]. If an event e of host h is the first event of h that
+knows an event of q, a message carried that knowledge to h: from q's event, or from another event that already knew it.
+We add a message for each *cross edge*, as ShiViz draws them. A cross edge leads from f to e, where f is the last event
+of q that e newly knows. The edge is left out if e also newly knows an event of a third host that knows f. Together, the
+edges and the order of the events at each host have exactly the same information as the vectors. No edge follows from
+the other edges and this order. Clocks that are recomputed from the edges must equal the recorded clocks; ``verify``
+checks this.
 
 An entry may name an event that was not logged, since some loggers skip events. Such an entry is counted, and is treated
 as if it named the last event that was logged before the missing one.
 
 Vector clocks alone cannot show a late delivery: a message that was overtaken adds nothing new when it arrives, so it
-leaves no edge. If a delivery still seems late, some clocks contradict each other: the clock of an event does not know
-what the clock of an event in its past knew. The rows of such events are marked ``assumed``, so that the lateness is
-undecided. The text of each event is kept for the user.
+leaves no edge. If a delivery still seems late, some clocks contradict each other: the clock of an event has a smaller
+entry than the clock of an event in its past. The rows of such events are marked ``assumed``, so that it stays undecided
+whether the delivery was late. The text of each event is kept for the user.
 """
 
 from bisect import bisect_right

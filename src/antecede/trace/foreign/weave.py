@@ -6,12 +6,13 @@ one ``local`` row if it has no messages. The recorded data of the moment is on i
 the first send, else the local row. So no delivery comes after the main row and no send comes before it, in agreement
 with the recorded vector clock of the moment.
 
-**Clocks.** The *own entry* of a row is the entry for its process in its vector clock. If the own entry is ``index`` + 1
-on most rows, ``verify`` requires that all entries agree with the indices. Otherwise it checks only the order of the
-vectors (:mod:`antecede.trace.clocks`). The first rule is wrong for a trace in which some moment with a clock has
-several rows, some own entry is not ``index`` + 1, or some vector counts events that were not logged. If ``verify``
-would use the first rule for such a trace, every process begins with one additional local row. Then own entry and
-``index`` + 1 differ on all rows where they were equal, and ``verify`` uses the second rule.
+**Clocks.** The *own entry* of a row is the entry for its process in its vector clock. ``verify`` tests clocks by one of
+two rules (:mod:`antecede.trace.clocks`). If the own entry is ``index`` + 1 on most rows, the rule is ``exact``: all
+entries must agree with the indices. Otherwise the rule is ``order``: only the order of the vectors is tested. The rule
+``exact`` is wrong for a trace in which some moment with a clock has several rows, some own entry is not ``index`` + 1,
+or some vector counts events that were not logged. If ``verify`` would use ``exact`` for such a trace, every process
+gets one additional local row at its beginning. Then the own entry differs from ``index`` + 1 on all rows where they
+were equal, and ``verify`` uses ``order``.
 """
 
 from collections import Counter
@@ -35,7 +36,7 @@ class Recorded(Protocol):
     """The recorded data of a moment."""
 
     def columns(self) -> dict[str, Any]:
-        """Return the data as values by column name. The trace schema does not name these columns."""
+        """Return the data for extra columns of the trace (columns that the schema does not name), by column name."""
         ...
 
 
