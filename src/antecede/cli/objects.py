@@ -43,16 +43,15 @@ def register(app: typer.Typer) -> None:
             None, metavar="NAME", help="Server to call. Default: the first server by name."
         ),
         timeout: float = typer.Option(
-            10.0, help="Seconds that a call may take. After this time, the server undoes its effects."
+            10.0, help="Seconds that a call may take. After this time, the effects of the call are undone."
         ),
         keys: Keys = KEYS,
         as_json: bool = typer.Option(False, "--json", help="Print the call and its answer as one JSON document."),
     ) -> int:
         """Call one operation at all replicas and print its answer as JSON.
 
-        If a call fails, or does not end within --timeout, all its effects are undone. If the server does not respond,
-        the result is unknown. If the operation has no declared conflicts and the server crashes during the call, the
-        result can also be unknown.
+        If a call fails, or does not end within --timeout, all its effects are undone. The result of a call can be
+        unknown if the server crashes or does not respond.
 
         If the operation is declared with confirm=False, and the called server has a replica, this server answers as
         soon as the call is on its disk. After this answer, the call cannot be undone.

@@ -123,7 +123,9 @@ def replicas(order: OrderSpec, servers: tuple[str, ...], objects: tuple[Placed, 
     if order.kind is not Objects:
         raise OrderError(f"order {order.name} does not support replicated objects: use the order objects")
     if "conflicts" in order.options:
-        raise OrderError("option conflicts: remove it, because the objects' classes declare the conflicts")
+        raise OrderError(
+            "remove the option 'conflicts' of the order objects: the objects' classes declare the conflicts"
+        )
     return ReplicasSpec(order.kind, order.options, servers, objects)
 
 

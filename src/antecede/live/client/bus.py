@@ -45,8 +45,8 @@ class Bus:
         """For each notification class without a method ``label``: the name under which the bus sends it."""
         self._questions: Questions[Ticket] = Questions(self._numbering, self._ended)
         self._timer: asyncio.TimerHandle | None = None
-        """The timer that ends questions without an answer in time. One timer is enough for all questions, because most
-        of them are answered long before their time limits."""
+        """The timer of all questions. It fires at the nearest time limit or earlier, and ends the questions whose time
+        limit has passed."""
         self._timer_at = 0.0
         self._listening = False
         self._handlers = Handlers(name, self._questions.answered, self._line.done, self._publishing.begins)

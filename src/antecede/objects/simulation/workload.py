@@ -4,10 +4,9 @@ The objects have a class made for this purpose. Each conflicting pair of operati
 operation adds to the cell, the other multiplies it. So the two do not commute, but each commutes with itself. An
 operation that conflicts with itself has one more cell, on which two executions of the operation do not commute. So if
 two objects compute conflicting operations in different orders, they end in different states, whatever compatible
-operations come between. The argument of an operation is a plan of its calls. A state stores dictionaries and lists in
-different ways, so every number is kept twice: once as an entry of a dictionary, and once in a list. The list is either
-an entry of another dictionary or an attribute. In the end both copies of a number must be equal.
-"""
+operations come between. The argument of an operation is a plan of its calls. To test both ways in which a state stores
+values, every number is kept twice: once as an entry of a dictionary, and once in a list. In the end both copies of a
+number must be equal."""
 
 from collections import Counter
 from collections.abc import Generator, Iterator

@@ -337,7 +337,7 @@ def _flat_of(lines: Lines, rows: Places | None) -> Longs | None:
 
 
 class Regions(msgspec.Struct, frozen=True):
-    """The regions of large lines, for the buckets that sort their rows by region."""
+    """The division of large lines into regions. Tasks use it to sort their rows by region."""
 
     offsets: bytes
     events: int = REGION_EVENTS

@@ -84,7 +84,8 @@ class Peering:
 
     @property
     def epoch(self) -> str:
-        """The epoch of the topology in force, as in hellos. In a restored system, ``restored`` is appended."""
+        """The epoch of the topology in force, as in hellos. In a restored system, it ends with the id of that
+        system."""
         return (self._machine.epoch or self._given_epoch) + (f"~{self.restored}" if self.restored else "")
 
     def _choose_rules(self) -> None:

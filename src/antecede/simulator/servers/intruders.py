@@ -51,7 +51,8 @@ def intruded(faults: Faults, intruders: int) -> Intruded:
 
 
 class Intruder:
-    """One connection of an intruder. It sends a first part, and then its own answer to the server's challenge."""
+    """One connection of an intruder. The intruder sends the first part of a conversation, such as a hello, and then its
+    own answer to the server's challenge."""
 
     def __init__(
         self,

@@ -56,7 +56,7 @@ class SharedMemory:
         ``LETTER-ID AGENT``."""
 
     def ended(self) -> Interrupted:
-        """Return the calls that were in progress when the last life ended, as a new life reads them from this
+        """Return the calls that were in progress when the last life ended. A new life finds these calls in this
         memory."""
         return interrupted(bytes(self._content), str(self._boot))
 

@@ -87,8 +87,8 @@ class Moment(msgspec.Struct, gc=False):
 
 
 def mark_ties(line: Sequence[Moment]) -> None:
-    """Mark the positions of moments with messages as assumed if they have the same time, because their order is not
-    recorded. ``line`` has the moments of one process, sorted by time."""
+    """Find moments that have messages and the same time. Their sequence is not recorded, so mark their positions as
+    assumed. ``line`` has the moments of one process, sorted by time."""
     for _, group in groupby((moment for moment in line if moment.tied), key=lambda moment: moment.time):
         tied = list(group)
         if len(tied) > 1:
