@@ -17,7 +17,7 @@ from antecede.server import AgentServer
 from antecede.server.recovery import recover
 from antecede.store import open_store
 from antecede.topology import parse_topology
-from conftest import Cluster
+from helpers.clusters import Cluster
 
 _servers = ["s1", "s2", "s3"]
 _homes = {"anna": ["s1", "s2", "s3"], "ben": ["s2", "s3"]}
