@@ -93,9 +93,9 @@ label_chars_max: Final = 400
 a path with one number per level of nesting."""
 
 roots_conflicting_max: Final = 8
-"""The largest number of conflicting operations of users that one object or server runs at the same time, by versions 1
-and 2 of the admission rules. The admission rules decide when an operation may begin. Version 1 counts all operations,
-conflicting or not. More operations would only block each other."""
+"""The largest number of users' operations that one object or server runs at the same time, in versions 1 and 2 of the
+admission rules. (The admission rules decide when an operation may begin.) Version 1 counts all operations, and version
+2 counts only conflicting operations. More operations would only block each other."""
 roots_rival_max: Final = 2
 """The largest number of conflicting operations of users that one object or server runs at the same time, by version 3
 of the admission rules and later versions. One request runs, and one request follows. All other operations wait, and can

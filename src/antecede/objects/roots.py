@@ -266,8 +266,9 @@ class Roots:
     # State.
 
     def dump(self) -> tuple[Any, Any, Any, list[str]]:
-        """Return all roots, and the names of the tries that need not rest, as plain values. Keep the sequence of the
-        roots, because roots that are late at the same time end in this sequence."""
+        """Return all roots as plain values, in the sequence in which they are stored. Also return the names of the
+        tries whose ``heal`` came before their ``wound``. (If the time limits of several roots pass at once, the roots
+        end in the stored sequence.)"""
         return (
             [msgspec.to_builtins(root) for root in self.running.values()],
             [msgspec.to_builtins(root) for root in self.waiting],

@@ -132,7 +132,7 @@ class Organisation(SavedOrganisation):
         self.history = [Epoch(self.change, machine.epoch, 0, guarantee=weakest_guarantee(file))]
 
     def use(self, machine: "AgentServer") -> None:
-        """Make a new machine, which has done nothing yet, use the topology in force."""
+        """Give the topology in force to a machine that has done nothing yet."""
         file = topology_in(self.topology)
         if machine.plan.file is None or machine.plan.file.epoch != file.epoch:
             plan = plan_for(file, machine.plan)

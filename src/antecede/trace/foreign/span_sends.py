@@ -194,8 +194,8 @@ def _sequence(
 
 
 def _certain(ties: Sequence[Tie], above: Callable[[Span], Span | None], ticks: dict[str, int]) -> set[int]:
-    """Return the ``id()`` of each cause for which the position of the send is certain. This is so if the cause records
-    one send, and its service sent and received nothing else from the start to the end of the cause."""
+    """Return the ``id()`` of each calling span (``Tie.cause``) whose send has a certain position. The position is
+    certain if the span has only one send, and its service sent and received nothing else during the span."""
     messages: dict[int, list[Tie]] = {}
     involved: dict[str, dict[int, Span]] = {}
     for tie in ties:
