@@ -2,7 +2,7 @@
 
 This module exports what applications need, for example ``Agent``, ``Notification``, ``Context``, ``Topic``,
 ``ReplicatedObject``, and ``connect``. Each name is imported at its first use, so that ``import antecede`` is fast.
-``docs/architecture.md`` lists the packages, lowest first. A package imports only from packages above it in this list.
+``docs/architecture.md`` lists the packages. A package imports only from packages that come before it in this list.
 """
 
 from importlib import import_module

@@ -20,13 +20,13 @@ interrupted = 130
 """The exit code after Ctrl-C."""
 
 broken_pipe = 141
-"""The exit code if the reader of the output, such as ``head``, closed it. Shells report the same code for SIGPIPE."""
+"""The exit code if the program that reads our output, such as ``head``, ended early. Shells report 141 for SIGPIPE."""
 
 
 def guarded(main: Callable[[], int]) -> int:
-    """Run an entry point and return its exit code. After Ctrl-C, return 130. If the reader of the output closed it,
-    return 141. If the entry point calls ``sys.exit`` with 0, 2 or a code above 128, return this code. After any other
-    exception, report an internal error and return 2."""
+    """Run an entry point and return its exit code. After Ctrl-C, return 130. If the program that reads our output has
+    ended early, return 141. If the entry point calls ``sys.exit`` with 0, 2 or a code above 128, return this code.
+    After any other exception, report an internal error and return 2."""
     try:
         return main()
     except KeyboardInterrupt:

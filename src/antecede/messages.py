@@ -86,7 +86,8 @@ class Verdict(Enum):
     """An order's decision about a packet."""
 
     DELIVER = "deliver"
-    """The packet is accepted. If it is a copy, its message is delivered to the application in this step."""
+    """The packet is accepted. If the packet contains a message of the application, the message is delivered in this
+    step."""
     HOLD = "hold"
     """Not deliverable yet: the order keeps the packet and delivers its message later."""
     DUPLICATE = "duplicate"

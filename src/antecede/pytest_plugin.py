@@ -9,8 +9,8 @@ When the test function has returned, the plug-in judges the recording by causal 
 ``@pytest.mark.antecede("fifo", "total")``. A broken order makes the test fail. If the test fails for another reason,
 its report also shows the verdict on the recording.
 
-pytest imports this module at every start wherever Antecede is installed. So it imports no other module of Antecede
-until the fixture is used.
+pytest imports this module at every start wherever Antecede is installed. So this module imports no other module of
+Antecede until the fixture is used.
 """
 
 from collections.abc import Generator

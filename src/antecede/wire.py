@@ -181,9 +181,9 @@ class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
 
 
 class Refused(Part, frozen=True, array_like=True, gc=False, tag=8):
-    """A server has refused ``count`` publishes of a client, from ``number`` on. It skips all publishes that the client
-    sent after the refused ones. If ``retry`` is set, the skipped publishes fail as well. Otherwise the client sends the
-    skipped publishes again, with new numbers. The next publish that the client sends gets ``number``."""
+    """A server has refused ``count`` publishes of a client, from ``number`` on, and skips all later publishes of the
+    client. If ``retry`` is set, the skipped publishes fail as well, and the program may try all of them again later.
+    Otherwise the client sends the skipped publishes again, with new numbers. Its next publish gets ``number``."""
 
     number: int
     count: int
@@ -315,7 +315,7 @@ _decode_one: Final = msgspec.msgpack.Decoder(Annotated[list[AnyPart], Meta(max_l
 
 
 def frame(parts: Iterable[Part], version: int = VERSION) -> bytes:
-    """Return parts as one frame. Raise :class:`WireError` if it would be longer than a frame may be."""
+    """Return parts as one frame. Raise :class:`WireError` if the frame would be too long."""
     return _framed([_encode(part) for part in parts], version)
 
 

@@ -157,7 +157,7 @@ class _Player:
         self._servers: subprocess.Popen[bytes] | None = None
         self._log = folder / "servers.log"
         self._reloads = 0
-        self._status: list[str] = []
+        self._awaited = _pattern("")
         shutil.copytree(ROOT / "examples", folder / "examples")
         self._renumber()
 
@@ -166,16 +166,15 @@ class _Player:
         if block.title:
             self._save(block, text, later)
         elif block.language == "sh":
+            outputs = (one.text for one in later if one.language == "text" and not one.title)
+            self._awaited = _pattern(next((one for one in outputs if "letters waiting" in one), ""))
             for line in text.replace("\\\n", " ").splitlines():
                 self._run(line)
         elif block.language == "console":
             self._console(text)
         elif block.language == "text":
             assert self.printed is not None, "text that is neither a file nor the output of a command before it"
-            end = time.monotonic() + 10
-            while not (found := _pattern(text).search(self.printed)) and self._status and time.monotonic() < end:
-                _, self.printed = self._command(self._status)
-            assert found, f"printed instead:\n{self.printed}"
+            assert _pattern(text).search(self.printed), f"printed instead:\n{self.printed}"
         elif block.language == "python":
             self.printed = self._program(text)
         elif block.language == "log":
@@ -220,7 +219,6 @@ class _Player:
             return
         remark = re.search(r"\s# .*\bexit (?:code )?(\d)", line)
         wanted = int(remark[1]) if remark else 0
-        self._status = words[1:] if words[:2] == ["antecede", "status"] else []
         if words[:2] in (["antecede", "up"], ["antecede", "serve"]):
             self._start(words[1:])
         elif words[0] == "python":
@@ -233,6 +231,9 @@ class _Player:
             assert words[0] == "antecede", f"{line}: a command that no test can run"
             assert words[1] != "bench" or words[-1] == "--list", f"{line}: takes minutes"
             code, self.printed = self._command(words[1:])
+            end = time.monotonic() + 10
+            while words[1] == "status" and not self._awaited.search(self.printed) and time.monotonic() < end:
+                code, self.printed = self._command(words[1:])
             assert code == wanted, f"{line}: exit code {code}\n{self.printed}"
             if words[1] == "sample":
                 self._renumber()

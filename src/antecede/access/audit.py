@@ -30,7 +30,7 @@ class Audit:
 
     def note(self, event: str, who: Who | None, remote: str, **fields: Any) -> None:
         """Write one event. ``who``: the identity of the other end of the connection. None: the other end has not proved
-        an identity; ``fields`` then contain the name that it claims."""
+        an identity. In this case, the caller passes the claimed name in ``fields``."""
         now = self._clock()
         if event == REFUSED:
             if not self._refusals.holds(now):

@@ -230,8 +230,8 @@ def temporary_name(identity: str, unique: str) -> str:
 
 
 def _is_replaced(identity: Identity, key: Key, now: float) -> bool:
-    """Return whether a newer key has replaced ``key``: the identity's newest key is not ``key``, and has not expired.
-    If so, ``key`` can be revoked."""
+    """Return whether ``key`` is no longer needed and can be revoked, because the identity has a newer key that has not
+    expired."""
     newest = identity.keys[-1]
     return newest is not key and (newest.expires is None or newest.expires > now)
 

@@ -89,9 +89,9 @@ def check_backup(backup: Backup, plan: Plan, tell: Tell = lambda _: None) -> Che
 
 
 def other_topology(snapshots: Mapping[str, bytes], file: TopologyFile) -> list[str]:
-    """Return the reason why a system with these snapshots cannot use this topology file; empty: it can. The file may
-    have other addresses than the topology in force. The topology in force is the newest topology in the snapshots,
-    because a server that has missed a change still has an older one."""
+    """Return the reason why a system with these snapshots cannot use this topology file; empty: it can. The file must
+    be equal to the topology in force, apart from addresses. The topology in force is the newest topology in the
+    snapshots: the snapshot of a server that has missed a change contains an older topology."""
     newest = max(map(decode_state, snapshots.values()), key=lambda state: state.organisation.change).organisation
     if not newest.topology:
         # The oldest logs do not contain their topology.
@@ -124,7 +124,7 @@ def recovered_state(
     found: Recovered, server: str, plan: Plan, incarnation: int, epoch: str
 ) -> tuple[bytes, list[Item]]:
     """Recover a server. Return a snapshot of the recovered state, and the items of the record that the recovery made.
-    The caller must append this record to the log, because the snapshot already contains the items."""
+    The snapshot already contains the effects of these items. So the caller must write the items to the log, too."""
     machine = AgentServer(server, plan, incarnation)
     snapshot = None if found.snapshot is None else found.snapshot.data()
     first = recover(machine, snapshot, (record for _, record in found.records()), epoch, 0.0)

@@ -30,8 +30,8 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 class ServerCopy:
-    """Copies the files of one server into a backup. ``pages`` yields the places to read next, and ``take`` stores the
-    bytes that the caller has read there."""
+    """Copies the files of one server into a backup. ``pages`` yields the file and the offset to read next. The
+    caller reads there, and passes the bytes to ``take``, which stores them."""
 
     def __init__(self, folder: str, cut: Cut) -> None:
         self._folder = folder

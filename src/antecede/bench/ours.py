@@ -36,7 +36,7 @@ class Done(Notification):
 
 class Serve(Notification):
     """The request to :class:`Player` to begin an exchange. ``count``: the number of round trips to measure. The player
-    ignores ``count``, because variables of this module decide when it stops."""
+    does not read ``count``: it takes the number of round trips from variables of this module."""
 
     count: int
 

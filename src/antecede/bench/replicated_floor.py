@@ -43,7 +43,8 @@ class _Durable:
 
 
 async def replica(data: str | None = None) -> None:
-    """Run one of the two other processes: write every request and answer it; write the end of every request."""
+    """Run one of the two processes that get requests from the first process. Write every request to the log, and then
+    answer it. Write the end of every request to the log, without an answer."""
     durable = _Durable(data)
 
     def got(end: End, items: list[tuple[int, bytes]]) -> None:
@@ -54,8 +55,8 @@ async def replica(data: str | None = None) -> None:
 
 
 async def first(others: list[int], data: str | None = None) -> None:
-    """Run the first process: accept requests of clients, and answer each request when all other processes have
-    answered."""
+    """Run the first process: accept requests of clients, send each request to the other processes, and answer the
+    client when all of them have answered. ``others``: the ports of the other processes."""
     durable = _Durable(data)
     replicas: list[End] = []
     asked: dict[int, tuple[End, int, list[int]]] = {}

@@ -16,13 +16,13 @@ from antecede.errors import UsageError
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The smallest (``least``) or the largest (``most``) value that the figure of ``side`` should have. If ``against``
-    is not empty, the value is a ratio: the figure of ``side`` divided by the figure of ``against``. If ``least`` is 0,
-    every ratio is accepted, and the ratio is only shown."""
+    """A target of the benchmark: the smallest (``least``) or the largest (``most``) accepted value for one side. The
+    value is the figure of ``side``, divided by the figure of ``against`` if ``against`` is not empty. A target with
+    ``least`` = 0 accepts every value; its only purpose is that the report shows the value."""
 
     side: str
     against: str
-    """The other side of the ratio; empty: there is no ratio, and the limit is for the figure of ``side`` itself."""
+    """The side with which ``side`` is compared; empty: the limit is for the figure of ``side`` itself."""
     least: float | None = None
     most: float | None = None
 

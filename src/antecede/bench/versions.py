@@ -41,7 +41,7 @@ FIGURES = ("sender_cpu_us", "receiver_cpu_us", "cpu_us")
 
 def comparable(only: str | None, permissions: bool = False) -> list[Side]:
     """Return the sides that a comma-separated list names; without a list, return the default sides. With
-    ``permissions``, a side is possible only if its sender is a client, and the default is all such sides."""
+    ``permissions``, the list may name only sides with a client as the sender. All these sides are then the default."""
     ours = {side.name: side for side in sides if isinstance(side.run, Ours) and not (permissions and side.run.embedded)}
     some = tuple(ours) if permissions else usual
     names = some if only is None else tuple(name.strip() for name in only.split(","))

@@ -7,7 +7,7 @@ domain and stamped for the next in **one step, in delivery order**. Theorem 1 ne
 forwards later breaks causal order even on a tree.
 
 A letter with several destinations crosses each domain as one message. In a forest the route to a server is unique. So
-a router forwards a letter only to destinations that it does not reach through the domain from which the letter came.
+a router never sends a letter back into the domain from which the letter came: other members serve that direction.
 
 If a letter is for agents here and for agents behind a domain with a total order, this server also sends the letter to
 itself through this order, and delivers it here only when it comes back. Otherwise two servers could see two multicasts
@@ -97,7 +97,7 @@ class Channel:
         self.pausing: Pausing | None = None
         """The letters that must wait until a change of the topology ends; None: no letter has to wait."""
         self.hidden: frozenset[str] = frozenset()
-        """Agents that a change will add. Senders here cannot reach them yet; other servers' letters are forwarded."""
+        """Agents that a change will add. Letters to them are forwarded, but cannot be sent on this server yet."""
         self.consumers: dict[str, MessageConsumer] = {}
         self.organise(topology, orders, homes, moved or {}, ())
 
@@ -197,8 +197,8 @@ class Channel:
     # Letters.
 
     def check(self, to: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the addresses in the form that letters contain; raise an error if one of them cannot be reached. An
-        agent of the topology gets its name alone, because ``name@server`` would mean the mailbox of a client."""
+        """Return the addresses in the form that letters contain; raise an error if one of them cannot be reached. The
+        form for an agent of the topology is its name alone; ``name@server`` would mean the mailbox of a client."""
         if to in self._sound:
             return to if len(to) == 1 else self.destinations.shared(to)
         if len(to) == 1 and to[0].endswith("()"):
@@ -329,8 +329,8 @@ class Channel:
                 self.returns.wait_anew()
 
     def begin_anew(self, domain: str, generation: int, again: tuple[tuple[tuple[str, ...], bytes], ...]) -> None:
-        """Reset a domain, and send the trains ``again`` into it. Letters of this server that were on their way back
-        through the domain, and that none of these trains brings back, are handled as if they had come back."""
+        """Reset a domain, and send the trains ``again`` into it. If a letter of this server was on its way back through
+        the domain, and is not in a train that comes back here, handle the letter as if it had come back."""
         consumer = self.consumers[domain]
         self.links.changed()
         consumer.begin_anew(generation)

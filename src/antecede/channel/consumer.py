@@ -332,8 +332,8 @@ class MessageConsumer:
     # Reset.
 
     def unsettled(self) -> tuple[tuple[tuple[str, ...], bytes], ...]:
-        """Return the trains that this server has sent or relayed and that a member has not acknowledged, and the trains
-        that have not left yet. Each result is a pair (members to send to, train)."""
+        """Return the trains that this server must send after a reset of the domain: sent or relayed trains that are not
+        acknowledged, and trains that have not left yet. Each result is a pair (members to send to, train)."""
         trains: list[tuple[tuple[str, ...], bytes]] = []
         detours: set[str] = set()
         for peer, link in self.links.items():

@@ -1,7 +1,8 @@
 """The links of this server in all its domains, with the acknowledgements that wait and the frames to send again.
 
 Most steps need not examine the links. A step examines them if it sends acknowledgements, or if it may be time for a
-resend. It also examines them if the last examination found no waiting acknowledgement, because one may wait now.
+resend. Otherwise it only has to find out whether any acknowledgement waits. If the last examination found one, this is
+already known, and the step does not examine the links.
 """
 
 from collections.abc import Collection

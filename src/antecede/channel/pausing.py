@@ -50,10 +50,10 @@ class Pausing:
         came_by: str,
         domain_of: Callable[[str], str],
     ) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]:
-        """Split the destinations of a letter: some get it at once, others only after the change. For the latter, add
-        the letter to ``waiting``. Return the agents in ``local`` and the domains in ``onward`` that get the letter at
-        once. ``came_by``: the domain that brought the letter; empty if it was sent on this server. ``domain_of``: a
-        function that returns the next domain on the way to an address."""
+        """Split the destinations of a letter. Return the agents in ``local`` and the domains in ``onward`` that get the
+        letter at once. If other destinations get it only after the change, add the letter to ``waiting`` for them.
+        ``came_by``: the domain that brought the letter; empty if it was sent on this server. ``domain_of``: a function
+        that returns the next domain on the way to an address."""
         if came_by in self.domains:
             return local, onward
         closed = {domain for domain, _ in onward if domain in self.domains}

@@ -1,7 +1,7 @@
 """Routes, as one server sees them: the first hop to each other server, and the next hops of a letter.
 
-The domains form a forest, so there is only one route to each server. A router forwards a letter only to the
-destinations that it does not reach through the domain from which the letter came.
+The domains form a forest, so there is only one route to each server. A router never sends a letter back into the domain
+from which the letter came. Destinations in that direction get the letter through other members of that domain.
 """
 
 from collections.abc import Callable, Mapping

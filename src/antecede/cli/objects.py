@@ -184,8 +184,8 @@ def register(app: typer.Typer) -> None:
         seed: int = typer.Option(1, help="Seed of the schedules. The same seed gives the same schedules."),
         as_json: bool = JSON,
     ) -> int:
-        """Compare three orders on the same schedules: objects (orders only conflicting requests), pruned (causal) and
-        skeen (total).
+        """Compare three orders on the same schedules: objects (only conflicting requests are ordered), pruned (causal)
+        and skeen (total).
 
         The output has one line for each combination of an order and a share of conflicting requests (density). A line
         has three values for conflicting requests, and the same three values for compatible requests: the share of

@@ -68,8 +68,8 @@ class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class SavedEngine(msgspec.Struct, frozen=True, array_like=True):
-    """The durable state of an :class:`Engine`. The attributes of :class:`Engine`, of its ``quotas``, of its
-    ``following`` and of its ``tries`` explain the fields."""
+    """The durable state of an :class:`Engine`. Each field is explained at an attribute of :class:`Engine`, or of
+    the engine's objects ``quotas``, ``following`` and ``tries``."""
 
     mailboxes: dict[str, list[Letter]]
     states: dict[str, bytes]
@@ -102,8 +102,8 @@ class Engine:
         self.born: dict[str, str] = {}
         """The class of each agent that was created at run time, by the agent's address."""
         self.read: dict[str, str] = {}
-        """For each client that published something while it handled letters: the id of the last letter that the client
-        had begun to handle when it published (:mod:`antecede.server.begun`)."""
+        """With a publish, a client can name the last letter that it had begun to handle. For each client that did so:
+        the id of the letter that it named last (:mod:`antecede.server.begun`)."""
         self.dead: dict[str, Dead] = {}
         """Dead letters, in the sequence in which they died. The key contains the id of the letter and the agent."""
         self.deaths = 0
@@ -118,7 +118,7 @@ class Engine:
         self._counting = Counting()
         self._changed = self._counting.changed
         self.footprint = self._counting.footprint
-        """The memory of letters in mailboxes (counted by the last :meth:`count`), of held letters and of timers."""
+        """The memory of held letters, of timers, and of the letters that the last :meth:`count` found in mailboxes."""
         self.dead_footprint = Footprint()
         """The memory of dead letters."""
         self.quotas = Quotas(settings, lambda address: address in self.homes or address in self.born)
@@ -171,8 +171,8 @@ class Engine:
             raise MailboxFullError(reason)
 
     def seen(self, agents: list[str], clock_ms: int) -> None:
-        """Record ``clock_ms`` as the time since which the new letters of these agents have waited. A letter is new if
-        it came after the last call for its agent."""
+        """Record that the new letters of these agents began to wait at the time ``clock_ms``. A letter is new if it
+        came after the last call of this method for its agent."""
         for agent in agents:
             if agent in self.mailboxes:
                 self.quotas.seen(agent, len(self.mailboxes[agent]), clock_ms)
@@ -184,8 +184,8 @@ class Engine:
         return self.footprint
 
     def set_aside(self, agent: str, letter: Letter, reason: str, since_ms: int | None = None) -> None:
-        """Keep a letter that cannot be handled as a dead letter, until an operator decides about it. ``since_ms``: the
-        server time when the letter died; None: now."""
+        """Turn a letter that cannot be handled into a dead letter, and keep it until an operator decides about it.
+        ``since_ms``: the server time when the letter died; None: now."""
         self.deaths += 1
         dead = Dead(agent, letter, reason, self.deaths, self.clock_ms if since_ms is None else since_ms)
         self.bury(dead.key)
@@ -211,9 +211,9 @@ class Engine:
             self._put(agent, (letter,))
 
     def hold_for(self, agents: list[str]) -> tuple[set[str], dict[str, Past]]:
-        """From now on, if a letter of one of these agents dies, hold the letters to this agent that may depend on the
-        dead letter. For all other agents, release the held letters. Return two objects for the channel: the set of
-        these agents, and a dictionary that the channel fills with the :class:`Past` of each of their letters."""
+        """From now on, when a letter to one of ``agents`` dies, hold the agent's letters that may depend on the dead
+        letter. Release the held letters of all agents that are not in ``agents``. Return two objects for the channel:
+        ``agents`` as a set, and a dictionary into which the channel writes the :class:`Past` of each letter to them."""
         following = self.following
         following.agents.clear()
         following.agents.update(agents)
@@ -223,7 +223,7 @@ class Engine:
         return following.agents, following.pasts
 
     def _block(self, agent: str, key: str, letter: Letter, mailbox: deque[Letter]) -> None:
-        """Hold the letters in the mailbox that may depend on this dead letter, and remove them from the mailbox."""
+        """Move the letters that may depend on this dead letter from the mailbox to the held letters."""
         letters, following = list(mailbox), self.following
         self._taken(agent, letters)
         self._changed.add(agent)
@@ -372,8 +372,8 @@ class Engine:
                 self.quotas.emptied(agent)
 
     def _expire_held(self, agent: str, reactions: tuple[Reaction, ...]) -> list[Letter]:
-        """Turn the held letters that ``reactions`` name into dead letters, because the agent's mailbox exceeds its
-        quota. If the agent is reacting to another letter now, that reaction continues."""
+        """Turn the held letters that ``reactions`` name into dead letters, because they have expired
+        (:mod:`antecede.engine.quotas`). If the agent is reacting to another letter now, that reaction continues."""
         letters = []
         for reaction in reactions:
             letter = self.following.expire(agent)
@@ -402,7 +402,7 @@ class Engine:
 
     def clear(self, agent: str) -> list[Letter]:
         """Remove all letters from an agent's mailbox, and return them. If the agent is reacting to some of them, the
-        outcomes do not count."""
+        outcomes of these reactions will be ignored."""
         letters = list(self.mailboxes.pop(agent, ()))
         if agent in self._counting.runs:
             self._counting.taken(agent, letters)

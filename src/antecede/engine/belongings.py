@@ -7,8 +7,8 @@ them to the belongings. The age of a letter counts again from its arrival at the
 
 A letter is *held* if it may depend on a dead letter (:mod:`antecede.engine.following`). Held letters cannot be moved,
 because the server compares their stamps with the stamps of later letters, and these stamps are valid only in the
-domains of the old server. So a change of the topology is refused if it would move an agent that has held letters, or a
-dead letter that causes later letters to be held (:func:`holds`).
+domains of the old server. So a change of the topology is refused if it would move an agent for which letters are held,
+or for which later letters would be held because of a dead letter (:func:`holds`).
 """
 
 import msgspec
@@ -57,7 +57,7 @@ def addresses_in(engine: Engine) -> list[str]:
 
 
 def holds(engine: Engine, address: str) -> bool:
-    """Return whether an agent has held letters, or has a dead letter that causes later letters to be held."""
+    """Return whether letters to this agent are held, or later letters to it may be held because of a dead letter."""
     return bool(engine.following.blocks.get(address) or engine.following.held.get(address))
 
 

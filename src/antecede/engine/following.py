@@ -5,13 +5,14 @@ A letter *follows from* another letter if it depends on it causally. If a letter
 and those that come later. Letters that do not follow from it are handled meanwhile. An operator buries the dead letter,
 or sends it again. Then the held letters are handed out, after the letter that was sent again.
 
-**Stamps decide** whether a letter follows from another. A letter that came through a domain has the past of its train
-(:class:`Past`): for each member of the domain, the newest message of this member on which the train depends. The
-domains form a forest, so there is only one route between two servers. So if a letter follows from a dead letter, then
-its train follows from the train of the dead letter, or it came through another domain. Stamps are about servers, not
-about agents. So they can only show that a letter *may* follow from the dead letter; such a letter is held. A letter is
-also held if the stamps cannot decide: it was sent on this server, it came through another domain than the dead letter,
-or the order has no such stamps. A letter that may follow from a *held* letter is held as well, so order is kept.
+**Stamps decide** whether a letter follows from another. In a domain, letters travel in *trains*: a train is one message
+that contains several letters (:mod:`antecede.channel.letters`). The stamp of a train shows its past (:class:`Past`):
+for each member of the domain, the newest message of this member on which the train depends. The domains form a forest,
+so there is only one route between two servers. So if a letter follows from a dead letter and came through the same
+domain, then its train follows from the train of the dead letter. Stamps are about servers, not about agents. So they
+can only show that a letter *may* follow from the dead letter; such a letter is held. A letter is also held if the
+stamps cannot decide: it was sent on this server, it came through another domain than the dead letter, or the order has
+no such stamps. A letter that may follow from a *held* letter is held as well, so order is kept.
 
 A letter that the agent sent to itself does not follow from the dead letter, because the agent did not react to the dead
 letter. It is held in two cases only: another letter from the agent to itself is dead or held, or it is a multicast and
@@ -60,7 +61,8 @@ class Following:
         self.agents: set[str] = set()
         """The agents with ``dead_follow = "hold"``."""
         self.pasts: dict[str, Past] = {}
-        """The past of each letter that waits, is held or is dead at one of ``agents``. A key is ``LETTER-ID AGENT``."""
+        """For each letter that waits, is held or is dead at one of ``agents``: the messages on which the letter's train
+        depends. A key is ``LETTER-ID AGENT``."""
         self.blocks: dict[str, dict[str, Letter]] = {}
         """For each agent, the dead letters about which an operator has to decide. The inner keys are those of
         ``Dead.key``."""
@@ -166,8 +168,8 @@ class Following:
         return True
 
     def undecided(self, agent: str) -> int:
-        """Return how many of an agent's held letters have a sender that sent none of the agent's dead letters. It is
-        not certain that these held letters follow from a dead letter."""
+        """Return the number of an agent's held letters for which it is not certain that they follow from a dead letter.
+        These are the held letters from senders that sent none of the agent's dead letters."""
         sources = {letter.source for letter in self.blocks.get(agent, {}).values()}
         return sum(letter.source not in sources for letter in self.held.get(agent, ()))
 

@@ -32,8 +32,8 @@ from antecede.interrupts import is_ctrl_c
 from antecede.whereabouts import text_of
 
 _none: list[Any] = []
-"""An empty list, used for the results of ``begin`` if there is no observer, and for the times of reactions that are not
-timed."""
+"""An empty list. It stands for the results of ``Watch.begin`` if there is no observer, and for the times of reactions
+that are not timed."""
 
 
 class Outcome(msgspec.Struct):

@@ -71,11 +71,11 @@ class Quotas:
         group is [server time from which its letters wait, number of its letters]. Letters behind the last group have no
         recorded time yet. This field is durable."""
         self.expired: dict[str, int] = {}
-        """Mailbox → how many of its letters expired since the last report in the server's log. The report clears
-        this."""
+        """Mailbox → how many of its letters expired since the last report in the server's log. Each report makes this
+        dictionary empty."""
         self.known: dict[str, Quota] = {}
         """Mailbox → its quota. A mailbox is added when its quota is first needed, and removed when the mailbox becomes
-        empty. Only for these mailboxes, sizes and ages are recorded, and whether they are crowded."""
+        empty. Only the mailboxes in ``known`` can be in ``crowded``, and only they have recorded sizes and ages."""
         self._sizes: dict[str, _Size] = {}
 
     def use(self, settings: Mailboxes) -> None:

@@ -13,7 +13,7 @@ A handler may run before the log record that contains its letter is durable. If 
 again: from a peer with its old id, from a client of this server with a new id. So an agent whose call was in progress
 at an unclean end is **careful** in the next life: its letters are handed out one at a time, and handled only when they
 are durable. If the next life also ends during a handler call, even of another agent, the agent stays careful for one
-more life. Otherwise two agents could end the process alternately.
+more life. Otherwise two agents could end the process in turn, again and again.
 """
 
 from collections import deque
@@ -57,8 +57,8 @@ class Tries:
             self.settled(agent, letter)
 
     def resumed(self) -> None:
-        """Record that a new life of the server begins. No agent is careful in the new life, unless ``ended`` then
-        reports that the last life ended during handler calls."""
+        """Record that a new life of the server begins. In the new life no agent is careful at first. If the last life
+        ended during handler calls, ``ended`` is called next and makes agents careful."""
         self._before, self.careful = self.careful, set()
 
     def suspect(self, agent: str, letter: str) -> None:

@@ -83,7 +83,8 @@ coordinator of the change. If the decision still does not come, the server asks 
 change_command_seconds_max: Final = 60.0
 """The longest time for one command of a change of the topology. Only a server that is blocked needs more time."""
 change_look_seconds_max: Final = 15.0
-"""The longest time for a command of a change of the topology that only reads data, or that abandons the change."""
+"""The longest time for a short command during a change of the topology. Such a command only reads data, or abandons the
+change."""
 removed_seconds: Final = 10.0
 """The time for which a server keeps running after a change of the topology has removed the server. During this time,
 the clients of the server learn the address of their new server."""
@@ -380,9 +381,9 @@ type_chars_max: Final = 400
 """The largest length of the type of one notification, in characters. The type is the name of a class or of an operation
 (see ``label_chars_max``)."""
 session_parts_max: Final = 2_048
-"""The largest number of parts of frames from one client that a server handles in one iteration of the event loop. Other
-connections then wait less than 100 ms. The limit allows for the slowest case: each part is a refused publish, for which
-the server searches for similar names."""
+"""The largest number of parts (such as publishes) from one client that a server handles in one iteration of the event
+loop. Other connections then wait less than 100 ms. The limit allows for the slowest case: each part is a refused
+publish, for which the server searches for similar names."""
 done_letters_max: Final = 1_024
 """The largest number of letters in one ``Done`` message of a client. A client has at most ``reactions_together_max``
 letters at a time."""

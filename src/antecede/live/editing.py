@@ -79,7 +79,8 @@ def _with(access: Access, identity: Identity) -> Access:
 
 
 def _replaced(text: str, identity: Identity, keys: str) -> str:
-    """Return the text of the access file, in which ``keys`` replaces the keys in the table of an identity."""
+    """Replace the keys in the table of an identity with ``keys``. ``text``: the text of the access file. Return the new
+    text."""
     name = re.escape(identity.name)
     header = re.search(rf"^[ \t]*\[{FOLDERS[identity.role]}\.(?:{name}|\"{name}\")\][^\n]*\n", text, re.MULTILINE)
     if header is None:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class Fed:
-    """The receiver of one connection. It passes the input to the server's core. If the core requests this, it then
-    makes the server process all waiting inputs at once."""
+    """The receiver of one connection. It passes the input to the server's core. If the core requests it, the server
+    then processes all waiting inputs immediately."""
 
     __slots__ = ("_receiver", "_runtime")
 

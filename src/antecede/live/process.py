@@ -51,9 +51,9 @@ def run(main: Coroutine[Any, Any, int]) -> int:
 
 
 def settle_memory() -> None:
-    """Exclude long-lived data from garbage collection: code, classes, the recovered state.
+    """Make garbage collection rare, and exclude long-lived data from it: code, classes, the recovered state.
 
-    The data of messages is freed by reference counting; cycles are rare and may accumulate for a while.
+    The data of messages is freed by reference counting. Reference cycles are rare and may stay in memory for a while.
     """
     gc.collect()
     gc.freeze()

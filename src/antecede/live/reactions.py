@@ -1,10 +1,10 @@
 """Runs the reactions that are due, and reports their outcomes to the driver.
 
-A batch of plain handlers runs immediately, between two turns of the driver. A batch with an ``async`` handler becomes a
-task. Until the task ends, the other letters of this agent wait, and all other agents continue. A reaction that takes
-too long is cancelled. A batch of an isolated agent goes to the agent's worker process. Any exception of a handler is a
-failed try; :mod:`antecede.server.driver.retries` decides when the letter is tried again.
-"""
+A batch of an agent whose handlers are all plain runs immediately, between two turns of the driver. If an agent has an
+``async`` handler, each of its batches becomes a task. Until the task ends, the other letters of this agent wait, and
+all other agents continue. A reaction that takes too long is cancelled. A batch of an isolated agent goes to the agent's
+worker process. Any exception of a handler is a failed try; :mod:`antecede.server.driver.retries` decides when the
+letter is tried again."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping

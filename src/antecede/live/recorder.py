@@ -42,8 +42,8 @@ class Recorder:
         self._closed: deque[int] = deque()
         """The number of the last record of each closed segment that waits for its conversion."""
         self._handled = 0
-        """The number of the last record in the segments that no longer wait for their conversion. ``converted`` may be
-        smaller than this number: if the last record continues in the next segment, it is not converted yet."""
+        """The number of the last record in the last segment that was converted. If this record continues in the next
+        segment, it is not converted yet, and ``converted`` is smaller than ``_handled``."""
         self._behind = False
         self._wait = limits.trace_retry_seconds
         self._not_before = 0.0

@@ -188,7 +188,7 @@ class ServerRuntime:
         self._born = True
 
     def _name_calls(self) -> None:
-        """Begin to record the handler calls in progress. The log must already have the calls of the last process."""
+        """Begin to record handler calls in an empty file. The calls of the last process must already be in the log."""
         self.reactions.host.progress = self.calls.begin(randbits(63) + 1)
 
     def _audit(self, path: str | None) -> Audit | None:

@@ -419,8 +419,8 @@ def peer_text(peer: object) -> str:
 _of_thread = threading.local()
 _read_bytes = 256 * 1024
 LINGER_SECONDS = 1.0
-"""How long a connection stays open, at most, after this end has closed it, so that the other end can read the
-reason."""
+"""The time that the other end has to read the reason, after this end has closed a connection. Then the connection is
+aborted."""
 _backlog = 256
 _accepted_together = 64
 """The maximal number of connections that are accepted in one iteration of the event loop. Because of this limit,

@@ -123,7 +123,8 @@ class Calls:
         return self.site is not None and self.site.rules < self.newest
 
     def follow(self, rules: int, now: float) -> None:
-        """Follow this version of the rules from now on; raise if this program does not know it."""
+        """From now on, follow version ``rules`` of the rules for objects (see ``RULES``). Raise StoreError if this
+        program does not know this version."""
         if self.site is not None:
             if rules > RULES:
                 raise StoreError(
@@ -133,8 +134,8 @@ class Calls:
             self._perform(self.site.follow(rules), now)
 
     def settle(self, now: float) -> None:
-        """End a step: send all messages that the step has caused and that are not sent yet, because a later step must
-        not send them. Call this method after all other messages of the step have got their stamps."""
+        """End a step: begin the waiting roots that may begin, and send the clock times that were not sent yet. A later
+        step must not do this instead. Call this method after all other messages of the step have got their stamps."""
         while self.site is not None and (effects := self.site.settle()):
             self._perform(effects, now)
 
@@ -188,9 +189,9 @@ class Calls:
         return Letter(id_, called.object, (called.caller,), name_of(Returned), body, answers=called.ask)
 
     def record(self) -> tuple[dict[str, list[list[str]]] | None, list[Row]]:
-        """Return what a step's record in the log contains about objects: the table of conflicts (None if the log
-        already has it), and the rows of the step, which are its events. If the step has no rows, return None and an
-        empty list."""
+        """Return the data about objects for a step's record in the log: the table of conflicts (None if the log already
+        has it), and the rows of the step. Each row is one event. If the step has no rows, return None and an empty
+        list."""
         site = self.site
         if site is None or not site.rows:
             return None, []

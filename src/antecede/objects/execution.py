@@ -321,7 +321,7 @@ class Execution:
         self.reports.append(Removed(one))
 
     def ignore(self, message: Message) -> None:
-        """Deliver a message that no instance here receives, so that it counts as delivered but has no effect."""
+        """Mark a message as delivered without any effect, because no instance here needs it."""
         assert message.label is not None
         self.outbox.deliver_to_nobody(message, message.label.instance not in self.table.instances)
 

@@ -150,7 +150,7 @@ class Root(msgspec.Struct):
     parts: list["Root"] = []
     """The roots that were united into this root. This root makes the calls of all of them."""
     alone: bool = False
-    """Whether it must not be united with other roots, because it was part of a shared root that failed."""
+    """Whether this root must not be united with other roots, because it was part of a united root that failed."""
 
     @property
     def attempt(self) -> str:

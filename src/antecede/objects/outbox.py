@@ -1,4 +1,5 @@
-"""The outbox of one object: it uses the order to send messages, and collects the effects of the current step.
+"""The outbox of one object: it sends messages by means of the ordering protocol, and collects the effects of the
+current step.
 
 The outbox is the only part of an object that sends messages. It knows neither instances nor locks, and it calls no
 other part of the object. Sending never delivers a message: even a copy to the object itself first travels as a packet.
@@ -42,8 +43,8 @@ class Outbox:
         self.add(Deliver(message))
 
     def deliver_to_nobody(self, message: Message, ended: bool) -> None:
-        """Deliver a message that no instance receives. ``ended``: whether the instance that the label names has ended,
-        or never began here. If so, remove the vector of this instance."""
+        """Record the delivery of a message that is not given to any instance. ``ended``: whether the receiving instance
+        in the message's label has ended or never began here. If so, remove the vector of this instance."""
         label = message.label
         assert label is not None
         if label.type == REQUEST:

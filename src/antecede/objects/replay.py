@@ -1,10 +1,10 @@
 """The computation of an operation from a state, the operation's arguments, and the answers to its calls so far.
 
 An instance that waits for an answer is not kept as a running program, because a crash would lose the program. Only the
-list of its answers is kept. With the next answer, the instance is computed again from the beginning. Its effect on the
-state is an *intention*: it is computed again each time that it is needed, and applied to the object when the root
-commits (closed nesting). So an abort only drops the intention. It does not undo a compatible operation that was
-committed meanwhile.
+list of its answers is kept. With the next answer, the instance is computed again from the beginning. The effect of the
+instance on the state is an *intention*: it is computed again each time that it is needed. It is applied to the object
+when the root, the outermost call, commits (closed nesting). So an abort only drops the intention, and leaves unchanged
+the effects of compatible operations that were committed meanwhile.
 
 Instances of one root see each other's intentions. Suppose that the n-th call of an instance leads, directly or through
 other calls, to a second instance at the same object. Then the effects of the second instance come between the n-th call
@@ -79,8 +79,8 @@ def _relayed(
     sendable: Callable[[Call], Call],
     answer: Callable[[Any], Any],
 ) -> Generator[Call, Any, Any]:
-    """Yield the calls of an operation, and return its answer. During a call, other operations of the same root may
-    change the object; after the call, the operation sees the new state."""
+    """Yield the calls of an operation, and return the operation's answer. During a call, other operations that belong
+    to the same root (the outermost call) may change the object. After the call, the operation sees the new state."""
     given: Any = None
     failed: CallFailed | None = None
     try:
@@ -262,9 +262,9 @@ def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
     outcomes: dict[str, Outcome] = {}
 
     def inside(prefix: str) -> list[Instance]:
-        """Find the instances that a call led to, directly or through other calls. Return only the outermost of them:
-        those that no other instance found here led to. ``prefix``: the name of the call and a slash. If ``prefix`` is
-        empty, find all instances."""
+        """Find the instances that a call led to, directly or through other calls. Return only the outermost of them: if
+        one of these instances led to another, leave out the other. ``prefix``: the name of the call and a slash. If
+        ``prefix`` is empty, find all instances."""
         own = [one for one in instances if one.id.startswith(prefix) or one.id == prefix.rstrip("/")]
         return [one for one in own if not any(one.id.startswith(other.id + "/") for other in own)]
 
@@ -335,9 +335,9 @@ class Intentions:
         return True, [list(one) for one in value]
 
     def conclude(self, one: Instance) -> Answer:
-        """Compute an instance that is already decided, commit it, and return its answer. The size of the state was
-        checked where the call was decided. It is not checked again here: this replica may have computed other
-        compatible operations before, so the size here may be different."""
+        """Compute and commit an instance of a call, and return its answer. The server where the call began has already
+        decided that the call commits, and has checked the size of the state. The size is not checked again here,
+        because it may be different: this replica may have computed other compatible operations before."""
         self.live.lenient = True
         try:
             answer = self._performed(one.id, [one])[one.id].answer

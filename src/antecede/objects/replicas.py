@@ -265,7 +265,7 @@ class Replicas(Site):
             self.outbox.add(Local("begin", part.attempt, ROOT, ""))
 
     def _undo_parts(self, root: Root) -> None:
-        """Record, for each root that is part of a shared root, that its present try was undone."""
+        """Record that the present try of each part of a shared root was undone. Each part is a root itself."""
         for part in root.parts:
             self.outbox.add(Local(ABORT, part.attempt, ROOT, ""))
             part.tries += 1

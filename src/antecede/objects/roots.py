@@ -1,5 +1,5 @@
-"""The records of wound–wait, a method against deadlocks: the roots of one home, and the tries that an object has asked
-to make way.
+"""The records of wound–wait, a method against deadlocks. In this method, a younger operation is aborted, and tried
+again later, if an older operation must wait for it.
 
 A *root* is an operation that a user started, and its *home* is the object where it was started. A *try* of a root is
 one execution of it. To *wound* a root is to ask it to *make way*: its try is aborted, and the root *rests* until the
@@ -13,7 +13,8 @@ The home aborts the try, unless it has already decided to commit the root. When 
 informs the home (``heal``), and the younger root is tried again with its old number. So in the end only younger roots
 wait for older roots, and the oldest root is never wounded.
 
-This module only keeps the records: it does not abort an instance or send a message.
+This module only keeps the records: the roots of one home (:class:`Roots`), and the tries that an object has asked to
+make way (:class:`Wounds`). It does not abort an instance or send a message.
 """
 
 from collections import deque
@@ -76,8 +77,8 @@ class Roots:
         self._waiting: dict[str, deque[Root]] = {}
         """The waiting roots, by operation, the oldest first."""
         self._healed: set[str] = set()
-        """The names of running tries for which ``heal`` came before ``wound``. When such a try is wounded, it need not
-        rest."""
+        """The names of running tries for which ``heal`` came before ``wound``. When such a try is wounded, the next try
+        of its root begins immediately."""
         self._admitted: dict[str, int] = {}
         """For each operation, the number of its roots that run or rest."""
         self._bytes = 0

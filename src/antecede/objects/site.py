@@ -67,7 +67,7 @@ class Site(Order):
         self.wounds = Wounds()
         self._examined: set[str] = set()
         """The names of queued instances that ``_pump`` has examined. All younger instances that block such an instance
-        were asked to make way. It need not be examined again, because no new instance can block it."""
+        were asked to make way. These instances are not examined again, because no new instance can block them."""
 
     @property
     def state(self) -> dict[str, Any]:
@@ -249,8 +249,8 @@ class Site(Order):
                     self._examined.add(one.id)
 
     def _wound(self, one: Instance, younger: list[Instance]) -> bool:
-        """Ask the roots of these younger instances to make way for an older instance. Return True as soon as a root of
-        this home has made way, False if none has."""
+        """Ask the roots of these younger instances, one after the other, to make way for the older instance ``one``.
+        Stop and return True when a root of this home has made way. Return False if none has."""
         for other in younger:
             if other.root in self.wounds:
                 continue

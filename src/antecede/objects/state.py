@@ -74,8 +74,8 @@ class State:
         self.name = name
         self.kind = kind
         self.cells: dict[str, Any] = {}
-        """The value of each attribute, by name. A dictionary is an ``Entries``. Only this module may change these
-        values."""
+        """The value of each attribute, by the attribute's name. If a value is a dictionary with one cell per entry, it
+        is stored as an ``Entries``. Only this module may change these values."""
         self.content = 0
         """The number of bytes of all cells, without the bytes for the lengths of dictionaries."""
         self.digest = 0
@@ -229,9 +229,10 @@ class State:
         return changes
 
     def _replaced(self, attribute: str, after: Any, encoded: Any) -> list[Change]:
-        """Return a list with the change of a whole attribute, or an empty list if its bytes have not changed (an
-        ``Entries`` always counts as changed). ``after``: its bytes after the operation, or MISSING if the operation
-        removed it. ``encoded``: its bytes before the operation, or None if they are not known."""
+        """Return a list with the change of a whole attribute. The list is empty if the attribute's bytes have not
+        changed; but if the old value is an ``Entries``, it always counts as changed. ``after``: the attribute's bytes
+        after the operation, or MISSING if the operation removed the attribute. ``encoded``: the attribute's bytes
+        before the operation, or None if they are not known."""
         form, before = self.form(attribute), self.cells.get(attribute, MISSING)
         if isinstance(before, Entries):
             before.discard()

@@ -130,8 +130,8 @@ class Objects(Order):
         self.together = False
         """Whether the times are sent at the end of each step, in one packet for each member (:meth:`times`)."""
         self._later: dict[int, tuple[int, int]] = {}
-        """For each member that gets the time at the end of the step: the time that it needs, and a mask of the members
-        to which it should send its own time."""
+        """The members to which we send our time at the end of the step. For each of them: the time that this member
+        needs, and a mask of other members, to which this member should then send its own time."""
         self._copied = [0] * members
         """The time of the last message to each member in this step, or 0."""
         self.arrivals = Arrivals(me, members)
@@ -198,8 +198,8 @@ class Objects(Order):
             effects.append(Send(self.control(CLOCK, target, "", (self.sent[target], self.clock, wanted))))
 
     def times(self) -> Effects:
-        """End a step: send our newest time to the members that need it. Skip a member that got this time with a message
-        in this step, if this member need not send its own time to others."""
+        """End a step: send our time to the members in ``_later``. Skip a member if a message in this step has already
+        carried the needed time to this member, and no other member needs this member's own time."""
         later, self._later = self._later, {}
         # What a step sends must not depend on earlier ones except by the durable state.
         copied, self._copied = self._copied, [0] * self.members
@@ -281,7 +281,7 @@ class Objects(Order):
         return (Verdict.DELIVER, effects) if later or fresh or told else (Verdict.DUPLICATE, [])
 
     def _answer(self, packet: Packet) -> tuple[Verdict, Effects]:
-        """Answer a member that asks for a time. Send nothing if we have already sent it that time or a later one."""
+        """Answer a member that asks for a time, unless we have already sent this time or a later one to this member."""
         (time,) = packet.stamp
         self.clock = max(self.clock, time)
         effects: Effects = [PERSIST]
@@ -350,7 +350,7 @@ class Objects(Order):
         return waiting.stamp.label is not None and not self.rules.agreed(waiting.label, waiting.message.to)
 
     def spare(self) -> Effects:
-        """Set ``sparing``. Return ``ask`` packets for the times that held messages need but get only on request."""
+        """Set ``sparing``. Return an ``ask`` packet for each time that a held message needs and gets only if we ask."""
         self.sparing = True
         effects: Effects = []
         for waiting in self._held.values():

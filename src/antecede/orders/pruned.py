@@ -90,9 +90,10 @@ class Pruned(StampedOrder):
         return effects
 
     def _replace(self, to: int) -> dict[int, list[int]]:
-        """Remove the members of ``to`` from the log, because the message that they get now replaces its predecessors
-        (S2, S3). Return the delivery constraints (k, τ, k′, τ′, …) of each destination that has any. The key is the
-        destination as a bit mask."""
+        """Prepare the send of a message to the members ``to`` (S2, S3). Remove these members from the destinations of
+        all messages in the log, because they deliver those messages before the new one. Return a dictionary with the
+        delivery constraints (k, τ, k′, τ′, …) of each destination that has constraints. The key is a bit mask with the
+        bit of this destination."""
         constraints: dict[int, list[int]] = {}
         for k, log in enumerate(self.log):
             if not log or (not log[1] & to if len(log) == 2 else not any(mask & to for mask in log[1::2])):

@@ -80,8 +80,8 @@ class StampedOrder(Order):
         return DELIVER, effects
 
     def _release(self, key: int, effects: Effects) -> None:
-        """Deliver the packets that waited for the message ``key``, which has just been delivered, unless they must wait
-        for another message. Then deliver the packets that waited for these packets, and so on."""
+        """Examine the packets that waited for the message ``key``, which has just been delivered. Deliver those that
+        need not wait for another message. Then examine the packets that waited for the delivered ones, and so on."""
         members = self.members
         candidates = self._parked.pop(key)
         for packet in candidates:

@@ -45,7 +45,8 @@ class Updates(StampedOrder):
         super().__init__(me, members, **options)
         self.state = 1
         self.stamped = [0] * members
-        """For each member j, our state when we made the last stamp for j (``Node[j].state`` in the paper)."""
+        """For each member j, the value of our counter ``state`` when we made the last stamp for j (``Node[j].state`` in
+        the paper)."""
         self.entries: dict[int, tuple[int, int, int]] = {}
         """The entries of the matrix. The key is line · n + column, where n is the number of members; the value is
         (value, state, node). The entry that changed last is at the end."""

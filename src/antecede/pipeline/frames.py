@@ -157,9 +157,9 @@ def matched(df: Any, *, local_max: int = _local_max) -> Any:
     message (``from``, ``send_index``). A row that is set aside has the ``reason`` instead. The result is a Spark
     DataFrame if ``df`` is a Spark DataFrame, otherwise a :class:`pyarrow.Table`.
 
-    Rows that are set aside because of their own place (``duplicate_row``, ``duplicate_index``) are not included. A
-    delivery that would have to happen before its own send, because of a cycle of events, has no ``reason`` here: only
-    :func:`verify` finds such deliveries.
+    Rows that are set aside because another row has the same place (``duplicate_row``, ``duplicate_index``) are not
+    included. A delivery that would have to happen before its own send, because of a cycle of events, has no ``reason``
+    here: only :func:`verify` finds such deliveries.
     """
     with _translated(df):
         trace = framed(df, local_max, lasting=True)

@@ -105,7 +105,7 @@ def races_on(trace: Trace, declared: Declared, wanted: Wanted) -> dict[str, Any]
 
 def timed(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> Iterator[tuple[int, bytes]]:
     """Yield one packed :class:`TimedPiece` for one bucket. It contains the bucket's piece, the time of each delivery,
-    and the time at which the same copy had arrived."""
+    and the time at which the delivered copy of the message arrived."""
     rows = Rows(packed, numbering, excluded)
     delivers, arrives = rows.delivers, rows.arrives
     order = arrives[np.lexsort((rows.index[arrives], rows.process[arrives], rows.code[arrives]))]

@@ -1,5 +1,5 @@
-"""Make a trace from servers' data directories: their Parquet files, and files of JSON lines with the rest of their
-logs.
+"""Make a trace from the data directories of servers. The trace consists of their Parquet files, and of JSON Lines files
+with the rest of their logs.
 
 :func:`gathered` takes the paths that a user gives as a trace. It replaces each data directory at or below a path by two
 kinds of files: the converted Parquet files, and a temporary file with the rows that are only in the log. Any engine can

@@ -10,8 +10,8 @@ message id and each process's next index. The rows and the place become durable 
 continues after the newest file neither skips a row nor writes a row twice. The rest of the log is read from that place
 on. This is possible even while the server writes the log, because only complete commit groups are read.
 
-The first record of a log names its server. A log may no longer contain the next record that the trace needs. This means
-that the server ran without a trace. Such a directory is rejected with an error, because its rows could not be numbered.
+The first record of a log names its server. If the log no longer contains the next record that the trace needs, the
+server ran without ``--trace``. Such a directory is rejected with an error, because its rows could not be numbered.
 """
 
 import os

@@ -390,7 +390,7 @@ class AgentServer:
         self.timers.set(self._numbers, when_ms, agent, letter)
 
     def _send(self, source: str, sent: Outbound | Published, *, ask: str = "", replays: str = "") -> Letter:
-        """Send a letter. ``ask``: the id that an answer must quote; ".": the letter's own id; empty: not a question."""
+        """Send a letter. ``ask``: the id that answers must quote (".": the letter's own id); empty: not a question."""
         self._numbers += 1
         id_ = self._prefix + str(self._numbers)
         ask, to = id_ if ask == "." else ask, sent.to
@@ -435,8 +435,8 @@ class AgentServer:
         return encode_state(packed(*parts, **head, **log, **rest))
 
     def restore(self, snapshot: bytes, now: float, epoch: str | None = None) -> None:
-        """Load a snapshot into a new server, which then uses the topology of the snapshot. If the snapshot lacks the
-        text of its topology and has another epoch than ``epoch``, raise an error; None: accept any epoch."""
+        """Load a snapshot into a new server, which then uses the topology of the snapshot. ``epoch``: the epoch that a
+        snapshot without the text of its topology must have, otherwise an error is raised; None: any epoch."""
         state, channel, engine, timers = state_of(snapshot, self.name, self.incarnation, epoch)
         self.organisation.load(state.organisation, self)
         self.epoch, self._numbers, self.clients = state.epoch, state.numbers, state.clients

@@ -1,7 +1,7 @@
 """The topologies that were in force, one after the other, for the metadata of a trace (:mod:`antecede.trace.epochs`).
 
-Each server lists the processes that had events on it. An epoch lists a process only if the process had events since
-the last epoch that lists it, so that processes without events need no space.
+An epoch lists processes of one server, each with the index of its first event in the epoch. A process without new
+events is not listed: its index is the same as in an earlier epoch. So processes without events need no space.
 """
 
 from msgspec.structs import replace
@@ -36,7 +36,8 @@ def next_epoch(
 
 
 def _fresh(epochs: list[Epoch], indices: dict[str, int]) -> dict[str, int]:
-    """Return the processes that had events since an epoch last listed them, each with the index of its next event."""
+    """Return ``indices`` without the processes that have no new events. The index of such a process is the same as in
+    the last epoch that lists it, or is 0."""
     listed: dict[str, int] = {}
     for one in epochs:
         listed.update(one.since)

@@ -157,7 +157,8 @@ class Step(msgspec.Struct, gc=False):
 
 
 class Outputs(Protocol):
-    """The methods that a driver calls to send the output that the gate lets leave, and to report events."""
+    """The methods that a driver calls to report events, and to send output that has passed the gate
+    (:mod:`antecede.server.driver.gate`)."""
 
     def send(self, outgoing: list[Outgoing]) -> None:
         """Write frames and acknowledgements to peers; called by the gate only."""

@@ -181,8 +181,8 @@ class Left(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="it
 
 
 class Listed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=14):
-    """The lists of several destinations in this record, each only once. The items after this one do not contain such a
-    list, but a short name for it: a NUL character and the number of the list. This item is only in the bytes of a
+    """All lists of two or more destinations that later items of this record use, each list once. Those items contain a
+    short name instead of such a list: a NUL character and the number of the list. This item is only in the bytes of a
     record, never among the items of a step."""
 
     lists: list[tuple[str, ...]]
@@ -335,7 +335,7 @@ FORMAT_OLDEST: Final = 2
 """The oldest log format that has its own rules. Log format 1 has the same rules as this format."""
 FORMAT_WITH_LISTS: Final = 3
 """The first format in which a train or a record contains each list of destinations only once. In this format, a batch
-of reactions that requested nothing is one short item (:class:`Handled`)."""
+of plain reactions that requested nothing is one short item (:class:`Handled`)."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Item]).decode

@@ -208,8 +208,9 @@ def size_of(slots: int) -> int:
 
 
 def interrupted(content: bytes, boot: str) -> Interrupted:
-    """Return the calls that were in progress when the life that wrote ``content`` ended; none after ``clear``, after
-    another boot of the computer, or if the content is not valid."""
+    """Return the life that wrote ``content``, and those of its calls that count as tries: the call that had the event
+    loop when the life ended, or, if no call had it, all calls in progress. Return life 0 and no calls if
+    ``clear`` was called, if the computer has booted again since then, or if ``content`` is not valid."""
     if len(content) < _head_bytes:
         return Interrupted()
     magic, life, running, booted = _head.unpack(content[:_head_bytes])

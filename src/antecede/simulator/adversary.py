@@ -58,8 +58,8 @@ class Bag:
 
 
 class Ranked:
-    """Packets in flight, each with an arrival time, or with a rank (``starved``). The packet with the smallest value
-    arrives next."""
+    """Packets in flight. Each packet has a number: its arrival time or, in the network ``starved``, its rank. The
+    packet with the smallest number arrives next."""
 
     def __init__(self, moment: Callable[[float, Packet], float]) -> None:
         self._moment = moment

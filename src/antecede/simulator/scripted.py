@@ -56,8 +56,8 @@ class ScriptedWorld:
         self.may_refuse: set[str] = set()
         """Messages that the order may refuse, because the script has a line ``expect MESSAGE refused`` for them."""
         self.stops: dict[tuple[str, str], int] = {}
-        """The number of the last line that names a copy, by message and process. Until the play reaches this line, the
-        copy arrives at this process only if a statement says so."""
+        """For a copy, given as (message, process): the number of the last line that names this copy. Until the play
+        reaches this line, the copy arrives at the process only if a statement says so."""
         self._local = {
             (line.message, line.source)
             for line in scenario.statements
@@ -66,7 +66,7 @@ class ScriptedWorld:
         """The copies that a server sends to itself, as (message, server); empty without domains. They do not travel."""
         self._steps = 0
         self._subjects: dict[tuple[str, str], str] = {}
-        """The name that a message has in the script, by domain and by the id that it has in the domain's order."""
+        """(domain, id of a message in the order of this domain) → the name of this message in the script."""
         domains = [Domain(domain.name, domain.servers) for domain in scenario.domains]
         self.routed = bool(domains)
         self.topology = Topology(domains or [Domain(FLAT, scenario.processes)], scenario.processes)

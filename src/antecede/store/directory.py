@@ -27,7 +27,8 @@ from antecede.store.format import (
 
 @contextmanager
 def named(path: str) -> Iterator[None]:
-    """Turn an OSError in the body of a ``with`` statement into a StoreError. Its text names the file or ``path``."""
+    """Turn an OSError in the body of a ``with`` statement into a StoreError. The text of the StoreError names the file
+    of the OSError or, if that is unknown, ``path``."""
     try:
         yield
     except OSError as error:

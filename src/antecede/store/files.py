@@ -22,8 +22,8 @@ from secrets import randbits
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """The errors of a full disk."""
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
-"""The errors if the process or the machine has too many open files. Nothing was written, so the operation may be tried
-again."""
+"""The error numbers which mean that the process or the machine has too many open files. Nothing was written, so the
+operation may be tried again."""
 
 
 class Files:

@@ -79,7 +79,7 @@ class Group(msgspec.Struct, frozen=True, gc=False):
     segment: int
     number: int
     first: int
-    """The number of the group's first record. If the group has no records: the number of the next record."""
+    """The number of the group's first record. If the group is empty: the number of the next record in the log."""
     records: int
     bytes: int
     previous: int
@@ -90,7 +90,8 @@ class Group(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def last(self) -> int:
-        """The number of the group's last record. If the group has no records: the number of the record before it."""
+        """The number of the group's last record. If the group is empty: the number of the last record before the
+        group."""
         return self.first + self.records - 1
 
     @property

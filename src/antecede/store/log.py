@@ -327,7 +327,7 @@ class LogStore(Closing):
             self._waiting.wake(last)
 
     def _prepare(self) -> None:
-        """Allocate the next segment. Set ``full`` if there is no space; then try again only when ``_look`` is set."""
+        """Allocate the next segment. If there is no space, set ``full``; then try again only if ``_look`` is set."""
         full: StoreFullError | None = None
         if self.full is None or self._look:
             try:
@@ -419,7 +419,7 @@ class LogStore(Closing):
             raise StoreError(f"{self._segments.directory}: the log is closed")
 
     def _look_again(self, dropped: int) -> None:
-        """Let the commit thread check for space again, if the log was full and ``dropped`` segments were deleted."""
+        """Let the commit thread check for space, if the log is full and ``dropped`` (deleted segments) is not 0."""
         with self._lock:
             if dropped and self.full:
                 self._look = True

@@ -131,8 +131,9 @@ def _erase(files: Files, file: int, begin: int, end: int) -> None:
 
 
 def _newest(files: Files, directory: str, seal: int, oldest: int) -> tuple[Snapshot | None, list[str]]:
-    """Return the newest readable snapshot (None if there is none), and an error message for each newer snapshot. Raise
-    CorruptLogError if the log begins after record 1 and no snapshot covers the records before its beginning."""
+    """Return the newest readable snapshot (None if there is none), and an error message for each newer snapshot, which
+    is unreadable. Raise CorruptLogError if the log begins after record 1 and no snapshot covers the records before the
+    beginning of the log."""
     unreadable: list[str] = []
     for upto in reversed(numbered(files.names(directory), "snapshot")):
         try:
@@ -153,8 +154,8 @@ def _newest(files: Files, directory: str, seal: int, oldest: int) -> tuple[Snaps
 
 
 def _needed(segments: list[int], starts: dict[int, int], snapshot: Snapshot | None) -> list[int]:
-    """Return the segment with the last record of the snapshot and all later segments. Return all segments if there is
-    no snapshot, or if no segment has this record."""
+    """Return the segments that recovery must read. These are the segment that contains the last record of the snapshot,
+    and all later segments. If there is no snapshot, or no segment contains this record, these are all segments."""
     if snapshot is None:
         return segments
     begin = segments[0]

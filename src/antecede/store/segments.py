@@ -182,8 +182,8 @@ class Segments:
         self.files.fdatasync(self._file)
 
     def sync_from_outside(self) -> None:
-        """Sync the current segment in another thread than the one that writes. This opens the segment a second time;
-        raise a typed error if it cannot be opened."""
+        """Sync the current segment, called by a thread that does not write to the segment. The file is opened a second
+        time for this. Raise a StoreError if it cannot be opened."""
         path = self._path(self.current)
         with named(path):
             file = self.files.open(path, write=True)

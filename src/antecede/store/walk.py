@@ -176,8 +176,8 @@ class Walk:
             self.tail.offset = before
 
     def _judge(self, at: int, reason: str) -> CorruptLogError | None:
-        """Decide whether missing or bad bytes after the last good group mean corruption (return the error), a torn
-        write (set ``tail.cut``), or simply the end."""
+        """Decide what the bytes after the last good group mean. If they show corruption, return the error. If they are
+        a torn write, set ``tail.cut`` and return None. If they are all zeros, the log ends here: only return None."""
         if self._anywhere:
             # A segment is deleted only after the next one has a durable group.
             return CorruptLogError(self._path(at), 0, f"expected the oldest group of the log: {reason}")

@@ -52,8 +52,9 @@ def costs_from(topology: Topology, source: str) -> dict[str, float]:
 
 
 def cost_max(topology: Topology) -> float:
-    """Return the cost of the most expensive route in a forest. Two searches per tree are enough: the most expensive
-    route from any server ends at one end of the most expensive route of all."""
+    """Return the cost of the most expensive route in a forest. Two searches per tree are enough. The first search finds
+    the server that is most expensive to reach from an arbitrary server. The most expensive route of the tree begins at
+    the server that was found. The second search finds the cost of this route."""
     most = 0.0
     for part in topology.trees:
         start = min(part)

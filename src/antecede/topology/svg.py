@@ -34,11 +34,12 @@ _drop = 44.0
 _apart = 22.0
 """The distance between boxes side by side."""
 _side_by_side = 8
-"""The boxes below a router are drawn in one row. But if more than this number of them have no boxes below themselves,
-these boxes are drawn in several rows. This limit is used if only one router of a domain has boxes below it."""
+"""The largest number of leaf boxes (boxes with no boxes below them) that are drawn in one row below a router. If a
+router has more leaf boxes, they are drawn in several rows. This limit is used if only one router of a domain has boxes
+below it."""
 _side_by_side_each = 3
-"""The same limit as ``_side_by_side``, but this one is for each router of a domain in which several routers have boxes
-below them."""
+"""The limit that is used instead of ``_side_by_side`` if several routers of a domain have boxes below them. It is the
+limit for each of these routers."""
 _edge = 20.0
 _titled = 16.0
 """The height of the title of a drawing."""
@@ -188,16 +189,16 @@ def _spread(widths: list[float]) -> float:
 
 
 def _columns(box: _Box, group: list[_Box]) -> int:
-    """Return the number of columns in which some boxes of ``group`` are drawn: those that have no boxes below them.
-    ``group`` is the list of the boxes below one router of ``box``; those without boxes below them come first."""
+    """Return the number of columns in which the leaf boxes of a group are drawn. A leaf box has no boxes below it.
+    ``group`` is the list of the boxes below one router of ``box``; it begins with the leaf boxes."""
     ending = sum(not child.groups for child in group)
     most = _side_by_side if len(box.groups) == 1 else _side_by_side_each
     return ending if ending <= most else round(sqrt(1.5 * ending))
 
 
 def _top_row(box: _Box, group: list[_Box]) -> list[float]:
-    """Return widths for the first row of a group (see ``_columns``): first the width of each column of boxes that have
-    no boxes below them, then the width of each other box."""
+    """Return the widths in the first row of a group: first the width of each column of leaf boxes (see ``_columns``),
+    then the width of each other box."""
     ending = [child.width for child in group if not child.groups]
     columns = _columns(box, group)
     column_widths = [max(ending[column::columns]) for column in range(columns)]

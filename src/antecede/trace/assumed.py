@@ -53,7 +53,7 @@ def certain(trace: Matched) -> Matched:
 
 
 def _counts(trace: Matched, event: Event, left: Counter[str]) -> bool:
-    """Return whether a delivery stays in the certain trace: whether it can be late there, or make another delivery
-    late."""
+    """Return whether a delivery stays in the certain trace. It stays if it can be late there, or if it can make another
+    delivery late. ``left``: for each message, the number of its deliveries that are not assumed."""
     message = event.message or ""
     return not event.assumed and (left[message] > 1 or not trace.sent(message).assumed)

@@ -128,8 +128,8 @@ class Epochs:
 
     def guaranteed(self, order: str, first: int, last: int, source: str, target: str) -> bool:
         """Return whether an order was guaranteed on the route between two processes in all epochs from ``first`` to
-        ``last``, both included (``first`` may be the later one). If one of the two is -1 (see :meth:`of`), return
-        false."""
+        ``last``, both included (``first`` may be the later one). Return false if ``first`` or ``last`` is -1, which
+        means the time before the first listed epoch."""
         first, last = min(first, last), max(first, last)
         if first < 0:
             return False

@@ -130,11 +130,11 @@ def _about(events: list[Event], reasons: dict[int, str], message: str) -> dict[s
 
 
 def about(message: str, sends: int, deliveries: int, aside: Mapping[str, int]) -> dict[str, Any]:
-    """Return the report's ``message``: the number of valid sends and deliveries of a message, and for each reason the
-    number of rows of the message that were set aside.
+    """Return the value of the report's key ``message``. It contains the number of valid sends and the number of valid
+    deliveries of a message. It also contains, for each reason, how many rows of the message were set aside.
 
-    In these counts, ``duplicate_index`` is the reason of all rows that were set aside because another row has the same
-    process and index, even if the two rows are equal.
+    If a row was set aside because another row has the same process and index, it is counted here under the reason
+    ``duplicate_index``, even if the two rows are equal.
     """
     reasons = {reason: aside[reason] for reason in REASONS if aside.get(reason)}
     return {
@@ -217,7 +217,7 @@ def _witness(first: Homes, second: Homes) -> tuple[str, tuple[int, str], tuple[i
 
 def _shortened(circle: list[str], homes: Mapping[str, Homes]) -> list[str]:
     """Return a shortest cycle among the messages of the given cycle, beginning with the smallest message id. If the
-    given cycle has only two messages or more than ``_shortened_max``, return it unchanged."""
+    given cycle has only two messages, or has more than ``_shortened_max`` messages, return it unchanged."""
     if not 2 < len(circle) <= _shortened_max:
         return circle
     after = {a: [b for b in circle if b != a and _witness(homes[a], homes[b])] for a in circle}

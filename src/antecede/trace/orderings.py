@@ -28,8 +28,9 @@ from antecede.trace.significance import Significance
 
 
 class Received(msgspec.Struct, frozen=True, gc=False):
-    """A delivery of a compared message. It has the number of the message and, if known, the instance that received the
-    message, the cell of this instance, and the role of the delivery (request or response)."""
+    """A delivery of one of the messages for which orderings are counted. It has the number of the message and, if
+    known, the instance that received the message, the cell of this instance, and the role of the delivery (request or
+    response)."""
 
     number: int
     instance: str | None = None
@@ -72,9 +73,10 @@ def figures(messages: int, causal: int, significant: int) -> dict[str, Any]:
 
 
 def _pasts(cells: Cells, compared: Collection[str]) -> tuple[dict[str, int], list[int], list[int]]:
-    """Number the compared messages that are delivered. Return the number of each message, and two lists with a set of
-    messages for each number. The first list has the messages that were sent in the past of the numbered message. The
-    second list has the messages that significantly precede it."""
+    """Number those messages of ``compared`` that are delivered. Return the number of each message, and two lists with
+    one set of messages for each number. In the first list, the set contains the messages that were sent in the past of
+    the numbered message. In the second list, it contains the messages that significantly precede the numbered
+    message."""
     causal: dict[str, int] = {}
     significant: dict[str, int] = {}
     known = [0] * len(cells.trace.lines)

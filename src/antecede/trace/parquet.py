@@ -94,8 +94,8 @@ def _rows(pa: Any, opened: Any, schema: Any, where: str, keep_raw: bool) -> Iter
 
 
 def items_in(batch: Any, folded: Collection[str], first: int, keep_raw: bool) -> Iterator[Item]:
-    """Yield the rows of one Arrow batch, numbered from ``first``. The columns ``folded`` contain other columns as
-    JSON."""
+    """Yield the rows of one Arrow batch, numbered from ``first``. ``folded`` contains the names of the columns in
+    which other columns are stored as JSON."""
     batch = conformed(batch)
     events = None if keep_raw else _plain_events(pyarrow(), batch, folded)
     if events is not None:

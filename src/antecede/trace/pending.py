@@ -2,19 +2,19 @@
 
 The usual method (:mod:`antecede.trace.streaming`) has a vector with an entry for each sender. Most of these entries are
 about messages that have been delivered everywhere, and such a message has no further delivery that could be late. A
-message is *pending* if it was sent and not yet delivered everywhere. Each process keeps a set of pending messages:
-those whose sends came into its past by deliveries. **A delivery of m at q is late iff m is in q's set.** Otherwise m
-and the messages that m carries are added to q's set. A message carries the set of its sender, and the sender's earlier
-sends.
+message is *pending* if it was sent and not yet delivered everywhere. Each process keeps a set of pending messages.
+**A delivery of m at q is late iff m is in q's set.** If the delivery is not late, m and the messages that m carries are
+added to q's set. A message carries the set that its sender had at the send, and the sender's own earlier messages
+that are pending.
 
 A set is the bits of one integer. A bit becomes free when its message has been delivered everywhere. When half of the
 bits are free, one sweep removes them from all sets; only then are they used again.
 
 **The walk** determines how many messages are pending at the same time. If one process receives everything, such as an
 archive, the walk should begin with that process, as :meth:`Matched.in_causal_order` does; then few messages are
-pending. In other traces, few are pending if the walk follows Lamport's clock, where each event comes as soon as
-everything before it has happened. If vectors would be smaller than the sets in both walks, :func:`late_deliveries`
-returns ``None``.
+pending. In other traces, few messages are pending if the walk is sorted by Lamport clocks, so that each event comes as
+soon as everything before it has happened. If vectors would be smaller than the sets in both of these walks,
+:func:`late_deliveries` returns ``None``.
 """
 
 from itertools import accumulate
@@ -52,9 +52,10 @@ def late_deliveries(trace: Matched) -> list[Event] | None:
 
 
 def _numbered(trace: Matched) -> tuple[list[_Step], list[int], list[int]]:
-    """Return three lists: the deliveries and their sends in causal order, the last Lamport clock of each process, and
-    for each message, by its number, how often it is delivered. All events are numbered, one process after the other;
-    the number of a message is the number of its send."""
+    """Return three lists. The first list has all deliveries and their sends, in causal order. The second list has the
+    last Lamport clock of each process. The third list has, at the number of each message, how often the message is
+    delivered. All events are numbered, one process after the other; the number of a message is the number of its
+    send."""
     first = list(accumulate(map(len, trace.lines), initial=0))
     awaited = [0] * first[-1]
     clocks = [0] * len(trace.lines)

@@ -13,7 +13,7 @@ The reasons are tested one after the other, each on the rows that are left, so a
 ``duplicate_send``     an id that is sent more than once: all its sends and all its deliveries. Its arrivals are then
                        without a send, and so orphans.
 ``duplicate_delivery`` an id delivered more than once in one process: all but the one of the smallest index.
-``orphan_delivery``    a delivery for which no send of the same id is left: it is missing or was set aside.
+``orphan_delivery``    a delivery for which no valid send of the same id exists (it is missing or set aside).
 ``orphan_arrival``     an ``arrive`` row for which no send of the same id is left.
 ``not_addressed``      a delivery in a process that its send does not name. (An *arrival* there is allowed: messages
                        take detours by coordinators and routers.)
@@ -110,9 +110,9 @@ def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
 
 
 def _places(events: list[Event], reasons: dict[int, str]) -> dict[tuple[bool, str], dict[int, int]]:
-    """Set aside rows with the same process and index as another row. Return a table of all processes. For each process,
-    it has the indices that occur, each with the number of the first event at this index. The key of a process is a
-    pair: whether its rows are hops, and its name. (The hops of a server have separate indices.)"""
+    """Set aside rows with the same process and index as another row. Return a table with an entry for each process. The
+    entry contains all indices of the process, each with the number of the first event at this index. The key of the
+    entry is a pair: whether the rows are hops, and the name. (The hops of a server have separate indices.)"""
     places: dict[tuple[bool, str], dict[int, int]] = {}
     contested: dict[int, list[int]] = {}
     for number, event in enumerate(events):

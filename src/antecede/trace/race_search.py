@@ -158,15 +158,15 @@ class _Receiver:
         self._latest.append(max(self._latest[-1], clock.latest) if self._latest else clock.latest)
 
     def every(self, begin: int, reach: Sequence[int]) -> Iterator[int]:
-        """Yield the numbers of deliveries, newest first. Only deliveries at position ``begin`` or later are considered,
-        and only those for which the position of the send is below the sender's entry in ``reach``."""
+        """Yield the numbers of the deliveries that fulfil two conditions, newest first. The delivery is at position
+        ``begin`` or later. The position of its send is below the sender's entry in ``reach``."""
         for number in range(len(self.positions) - 1, bisect_left(self.positions, begin) - 1, -1):
             if self._sent[number] < reach[self.lanes[number]]:
                 yield number
 
     def last(self, begin: int, reach: Sequence[int], since: int) -> Iterator[int]:
-        """Yield, for each sender, only the last of its deliveries that :meth:`every` would yield. Stop when the times
-        of all remaining deliveries are before ``since``."""
+        """Yield, for each sender, one number: of the deliveries that :meth:`every` would yield for messages of this
+        sender, the last one. Stop when the times of all remaining deliveries are before ``since``."""
         for lane in reversed(self.of):
             own = self.of[lane]
             if self.positions[own[-1]] < begin or self._latest[own[-1]] < since:

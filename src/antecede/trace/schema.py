@@ -125,8 +125,8 @@ COLUMNS: Final = Event.__struct_fields__[:-1]
 
 NUMBERS: Final = ("index", "time", "lamport", "stamp_bytes", "hop")
 FLAGS: Final = ("dead", "assumed", "held")
-"""``NUMBERS`` are the columns with numbers, ``FLAGS`` those with true or false. All others are texts, except ``to`` and
-``clock``."""
+"""The columns with true or false. (``NUMBERS`` are the columns with numbers. All other columns are texts, except ``to``
+and ``clock``.)"""
 
 _columns: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(COLUMNS, (_is_string, "a string")),

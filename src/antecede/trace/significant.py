@@ -117,8 +117,9 @@ def broken_rule(cells: Cells, process: int, late: int, earlier: int) -> str | No
 
 
 def _overtakers(cells: Cells, places: Sequence[Place]) -> dict[Place, tuple[str, str]]:
-    """For each of these deliveries, which break rule (1), return the first message that overtook it, and the part of
-    rule (1) that the delivery breaks (``instance`` or ``conflict``)."""
+    """Return two values for each delivery in ``places``: the first message that overtook the delivered message, and the
+    part of rule (1) that the delivery breaks (``instance`` or ``conflict``). All deliveries in ``places`` break rule
+    (1)."""
     if len(places) > _asked_at_once:
         half = len(places) // 2
         return _overtakers(cells, places[:half]) | _overtakers(cells, places[half:])

@@ -173,7 +173,8 @@ def expanded(
     """Yield a tuple (path, file, real path of the file) for every file that one of the paths names. For the path ``-``,
     all three are ``-``.
 
-    ``below`` returns the files of a directory. A pattern skips a file if ``ignored`` returns true for its name.
+    ``below`` returns the files of a directory. A file that matches a pattern (a path with
+    wildcards) is left out if ``ignored`` returns true for its name.
     """
     for given in paths:
         path = os.fspath(given)

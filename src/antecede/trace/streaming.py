@@ -41,8 +41,8 @@ _asked_at_once = 8_192
 bit in every carried set."""
 
 _arrays_min = 64
-"""The number of processes from which vectors are numpy arrays. With fewer processes, a vector that is packed into one
-integer is as fast."""
+"""The smallest number of processes for which numpy arrays are used as vectors. With fewer processes, vectors that are
+packed into one integer are as fast."""
 
 
 Kind = TypeVar("Kind", Lanes, Arrays)

@@ -62,8 +62,8 @@ class Titles:
         return f'"{label}"' if label and self._brief(message) not in self._shared else self.brief(message)
 
     def brief(self, message: str) -> str:
-        """Return a short name for a diagram: the label, cut if it is long; or without a label, the class and the id. If
-        several messages have the same short name, a part of the id is added."""
+        """Return a short name of a message, for a diagram. This is the label, which is cut if it is long. Without a
+        label, it is the class and the id. If several messages have the same short name, a part of the id is added."""
         text = self._brief(message)
         return f"{text} …{short_id(message).rpartition('…')[2]}" if text in self._shared else text
 
@@ -75,7 +75,8 @@ class Titles:
 
 
 def named(messages: Collection[str], paths: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the classes and labels of these messages, sorted by id. Messages with neither are left out."""
+    """Return the classes and labels of these messages, sorted by id. Messages with neither class nor label are left
+    out."""
     found = _texts([path for path in paths if os.path.exists(path)], set(messages)) if messages else {}
     return [
         {"message": message, "notification": notification, "label": label}

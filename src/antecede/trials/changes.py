@@ -143,8 +143,8 @@ class Changes(Round):
             await self.all_up()
 
     def _take_down(self, station: TopologyFile) -> str:
-        """Perhaps kill a server that the next change does not need. Return its name, or an empty string if none was
-        killed."""
+        """With some probability, kill a server that the next change does not need. Return the name of the killed
+        server, or an empty string if none was killed."""
         spare = sorted(set(self.processes.running) - set(plan_change(self._force, station).needed))
         if not spare or self.random.random() > 2 * self._kills:
             return ""

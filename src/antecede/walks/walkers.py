@@ -37,7 +37,7 @@ class Mark(Notification):
 
 
 class Home(Notification):
-    """The message at the end of a walk, which goes back to the client that started it."""
+    """The last message of a walk. It goes back to the client that started the walk."""
 
     walk: str
     number: int

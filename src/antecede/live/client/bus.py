@@ -185,7 +185,7 @@ class Bus:
         return cast("Notification | Received", read(letter, expect))
 
     async def inquire(self, to: str, kind: str, fields: dict[str, Any], *, timeout: float = 30.0) -> Received:
-        """Ask a question like :meth:`ask`, if this program does not have the question's class. ``kind``: the name of
+        """Ask a question of a class that this program does not have; otherwise like :meth:`ask`. ``kind``: the name of
         the class. ``fields``: the content of the question."""
         return cast(Received, read(await self._question(to, kind, _encode(fields), timeout), None))
 

@@ -149,9 +149,9 @@ _pause_seconds = 0.2
 _slow_seconds = 4.0
 """The time after which ``slow`` reports a server that has not answered."""
 _again_seconds_max = 5.0
-"""The time for which a command is sent again to a server that does not answer, perhaps because it restarts. After that,
-the change is abandoned."""
+"""The time for which a command is sent again and again to a server that does not answer, perhaps because it restarts.
+Then the change is abandoned."""
 _busy_seconds_max = 30.0
-"""The time for which a command is sent again to a server that is busy. A backup keeps a server busy for a shorter
+"""The time for which a command is sent again and again to a server that is busy. A backup keeps a server busy for less
 time."""
 assert limits.change_idle_seconds_max > _again_seconds_max, "the others must still wait when a server is back"

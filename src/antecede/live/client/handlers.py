@@ -79,7 +79,7 @@ class Handlers:
             self._task.cancel()
 
     def delivered(self, letters: list[Letter]) -> None:
-        """Store letters that have arrived, and start the task that calls their handlers if it does not run."""
+        """Store letters that have arrived. If the task that calls the handlers is not running, start it."""
         inbox = self._inbox
         inbox.delivered(letters)
         if inbox.waiting and (self._task is None or self._task.done()):

@@ -100,9 +100,9 @@ class TcpLine:
     # The connection.
 
     async def _keep(self) -> None:
-        """Connect, and connect again when the connection breaks, until the line is closed permanently. After an
-        unexpected error nothing would connect again, and the bus would wait for ever. Therefore close the line and
-        report the error to the bus."""
+        """Connect, and connect again when the connection breaks, until the line is closed permanently. If an unexpected
+        error ends this task, close the line and report the error. Otherwise the bus would wait for ever, because only
+        this task connects."""
         try:
             await self._keep_connected()
         except Exception as error:
@@ -164,7 +164,8 @@ class TcpLine:
             self._first.set_result(None)
 
     def gone(self, error: AntecedeError) -> None:
-        """Report that the line will not connect again: to the caller that waits in ``open``, or later to the bus."""
+        """Report that the line will not connect again. If a caller still waits in ``open`` for the first connection,
+        ``open`` raises the error. Otherwise the bus gets the error."""
         final = again(error, str(self._address))
         if self._first is not None and not self._first.done():
             self._first.set_exception(final)

@@ -55,8 +55,8 @@ def explained(lines: Lines, sought: Sought) -> bytes:
 
 
 def _overtakings(trace: Lines, lines: Lines, sought: Sought) -> bytes:
-    """Return the late deliveries to explain, with their chains. ``lines`` is the result of :func:`certain` for
-    ``trace``: in it, nothing depends on positions that an import had to assume."""
+    """Return the late deliveries to explain, with their chains. ``trace`` has the lines of the trace. ``lines`` is the
+    result of :func:`certain` for ``trace``: in it, positions that an import had to guess do not affect the verdict."""
     total = 0
     kept = np.zeros(0, np.int64)
     wanted = trace.flat(*_as_arrays([sought.sent])) if sought.sent is not None else np.zeros(0, np.int64)

@@ -105,8 +105,8 @@ def matched_apart(
     packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, onto: int
 ) -> Iterator[tuple[int, bytes]]:
     """Match the rows of one bucket. Yield two results: first the counts of the bucket, then its deliveries with the
-    clocks that are used to propose cuts. Each result is a pair (number of the output part, data). There is one output
-    part for each bucket, with the same number; ``onto`` is the number of all buckets."""
+    clocks that are used to propose cuts. Each result is a pair (number of the output part, data). Each bucket has its
+    own output part, which has the number of the bucket. ``onto`` is the number of all buckets."""
     bucket = bucket_of(packed, numbering)
     valid = np.flatnonzero(((bucket.kind == SEND) | (bucket.kind == DELIVER)) & (bucket.reason == VALID))
     deliveries = bucket.deliveries().narrowed() if narrow_index else bucket.deliveries()

@@ -30,9 +30,9 @@ Bytes = NDArray[np.uint8]
 
 
 _generations = 64
-"""The number of generations of ancestors (parents, their parents, …) that are found for all instances in one step per
-generation. Older ancestors are found separately for each instance. The value is twice the largest nesting depth of
-calls in our own servers."""
+"""A limit for the search for ancestors. The first step finds the parents of all instances, the second step finds the
+parents of these parents, and so on. After this number of steps, the remaining ancestors are searched for separately for
+each instance. The value is twice the largest nesting depth of calls in our own servers."""
 
 
 class Bench(msgspec.Struct, frozen=True):
@@ -64,11 +64,12 @@ def bench_for(trace: Trace, conflicts: Conflicts, every_late: bool = False, lane
 class Deeds:
     """The assembled lines of a trace with their operation instances, as arrays.
 
-    ``instance`` has the instance of each event, or -1 if there is none. If a send belongs to no instance, it gets an
-    additional instance, numbered after all others. For the other instances, ``place`` has the process, ``first`` and
-    ``last`` have the first and the last event, ``cell`` has the cell or -1, and ``name`` has the name. ``parent`` has,
-    for each name of an instance, the name of the parent instance. Each cell has its ``operation`` and two lists: its
-    rivals (the cells that conflict with it), and the cells whose requests conflict with its requests.
+    ``instance`` has the number of the instance of each event. A send without an instance gets an artificial instance,
+    with a number larger than the numbers of all real instances. Other events without an instance have -1.
+    For each real instance, ``place`` has the process, ``first`` and ``last`` have the first and the last event,
+    ``cell`` has the cell or -1, and ``name`` has the number of the name. ``parent`` has, for each name of an instance,
+    the number of the parent's name. Each cell has its ``operation`` and two lists: its rivals (the cells that conflict
+    with it), and the cells whose requests conflict with its requests.
     """
 
     def __init__(self, packed: Iterable[bytes], bench: Bench) -> None:

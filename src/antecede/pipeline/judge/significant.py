@@ -161,8 +161,8 @@ def late_by_precedence(
 
 
 def instances_of(deeds: Deeds) -> Instances:
-    """Return the instances in the form that kernels expect. Each message that no instance sends gets an additional
-    instance, which knows no other messages."""
+    """Return the instances in the form that kernels expect. They include the artificial instances in ``deeds``: one for
+    each send that has no instance in the trace. An artificial instance has only this send."""
     others = max(0, int(deeds.instance.max(initial=-1)) + 1 - deeds.count)
     return Instances(
         deeds.instance,
@@ -252,8 +252,9 @@ def _requests(deeds: Deeds) -> Longs:
 
 
 def _pairs_of_cells(deeds: Deeds) -> Longs:
-    """Return the pairs of cells, at two different objects, that receive the same request. (A cell is an operation of an
-    object.) Each pair is one number, as in the kernel's ``pair_of``; the numbers are ascending."""
+    """Return the pairs of cells, at two different objects, that receive the same request. (A cell is a group of
+    instances of one operation at one object.) Each pair is encoded as one number, as in the kernel's ``pair_of``. The
+    numbers are ascending."""
     lines = deeds.lines
     at = _requests(deeds)
     cell = deeds.cell[deeds.instance[at]].astype(np.int64)

@@ -28,9 +28,11 @@ class Recorded(NamedTuple):
     name: Ints
     entry: Longs
     own: Longs
-    """The entries that clocks have for the process that recorded them, sorted by process and then by value."""
+    """For each clock, its entry for the process that recorded the clock. The entries are sorted by process and then by
+    value."""
     indices: Longs
-    """For each flat position, the index of its event; empty if the index of each event is its position in the line."""
+    """For each flat position, the index of the event there. The array is empty if the index of every event is equal to
+    its position in the line."""
 
 
 @compiled

@@ -23,7 +23,7 @@ VALID, DUPLICATE_SEND, DUPLICATE_DELIVERY, ORPHAN_DELIVERY, ORPHAN_ARRIVAL, NOT_
     range(8)
 )
 """The possible verdicts on a row: ``VALID``, or the reason why the row is not valid. ``LEFT_OUT`` means that the row
-was set aside before matching, because a different row has the same place."""
+was set aside before matching, because a different row, or an earlier copy of this row, has the same place."""
 
 REASON_NAMES = (
     "",
@@ -202,7 +202,8 @@ def leave_out(
     """Mark the rows at contested places (places that several rows have). If the rows at a place differ, mark them with
     ``LEFT_OUT`` in ``reason``. If they are copies of one row, mark them in ``once``. The contested places are given as
     runs: a run has consecutive indices of one process, from ``run_start`` to ``run_last``. The runs are sorted by
-    (process, start) and do not overlap. ``run_once`` is 1 if the rows at each place of the run are copies."""
+    (process, start) and do not overlap. ``run_once`` is 1 if, at each place of the run, all rows are copies of one
+    row."""
     for i in range(len(process)):
         if kind[i] == HOP:
             continue

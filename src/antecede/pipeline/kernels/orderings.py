@@ -3,7 +3,8 @@ significantly precede the other?
 
 The results are sets with one bit per message. To compute them, the walk keeps these sets: the past of each process; the
 knowledge and the base of each running instance; the knowledge of the completed instances of each operation; and, for
-each message that is not yet delivered, its past and its knowledge. The past is that of happened-before;
+each message that is not yet delivered, its past and its knowledge. The past of a process is the set of messages that
+were sent causally before its current event, and the past of a message is the past of its send;
 :mod:`antecede.trace.significance` defines the other sets.
 """
 
@@ -69,7 +70,8 @@ def precedences(
     is ``end`` if all are done.
 
     The kernel stops early if no slot or no row for a running instance is free. ``drawn`` has the flat positions of the
-    compared sends, ascending. A slot contains two sets of a message: first its past, then its knowledge.
+    sends of the compared messages, ascending. A slot contains two sets of a message: first its past, then its
+    knowledge.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     first, last, cell = instances.first, instances.last, instances.cell

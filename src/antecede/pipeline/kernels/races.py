@@ -2,11 +2,12 @@
 defines them).
 
 Vectors, slots and blocks of lanes are those of :mod:`antecede.pipeline.kernels.causal`. The trace is walked twice for
-each block. The first walk stores ``reach`` for each delivery at q: the position after the last send of q that is in the
-past of the delivered message. This needs a separate walk, because the lane of q may be in a different block than the
-lanes of the senders. The second walk finds, for each delivery, the earlier deliveries at the same process, by sender:
-``head`` is the last delivery at a process from the sender of a lane, and ``before`` is the previous delivery from the
-same sender. Both are positions + 1, so 0 means none.
+each block. The first walk computes ``reach`` for each delivery at a process q. It looks for the last send of q that is
+in the past of the delivered message; ``reach`` is the position after this send. This needs a separate walk, because the
+lane of q may be in a different block than the lanes of the senders. The second walk finds, for each delivery, the
+earlier deliveries at the same process. They are linked in lists, one list for each process and sender: ``head`` leads
+to the last delivery in a list, and ``before`` leads from a delivery to the previous one in its list. Both contain
+positions + 1, so 0 means none.
 
 The pairs with the smallest slack are in a heap, with the largest slack on top. Each pair is one row with five numbers:
 1 if its times are unknown (otherwise 0), its slack, its process, the position of the second delivery, and the position
@@ -25,7 +26,8 @@ UNKNOWN = np.iinfo(np.int64).min
 """A time that was not recorded."""
 
 LATE, PAIRS, UNTIMED, KEPT = 0, 1, 2, 3
-"""The entries of ``counts``: late deliveries, races, races without times, and the size of the heap."""
+"""The positions of these numbers in ``counts``: late deliveries, races, races without times, and the size of the
+heap."""
 
 
 class Times(NamedTuple):
@@ -40,14 +42,14 @@ class Before(NamedTuple):
     """Arrays from which the second walk finds the earlier deliveries that race with a delivery."""
 
     reach: Ints
-    """For each delivery, the position after the last send of the delivering process that is in the past of the
-    message."""
+    """For each delivery, a position in the line of the process that delivers the message. The sends of this process
+    before this position are in the past of the message; its later sends are not."""
     head: Ints
-    """For each process and lane, the position + 1 of the last delivery at the process from the sender of the lane; 0 if
-    there is none."""
+    """For each process and lane: consider the deliveries at the process so far, of messages from the sender of the
+    lane. The entry is the position + 1 of the last of these deliveries; 0 if there is none."""
     before: Ints
-    """For each delivery, the position + 1 of the previous delivery at the same process from the same sender; 0 if there
-    is none."""
+    """For each delivery, the position + 1 of the previous delivery at the same process of a message from the same
+    sender; 0 if there is none."""
     sender_of: Ints
     """The sender of each lane."""
 
@@ -199,7 +201,8 @@ def _less(a: Longs, b: Longs) -> bool:
 @compiled
 def release(lines: Flat, times: Times, fifo: bool) -> None:
     """Compute the time at which each message could be delivered. Without ``fifo``, this is the time of its arrival.
-    With ``fifo``, the messages that were delivered earlier from the same sender must have arrived too."""
+    With ``fifo``, it is the time at which all of these have arrived: the message, and the messages of the same sender
+    that the process delivered earlier."""
     offsets, source, arrived, released = lines.offsets, lines.source, times.arrived, times.released
     last, seen = np.zeros(len(offsets), np.int64), np.full(len(offsets), -1, np.int32)
     for process in range(len(offsets) - 1):

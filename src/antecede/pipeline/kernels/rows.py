@@ -117,10 +117,11 @@ def sort_rows(
 
 @compiled
 def widen_rows(given: Narrow, ends: Longs, first: Longs, numbers: Ints, out: Wide) -> None:
-    """Write the rows of several pieces in their wide form. In a piece, names have the numbers of its split; replace
-    them by the numbers of the whole trace.
+    """Write the rows of several pieces in their wide form. In a piece, a name is given by its number in the split of
+    the piece. Replace this number by the number of the name in the whole trace.
 
-    Piece k ends at row ``ends[k]``; name n of its split has the number ``numbers[first[k] + n]`` in the whole trace.
+    Piece k ends before row ``ends[k]``. A name with the number n in the split of piece k has the number
+    ``numbers[first[k] + n]`` in the whole trace.
     """
     row = to = 0
     out.ends[0] = 0

@@ -33,8 +33,8 @@ from antecede.pipeline.kernels.walk import SENT
 Bytes = NDArray[np.uint8]
 
 LANES, RUNS, LATE, PUT_OFF, SERIAL = range(5)
-"""The entries of ``counts``: free lanes, free rows for running instances, late deliveries found, instances put off, the
-last serial."""
+"""The positions of these numbers in ``counts``: free lanes, free rows for running instances, late deliveries found,
+instances that were put off, and the last serial."""
 
 BY_INSTANCE, BY_CONFLICT = 1, 2
 
@@ -46,8 +46,8 @@ class Instances(NamedTuple):
     """Operation instances: their events, where they begin and end, and what they conflict with."""
 
     of: Ints
-    """The instance of each event, or -1. A message that no instance sends gets an additional instance, whose ``first``
-    and ``last`` are -1."""
+    """For each event, the number of its instance; -1 if it has none. If a message is not sent by an instance, an
+    additional instance is made for its send. In an additional instance, ``first`` and ``last`` are -1."""
     received_as: Bytes
     first: Longs
     last: Longs
@@ -316,13 +316,14 @@ def crossed(lines: Flat, instances: Instances, copies: Copies, both: Longs, befo
     """Find the pairs of conflicting requests that two objects deliver in opposite orders. In each pair, the delivery
     that came second at the object with the later name counts as late. At the flat position of this delivery, ``before``
     gets the flat position of the delivery that came first there. If the delivery came second in several pairs,
-    ``before`` gets the earliest of these positions. All other entries of ``before`` remain -1.
+    ``before`` gets the earliest of these positions. All other entries of ``before`` remain -1. This includes the
+    entries of deliveries that break rule (1) of :mod:`antecede.trace.significant`.
 
     ``both`` has the pairs of cells, at two objects, that receive the same request. Each pair is a number (see
     :func:`pair_of`), and the numbers are ascending. The function walks backwards through the deliveries of each object.
     For each pair of cells in ``both``, it remembers one of the requests that it has passed: the request that the other
-    object delivered first. It does not remember a request that breaks rule (1) of :mod:`antecede.trace.significant` at
-    the walked object; :func:`unsettled` examines these requests.
+    object delivered first. A request is not remembered if its delivery at the object that is being walked breaks rule
+    (1); :func:`unsettled` examines such requests.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     instance, cell, rival_from, rivals = instances.of, instances.cell, instances.rival_from, instances.rivals

@@ -91,8 +91,8 @@ def take(slots: Slots, deliveries: int) -> int:
 
 @inner
 def give_back(slots: Slots, slot: int) -> None:
-    """Count one delivery of the message in a slot that only one send uses. After the last delivery, the slot is
-    free."""
+    """Count one delivery of the message in ``slot``. Only one send may use this slot. After the last delivery of the
+    message, the slot is free."""
     slots.owed[slot] -= 1
     if slots.owed[slot] == 0:
         slots.free[slots.left[0]] = slot
@@ -119,8 +119,8 @@ def depart(process: int, at: int, argument: Ints, vectors: Vectors, slots: Slots
 
 @compiled
 def arrive(slot: int, sender: int, vectors: Vectors, slots: Slots) -> None:
-    """Count one delivery of a message in a slot that several sends may share. After the last delivery, the slot is
-    free, unless the next send of its sender can share it."""
+    """Count one delivery of a message in ``slot``, which several sends of ``sender`` may share. After the last delivery
+    of their messages, the slot is free, unless the next send of ``sender`` can share it."""
     slots.owed[slot] -= 1
     if slots.owed[slot] == 0 and vectors.slot_of[sender] != slot:
         slots.free[slots.left[0]] = slot

@@ -112,8 +112,8 @@ class Bucket:
     """The matched rows of one bucket. A name is given by its number in the whole trace."""
 
     extras = frozenset({"lamport", "clock_name", "assumed"})
-    """The optional columns of the table. If one of them exists, a piece has its values in addition to the sends and
-    deliveries."""
+    """Optional columns of the table. If the table has one of these columns, the piece of the bucket contains the values
+    of this column, in addition to the sends and deliveries."""
 
     def __init__(self, table: Any, split: Ints, names: int, narrow: int, runs: Runs | None = None) -> None:
         self.split = split
@@ -302,9 +302,10 @@ class Sought(msgspec.Struct, frozen=True):
 
 
 def look_up(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> bytes:
-    """Match one bucket and return its valid rows at the places in ``sought``, as packed columns: the position of the
-    row's place in ``sought`` (``found``), the message id (``ids``), whether the destinations of the message are known
-    (``known``), the row's split (``split``), and the row's number (``at``; -1 if the rows have no numbers)."""
+    """Match one bucket. Return its valid rows at the places in ``sought``, as packed columns. ``found`` has, for each
+    row, the number of its place; the places in ``sought`` are numbered from 0. The other columns are: the message id
+    (``ids``), whether the destinations of the message are known (``known``), the split of the row (``split``), and the
+    number of the row (``at``; -1 if the rows have no numbers)."""
     key = place_keys(np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64))
     bucket = bucket_of(packed, numbering)
     rows = bucket.valid(sought.kind)
@@ -324,9 +325,9 @@ def look_up(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> by
 
 
 def ids_at(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> bytes:
-    """Return the ids of the messages that were sent at the places in ``sought``, and the position of each of these
-    places in ``sought`` (``found``). The rows are not matched, since the sends at these places are known to be
-    valid."""
+    """Return the ids of the messages that were sent at the places in ``sought`` (``ids``). For each id, also return the
+    number of its place (``found``); the places in ``sought`` are numbered from 0. The rows are not matched, since the
+    sends at these places are known to be valid."""
     process, index = np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64)
     key = place_keys(process, index)
     asked = np.zeros(numbering.names, bool)
@@ -369,8 +370,9 @@ def place_keys(process: Any, index: Any) -> Any:
 
 
 def set_aside(packed: Iterable[bytes], numbering: Numbering) -> Iterator[tuple[int, bytes]]:
-    """Match one bucket. Yield, for each split with invalid rows, the number of the split and these rows: the number of
-    each row and the reason why it is invalid. The number of the split is the number of the output part."""
+    """Match one bucket. For each split with invalid rows, yield the number of the split, which is also the number of
+    the output part, and two packed columns: the number (``at``) and the reason (``reason``) of each invalid row. Rows
+    that were set aside before matching (``LEFT_OUT``) are not included."""
     bucket = bucket_of(packed, numbering)
     rows = np.flatnonzero((bucket.reason != VALID) & (bucket.reason != LEFT_OUT))
     at = bucket.table.column("at").combine_chunks().to_numpy() if len(rows) else np.zeros(0, np.int64)

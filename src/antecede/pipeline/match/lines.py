@@ -107,10 +107,11 @@ class Lines:
         self.indices = indices
         self.scratch = scratch
         self.slotted = False
-        """Whether ``argument`` may have slot numbers at sends, where a walk has replaced the numbers of deliveries
+        """Whether a walk may have replaced the numbers of deliveries in ``argument`` by slot numbers
         (:mod:`antecede.pipeline.kernels.slots`)."""
         self.assumed: Longs = np.zeros(0, np.int64)
-        """The flat positions of sends and deliveries whose place in the line was assumed by an import."""
+        """The flat positions of sends and deliveries for which an import had to assume a place in the line, because the
+        true place is unknown."""
         self.moved: Longs = np.zeros(0, np.int64)
         """The original flat positions of the sends that were moved out of their lines. Each of these sends is now alone
         in a new line; the new lines follow the lines of all processes
@@ -275,8 +276,8 @@ class ClockRows(msgspec.Struct):
 def assemble(
     lengths: Longs, sparse: Ints, pieces: Iterable[Piece | Region], scratch: Scratch
 ) -> tuple[Lines, list[ClockRows]]:
-    """Put matched rows into lines. Return the lines, and the clocks and instances of the pieces with the flat positions
-    of their rows.
+    """Put matched rows into lines. Return the lines. Also return the clocks and the instances in the pieces, each with
+    the flat position of its row.
 
     ``lengths`` has the largest index + 1 of each process. ``sparse`` has the processes whose indices have too many gaps
     to be used as positions in a line.
@@ -380,8 +381,8 @@ class Regions(msgspec.Struct, frozen=True):
 
 
 def _ranks(lengths: Longs, sparse: Ints, pieces: list[Piece | Region]) -> tuple[Longs, Longs]:
-    """Return the offsets of the lines, and the index of each event. The line of a sparse process has only the events
-    that occur in the pieces."""
+    """Return the offsets of the lines, and the index of each event. ``sparse`` has the processes whose indices have
+    many gaps. The line of such a process has only the events that occur in the pieces."""
     is_sparse = np.zeros(len(lengths), bool)
     is_sparse[sparse] = True
     places = []

@@ -227,9 +227,10 @@ def _stamps(rows: Rows) -> dict[str, Any]:
 
 
 def _routers(rows: Rows) -> tuple[Longs, Longs, Longs, Longs, Bools]:
-    """Return arrays with one entry for each message and router that got a separate packet: the message, the router, the
-    smallest number of hops before the router, the size of the smallest stamp that the router recorded for the message,
-    and whether all rows of the router for the message have a stamp."""
+    """Return arrays with one entry for each message and each router that has ``hop`` rows for this message. A router
+    that is the sender or a destination of the message is left out, because it gets no separate packet. The arrays have:
+    the message, the router, the smallest number of hops before the router, the size of the smallest stamp that the
+    router recorded for the message, and whether all rows of the router for the message have a stamp."""
     hops = rows.hops
     message, router = rows.code[hops], rows.process[hops]
     copies = np.sort(place_keys(rows.code[rows.copy_send], rows.copy_to))

@@ -7,7 +7,7 @@
 * **buses and groups of stars** of several sizes, made from a sequence of the servers in which servers that exchange
   many messages are close to each other.
 * **communities**: found by the Leiden algorithm, with the constant Potts model at several resolutions. Each community
-  is a domain. The server of a community with most traffic to other communities is its router in a backbone.
+  is a domain. The router of a community in the backbone is its server with most traffic to other communities.
 
 igraph finds blocks and communities, if it is installed; without igraph a search begins with the other plans.
 """

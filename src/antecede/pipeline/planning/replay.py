@@ -29,8 +29,9 @@ _gap_seconds = 0.1
 """The mean time between two sends of one server."""
 
 _bytes_replayed_max = 2.0e7
-"""The largest expected size of all stamps in a replay, in bytes; a replay of this size takes some seconds. A replay
-with larger stamps sends fewer messages, but this limit never reduces it below ``_sample_min`` messages."""
+"""A limit for the expected size of all stamps in a replay, in bytes; a replay of this size takes some seconds. If the
+expected size is above the limit, the replay sends fewer messages. The limit never reduces the number of messages below
+``_sample_min``."""
 
 _sample_min = 500
 
@@ -42,8 +43,9 @@ class Replayed(msgspec.Struct, frozen=True):
     cost: float
     hops: float
     stamp: float
-    """The sum of the sizes of a message's stamps in all domains that it enters, as the mean over all messages: in bytes
-    or, with ``--model paper``, in counters."""
+    """The size of stamps per message, in bytes or, with ``--model paper``, in counters. A message has a stamp in each
+    domain that it enters, and the sizes of these stamps are added up. ``stamp`` is the mean of this sum over all
+    messages."""
 
 
 class _Charges(Figures):

@@ -28,8 +28,8 @@ _hot, _warm, _cold = 0.15, 0.04, 0.0004
 the best plan begins at ``_warm``. Every task ends at ``_cold``."""
 
 _guesses_searched = 3
-"""The number of start plans that are buses or groups of stars. Many of these are tried, and the best become start
-plans."""
+"""The number of buses and groups of stars that become start plans. Many more are evaluated, and the best ones are
+chosen."""
 
 _many_servers = 64
 """For more servers than this, few long searches find better plans than many short ones."""

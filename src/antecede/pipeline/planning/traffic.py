@@ -128,7 +128,7 @@ class _Counter:
             self._multicasts[group] = self._multicasts.get(group, 0.0) + count
 
     def traffic(self, local: float = 0.0) -> Traffic:
-        """Return the counted traffic, with ``local`` more local messages. If there are more than
+        """Return the counted traffic; ``local`` is added to its number of local messages. If there are more than
         ``limits.plan_multicasts_max`` different multicasts, only the most frequent ones are kept, and their counts are
         increased in proportion to keep the total."""
         kept = self._multicasts

@@ -96,7 +96,7 @@ class Summary(msgspec.Struct, tag="split"):
     reasons: dict[str, int]
     unread_first: dict[str, tuple[int, str]]
     """For each reason why rows are not events, the first row with this reason: the number of the row, and a description
-    of the fault. The number is one larger than ``at`` would be in an encoded row."""
+    of the fault. This number counts from 1, while ``at`` in encoded rows counts from 0."""
     nulled: dict[str, int]
     nulled_first: dict[str, tuple[int, str]]
     clocked: bool

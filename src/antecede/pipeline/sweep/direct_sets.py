@@ -25,8 +25,8 @@ class Sets(NamedTuple):
 
 @inner
 def send_sets(sets: Sets, slot: int, source: int, to: int) -> None:
-    """Stamp a message. Then record in the sender's sets, for each destination of the message: the next message from the
-    sender to this destination has only this message as a direct predecessor."""
+    """Stamp a message. Then change the sender's sets for each destination of the message: the stamped message becomes
+    the only direct predecessor of the sender's next message to that destination."""
     sets.clock[source] += 1
     sets.stamp_recent[slot] = sets.recent[source]
     sets.stamp_before[slot] = sets.before[source]

@@ -41,7 +41,8 @@ DEPENDENTS, BYTES, PAPER_BYTES, LATENCY, SUMS = range(5)
 
 LOWEST_BUCKET = -2_100
 BUCKETS = 4_200
-"""Buckets for latencies from 10⁻⁹ to 10⁹ seconds; one more bucket counts deliveries that took no time."""
+"""The number of buckets that count latencies from 10⁻⁹ to 10⁹ seconds. One more bucket counts deliveries that took no
+time."""
 
 
 class Figures(NamedTuple):

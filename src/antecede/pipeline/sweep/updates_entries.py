@@ -75,7 +75,8 @@ def missing_entry(
 
 @inner
 def learn_entries(entries: Entries, place: int, number: int, source: int, process: int) -> int:
-    """Merge the stamp of a copy into the matrix of the process that delivers the copy. Return a status."""
+    """Merge the stamp of a copy into the matrix of the process that delivers the copy. Return ``DONE``, or
+    ``IMPOSSIBLE`` if this process is also the sender of the copy."""
     if source == process:
         # In the workloads of studies no process sends to itself, and the order treats such messages differently.
         return IMPOSSIBLE

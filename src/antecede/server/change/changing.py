@@ -16,11 +16,12 @@ these rules:
 
 **Servers that are down.** A server for which nothing changes may be down. Such a server is *absent*, and learns the
 change when it connects (:mod:`antecede.server.peering.learning`). Until the change is decided, servers that take part
-have no connections to absent servers. So all servers that answer take part. A server that was absent from earlier
-changes first learns these changes. A server that is not needed may go away during the change, or may be unable to write
-its log. If the change is not decided yet, it is then abandoned and begun again without this server. If the change is
-decided, it is finished without this server. The first server of the topology in force takes part in every change. So
-two operators cannot make different changes at the same time, even if each of them reaches only some servers.
+have no connections to absent servers. So every server that answers takes part, even if nothing changes for it. A server
+that was absent from earlier changes first learns these changes. A server that is not needed may go away during the
+change, or may be unable to write its log. If the change is not decided yet, it is then abandoned and begun again
+without this server. If the change is decided, it is finished without this server. The first server of the topology in
+force takes part in every change. So two operators cannot make different changes at the same time, even if each of them
+reaches only some servers.
 
 Each execution of this sequence is an **attempt** with a random name, which is part of every command. If two operators
 make changes at the same time, the second operator waits until the first one has ended the change, or has sent no
@@ -172,7 +173,7 @@ def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dic
 
 
 def _classes(wish: Wish, views: dict[str, View], old: TopologyFile) -> Part[list[str]]:
-    """Ask the servers that get new agents to check the classes of their agents. Ask all servers if the topology names
+    """Let servers check the classes of their agents: the servers with new agents, or all servers if the topology names
     another module. Return a list with the first error, or an empty list."""
     every = old.module != wish.new.module
     new = {agent.server for agent in {*wish.new.agents} - {*old.agents}}

@@ -111,8 +111,8 @@ class Participant:
         ]
 
     def look(self, topology: str, drop: str) -> dict[str, Any]:
-        """Return the state of this server as a :class:`View`, with the obstacles to a change to this topology. If
-        ``drop`` is not empty, letters of removed agents and clients may be lost."""
+        """Return the state of this server as a :class:`View`, with the obstacles to a change to this topology.
+        ``drop``: not empty if removed agents and clients may lose their letters, and such clients may be forgotten."""
         machine, organisation = self._machine, self._machine.organisation
         new = parse_topology(topology, "the new topology")
         staged = organisation.staged

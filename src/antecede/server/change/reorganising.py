@@ -226,8 +226,8 @@ class Reorganising:
 
     def watch(self, now: float) -> None:
         """Abandon a change whose operator seems to be gone, or ask the coordinator for the decision. If
-        this server is new and no peer is connected, ask a peer, because a change may have to add this server first.
-        Call this about once per second."""
+        this server is new and no peer is connected, ask a peer for its hello: perhaps the peers do not know this server
+        yet, and a change must add it first. Call this about once per second."""
         inquiries, peers = self._peering.inquiries, self._peering.peers
         if self._busy:
             self.deciding.commanded(now)

@@ -216,8 +216,8 @@ class ClientLine:
         self._greet(connection)
 
     def _renews(self, code: str) -> bool:
-        """Read the credentials again, if this code of a refusal means that an identity was not proven or a key was
-        revoked. Return whether to dial again."""
+        """Read the credentials again if ``code``, the code of a refusal, means that an identity was not proven or a
+        key was revoked. Return whether to dial again."""
         return code in (NOT_PROVEN, REVOKED) and self._keyring is not None and self._keyring.renew(code)
 
     def received(self, parts: list[wire.AnyPart]) -> None:
@@ -290,7 +290,7 @@ class ClientLine:
 
 
 def refusal_of(reason: str, code: str, retry: bool) -> AntecedeError:
-    """Return the error for a publish that the server refused. ``code`` is empty if the server is an older one."""
+    """Return the error for a publish that the server refused. ``code`` is empty if the server has an older version."""
     if retry:
         return OverloadError(reason)
     return _refusals.get(code, UsageError)(reason)

@@ -4,13 +4,13 @@ Letters are handled one after the other, in their sequence, and each is reported
 returned**. Until then the server keeps it, and hands it out again on the next connection. A letter that comes again
 although it was handled is reported as done again, and its handler is not called.
 
-A handler that fails is called again after a pause, which grows with each try; later letters wait. After the last try
-the letter is dead, with the reason. Answers to the client's own questions need no handler, and keep their place in the
-sequence.
+A handler that fails is called again after a pause, which grows with each try; later letters wait. If the last
+try fails, the letter is reported as dead, with the reason. Answers to the client's own questions need no handler, but
+wait until all earlier letters are handled.
 
 While ``waiting`` is true, the owner calls:
 
-    letter = inbox.next(now)            call its handler; None: wait until ``deadline``, or until more is delivered
+    letter = inbox.next(now)            then call its handler; None: wait until ``deadline``, or for more letters
     inbox.handled()                     or failed(reason, now), or dead(reason)
 """
 
@@ -33,15 +33,15 @@ class Inbox:
         begins: Callable[[str], None],
     ) -> None:
         """``answered``: takes an answer. ``done``: reports letters as handled; its second argument is the reason why
-        the last of these letters is dead (empty: it is not). ``begins``: called with a letter's id before the letter is
-        handled."""
+        the last of these letters is dead (empty: it is not). ``begins``: called with a letter's id before a handler
+        gets the letter."""
         self._answered = answered
         self._done = done
         self._begins = begins
         self._letters: deque[Letter] = deque()
         """Letters that were delivered on this connection and are not yet handled."""
         self._reported: list[str] = []
-        """The ids of letters that were handled on this connection and are not yet reported as done."""
+        """The ids of the letters to report as done next: they were handled on this connection."""
         self._handled: dict[str, str] = {}
         """The id of a letter that was handled lately → the reason why the letter is dead; empty: it is not dead."""
         self._current: Letter | None = None

@@ -74,8 +74,8 @@ class Numbering(Generic[T]):
         self.tickets: deque[T] = deque()
         """Batches that were sent and are not accepted yet, in the sequence of their numbers."""
         self.asks: dict[int, T] = {}
-        """The number of a publish → the question that it asked and that still waits for an answer. The answer will
-        quote this number."""
+        """The questions that wait for an answer: the number of the question's publish → the ticket of the question.
+        The answer will quote this number."""
         self.crowded = False
         """Whether the owner should publish nothing for now. Programs read this value for each message, so it is stored,
         not computed. The batch that is being filled is not counted, because it is short."""

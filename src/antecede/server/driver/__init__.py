@@ -92,17 +92,17 @@ class Driver:
         self._open = False
         """Whether a step is open: its record will also contain the results of the reactions that run now."""
         self._later: list[React] = []
-        """Batches of letters for clients that came out of the open step. They are delivered when the step ends."""
+        """Batches of letters from the open step to clients. They are delivered to the clients when the step ends."""
         self._when_sealed: list[Callable[[], None]] = []
         """Functions to call when the record of the open step is durable."""
         self._careful: list[React] = []
-        """Batches of letters that had to wait until their letters were durable, and may be handled now."""
+        """Batches that had to wait until their letters were durable. The letters are durable now."""
         self._deferred: list[Callable[[], None]] = []
         """Functions to call at the beginning of the next turn."""
         self.awake = False
         """Whether a turn was requested, will be requested at once, or is in progress."""
         self._steps, self._until = 0, 0.0
-        """``_steps``: the steps in this run of turns. ``_until``: if a reaction ends after this time, the run ends."""
+        """``_steps``: the number of steps in this run of turns. ``_until``: the run ends if a reaction ends later."""
         self._slow = self.hurries = False
         """``_slow``: whether reactions are slow in this run of turns. ``hurries``: whether they were slow in the last
         run. If so, records should be committed before a turn's reactions run: waiting output then leaves earlier."""
@@ -271,7 +271,7 @@ class Driver:
         return Turn(list(records), [] if self.stopping else reactions)
 
     def _stays_open(self, reactions: list[React]) -> bool:
-        """Return whether the step stays open while reactions run. If so, add the due batches to ``reactions``."""
+        """Return whether the step stays open while its reactions run. If so, add their batches to ``reactions``."""
         # Objects act at the end of a step. After slow reactions, what waits for the record should leave before them.
         apart = self.machine.calls.site is not None or self.hurries or self.stopping
         if apart or self._steps >= _steps_together or not self.retries.idle():
@@ -385,13 +385,13 @@ class Driver:
     def committed(self, now: float) -> None:
         """Record that the commit requested by ``rest`` has ended, and that its output has left. Inputs that came during
         the commit are one group. An adapter may omit this call if nothing had to be synced and the driver was ``calm``.
-        Without the call, the commit counts as ended at ``rest``, so a quick answer finds an idle server."""
+        Without the call, the commit counts as ended at ``rest``, so the server is idle when an answer comes quickly."""
         if self._let_leave == self._rested:
             self._let_leave = now
         self._rested = now
 
     def reacted(self, due: React, outcome: Outcome, now: float, clock_ms: int) -> None:
-        """Report the outcome of a batch of reactions. Slow reactions end the run of turns: other work can go on."""
+        """Report the outcome of a batch of reactions. Slow reactions end the run of turns, so other work can go on."""
         if self._steps and now >= self._until:
             self._steps, self._slow = _steps_together, True
         clock_ms = self.machine.clock.at(now, clock_ms)
@@ -437,7 +437,7 @@ class Driver:
 
 
 _inputs_few: Final = 2
-"""A step with at most this many inputs can stay open while the reactions that it has caused run."""
+"""A step can stay open while the reactions that it has caused run, if each turn takes at most this many inputs."""
 _full_seconds: Final = 0.1
 """The pause before the next attempt to append a record for which the log had no space."""
 _calm_seconds: Final = 0.00005

@@ -55,11 +55,10 @@ class Company:
         sure: bool = False,
     ) -> tuple[list[Outgoing], _Replies]:
         """Take the output of a step. Return the frames and replies that leave now, in their sequence; the others wait.
-        ``letters``: whether letters for clients follow; then the replies leave now. ``recorded``: the number of the
-        newest record. ``sure``: whether the step has answers that leave before this record is durable. Then the step's
-        acknowledgements are not urgent: if they left now, the record might have to be synced at once only because of
-        the acknowledgements. A caller may omit this call if nothing waits, and neither the first frame nor the first
-        reply is ``unhurried``."""
+        ``letters``: whether letters for clients follow. If so, the replies leave now. ``recorded``: the number of the
+        newest record. ``sure``: whether the step has answers that leave before this record is durable. If so, the
+        step's acknowledgements are not urgent: without them, the record need not be synced at once. A caller may omit
+        this call if nothing waits, and neither the first frame nor the first reply is ``unhurried``."""
         due = self.leave_at is not None and now >= self.leave_at - _early_seconds
         if frames or self._frames:
             self._frames += frames

@@ -4,9 +4,9 @@
 clients, welcomes and hellos all pass through one queue. Each output waits for one record: the record that was the
 newest when the output was put into the queue, even if this record still waits for space on the disk. The output of a
 step without a record waits as well. For example, such a step may repeat an acknowledgement of a frame that an earlier
-step accepted, and the record of the earlier step may not be durable yet. Nothing overtakes anything. The queue also
-contains function calls. When such a call opens a new connection or session, all output for the previous connection or
-session has already left.
+step accepted, and the record of the earlier step may not be durable yet. Output for one receiver leaves in the sequence
+of the queue. The queue also contains function calls. When such a call opens a new connection or session, all output for
+the previous connection or session has already left.
 
 There is one exception: answers that the server will give again, unchanged, after a crash (``Calls.sure``). Such an
 answer leaves at once, unless a function call is in the queue: then the answer waits like other output. Replies that

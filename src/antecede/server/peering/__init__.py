@@ -75,7 +75,7 @@ class Peering:
         self.lessons = Lessons(self, machine, log)
         self._dialing: set[str] = set()
         self._consumers = dict(machine.channel.consumers)
-        """Domain → its consumer when ``peers`` was set. A domain that has another consumer now has a new state."""
+        """Domain → its consumer when ``peers`` was set. If its consumer has changed, the domain has a new state."""
         shared = shared_domains(machine)
         self.peers = {name: Peer(name, domains, machine.name < name) for name, domains in shared.items()}
         for each in self.peers.values():
@@ -275,8 +275,8 @@ class Peering:
         self._driver.when_durable(send)
 
     def hello(self, peer: Peer, asked: str = "", teaches: bool = False) -> wire.ServerHello:
-        """Return our hello to a server, with the present state of the links. ``asked``: in an answer to the other
-        server's hello, the ``attempt`` of that hello. ``teaches``: whether we send a lesson after the hello."""
+        """Return our hello to a server, with the present state of the links. ``asked``: the ``attempt`` of the
+        other server's hello, if our hello answers it. ``teaches``: whether we send a lesson after the hello."""
         organisation = self._machine.organisation
         return wire.ServerHello(
             self._speaks,
@@ -395,7 +395,7 @@ class Peering:
         connection.close(reason, final=True, code=refusal.code)
 
     def lost(self, peer: Peer, connection: Connection, reason: str, now: float) -> None:
-        """Forget a connection that has ended, unless a newer one has replaced it. Only ``lost_dialed`` dials again."""
+        """Forget an ended connection, unless a newer one has replaced it. This does not dial; ``lost_dialed`` does."""
         if peer.connection is connection:
             if peer.ready or reason:
                 self._log.info("peer-lost", peer=peer.name, reason=reason or peer.bye or "closed by the peer")
@@ -447,4 +447,4 @@ class Peering:
 
 
 _tries_unlogged: Final = 4
-"""Number of failed dials that are not logged: peers that start together find each other within about a second."""
+"""Up to this number of failed dials are not logged. Peers that start together need about a second to connect."""

@@ -125,8 +125,8 @@ def believes(machine: AgentServer, server: str) -> bool:
 
 
 def teachers_of(machine: AgentServer) -> list[str]:
-    """Return the servers that this server asks for a lesson when a server that it does not believe has a newer
-    topology. They are the first server of the topology, and the coordinator of a staged change."""
+    """Return the servers to ask for a lesson: the first server of the topology, and the coordinator of a staged
+    change. They are asked when any other server has a newer topology, because this server does not believe others."""
     file = machine.plan.file
     known = [] if file is None else [next(iter(file.servers))]
     known += [] if machine.organisation.staged is None else [machine.organisation.staged.coordinator]
@@ -135,9 +135,9 @@ def teachers_of(machine: AgentServer) -> list[str]:
 
 def item_of(machine: AgentServer, lesson: Lesson) -> Learned | Committed | Abandoned | None:
     """Return the item that this server must write to its log next, to follow a lesson. Another item may be necessary
-    after it. Return None if this server already has the newest change of the lesson, if it is not part of the system
-    (yet or any more), or if it takes part in a change that is newer than the lesson. Raise :class:`TopologyError` if
-    the lesson must not be believed."""
+    after it. Return None if this server already has the newest change of the lesson, was removed from the system, was
+    not added to the system yet, or takes part in a change that is newer than the lesson. Raise
+    :class:`TopologyError` if the lesson must not be believed."""
     organisation = machine.organisation
     if lesson.change <= organisation.change or organisation.removed:
         return None

@@ -101,8 +101,8 @@ class Dialed:
 
     def _is_lesson(self, hello: wire.ServerHello) -> bool:
         """Close the connection if the topology has changed here since our hello. Otherwise send a lesson if the other
-        server has missed changes, or prepare to receive a lesson if this server has missed changes. Return False if
-        nothing of this was necessary: only then must the caller handle the hello further."""
+        server has missed changes, or prepare to receive a lesson if this server has missed changes. Return True if
+        one of these three actions was necessary. Otherwise return False; then the caller must process the hello."""
         lessons = self._peering.lessons
         if self._change != self._peering.change:
             # The other end has got an older hello, and does not expect a lesson.

@@ -123,8 +123,8 @@ class Sessions:
 
     def must_wait(self, client: str) -> bool:
         """Return whether a client must connect again later, because a change of the topology is moving it away from
-        this server or to this server. If it moves away, the number of its last publish may already be at the other
-        server. If it moves to this server, this server does not use this number yet."""
+        this server or to this server. Until the change ends, this server cannot use the number of the client's last
+        publish: this number may have gone to the other server, or has come from there but is not in use here yet."""
         organisation = self._machine.organisation
         return organisation.whole or any(one.address.rpartition("@")[0] == client for one in organisation.came)
 
@@ -262,8 +262,8 @@ class Sessions:
 
     def done(self, session: Session, letters: list[str], dead: str) -> None:
         """Process a client's report that it has handled these letters. ``dead``: the reason why the client could not
-        handle the last of them; empty if it could. Ignore the report unless these are the first letters that this
-        session has received and not yet reported."""
+        handle the last of them; empty if it could. The report must begin with the oldest unreported letter of the
+        session, and must not leave out any letter; otherwise ignore the report."""
         if not self.is_current(session) or not letters:
             return
         plainly = letters if session.handed[: len(letters)] == letters else []

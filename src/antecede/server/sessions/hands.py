@@ -40,9 +40,10 @@ class Hands:
             self._moved[address] = now
 
     def given_up(self, now: float, connected: Container[str]) -> list[str]:
-        """Find the clients that did nothing for too long: they received no letter, reported no letter and did not
-        disconnect. Give up such a client if it is disconnected now, or if its mailbox holds too much: allow its letters
-        to expire. Return the clients that were given up and are still connected."""
+        """Give up some clients: allow their letters to expire. A client is given up if two conditions hold. First, more
+        than ``client_return_seconds`` have passed since the client's last event (it received a letter, reported a
+        letter, or disconnected). Second, the client is disconnected now, or its mailbox holds too much. Return the
+        clients that were given up and are still connected."""
         stalled: list[str] = []
         quotas = self._quotas
         for address, since in list(self._moved.items()):

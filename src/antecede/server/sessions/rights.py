@@ -116,9 +116,10 @@ class Rights:
 
 
 def with_barred(handed: list[str], barred: Collection[str], letters: list[str]) -> list[str]:
-    """Return the first letters of ``handed``, up to the last letter of ``letters``, with the ``barred`` letters between
-    them. The client reports ``letters`` as handled; it does not know the barred letters, which it is not allowed to
-    receive. Return an empty list if ``letters`` are not the first letters of ``handed`` that are not barred."""
+    """Return the first letters of ``handed``, up to the last letter of ``letters``, including the barred letters before
+    it. The client reports ``letters`` as handled. It does not know the letters in ``barred``, because it is not allowed
+    to receive them. Return an empty list if the report is wrong: when the barred letters are left out, ``handed`` must
+    begin with ``letters``."""
     place = 0
     for id_ in letters:
         while place < len(handed) and handed[place] in barred:

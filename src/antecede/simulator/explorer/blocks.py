@@ -68,8 +68,8 @@ class Block(NamedTuple):
     """The number of the cell of the process after the block. A cell is a state of a process together with the packets
     in flight to it; see :meth:`Blocks.cell`."""
     posted: tuple[tuple[int, int], ...]
-    """The packets that the block sends to other processes. Each of these processes has one pair: (process, index in
-    ``Blocks._posts`` of the tuple of packets to this process)."""
+    """The packets that the block sends to other processes: one pair (process, index) for each of these processes. At
+    this index, ``Blocks._posts`` has the tuple of the packets to this process."""
     steps: int
     growth: "Growth"
     node: int

@@ -145,9 +145,9 @@ class ChangingWorld(ServerWorld):
         self, seed: int, texts: list[str], faults: Faults = FAULTS, kill: float = 0.05, away: float = 0.0
     ) -> None:
         """``texts``: the topology files, one after the other. ``kill``: the probability that the operator's command is
-        killed; it is drawn before each batch of the command's requests. ``away``: the probability that a server is
-        killed when the command begins, and stays down for a while; it is a server that the change does not need. If
-        ``away`` is not 0, the operator also skips some of the changes in which the command was killed."""
+        killed before it sends its next batch of requests. ``away``: the probability that a server is killed when the
+        command begins, and stays down for a while. Only a server that the change does not need is killed. If ``away``
+        is not 0, the operator also skips some of the changes in which the command was killed."""
         self.files = [parse_topology(text) for text in texts]
         self.agents = sorted({agent.name for file in self.files for agent in file.agents})
         self._lasting = {agent.name for agent in self.files[-1].agents}

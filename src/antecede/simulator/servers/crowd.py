@@ -51,9 +51,9 @@ class Crowd:
         self._busy = bool(named)
 
     def join(self, world: ServerWorld, dice: Dice) -> None:
-        """Schedule what happens in the world. The client that never returns connects first; later its process ends.
-        Clients send letters to the mailboxes with special settings. Servers do their regular work, which checks
-        quotas."""
+        """Schedule what happens in the world. One client connects at the beginning; later its process ends, and this
+        client never returns. Clients send letters to the mailboxes with special settings. Servers do their regular
+        work, which checks quotas."""
         random, seconds, clients = self._random, world.faults.seconds, dice.clients
         if self.absent:
             client = world.client(self.absent)

@@ -72,9 +72,9 @@ class End:
 
     @property
     def heard(self) -> float:
-        """The time of the last input. While reading is paused, this is the current time. While regular work is paused,
-        no pings are sent, so even a connection that works is silent. Therefore the result for such a connection is
-        never earlier than the end of the last pause of regular work."""
+        """The time of the last input. While reading is paused, this is the current time. If the connection works, the
+        result is never earlier than the end of the last pause of regular work: during such a pause no pings are sent,
+        so this silence must not count."""
         if self._paused:
             return self._world.now
         silent = self._mute or self.other._abandoned
@@ -161,13 +161,14 @@ class End:
         self.guest = admission.enter(self.remote, lambda why, code: self.close(why, code=code), self._world.now)
 
     def trust(self, *, server: bool) -> None:
-        """Allow larger frames, because the other end has proven that it is a server (``server``) or a client."""
+        """Allow larger frames, because the other end has proven its identity. ``server``: whether the other end is a
+        server; otherwise it is a client."""
         self._unframer.trust(limits.frame_bytes_max if server else limits.client_frame_bytes_max)
         if self.guest is not None:
             self.guest.proved(server=server)
 
     def busy(self, busy: bool) -> None:
-        """Stop reading, because parts that have arrived still wait to be handled (``busy``); or continue reading."""
+        """Stop reading if ``busy``, because parts that have arrived still wait to be handled. Otherwise read again."""
         self._busy = busy
         self._read_on()
 
@@ -185,8 +186,8 @@ class End:
         self._expects_a_reader = expected
 
     def stall(self, stalled: bool) -> None:
-        """Let this end stop reading (``stalled``), so that the output buffer of the other end becomes full; or let it
-        continue."""
+        """Let this end stop reading if ``stalled``, so that the output buffer of the other end becomes full. Otherwise
+        let this end read again."""
         self._stalled = stalled
         self._read_on()
         self.other._fill(stalled)

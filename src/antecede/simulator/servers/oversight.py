@@ -39,8 +39,8 @@ class Oversight:
         """The virtual time at which the last record was appended, or at which the server started."""
         self._vouched_at = -1.0
         self._vouched_for = (0, 0)
-        """Two numbers from the checks of a quiet log: the number of the log's last record at the latest check, and the
-        count of checks at which the log ended with this record."""
+        """Two numbers from the checks of a quiet log: the number of the log's last record at the latest check, and how
+        many checks in a row have found this last record."""
         self._durable_ms = 0
         """The latest server time in the durable part of the log."""
         self._jumped: int | None = None

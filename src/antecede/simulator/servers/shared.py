@@ -48,8 +48,7 @@ class SharedMemory:
         self._calls: dict[int, Call] = {}
         self._struck: tuple[Call, bytes] | None = None
         self._spared: dict[str, str] = {}
-        """The agents with a handler that has just ended the agent's worker process. A key is the agent; the value is
-        the id of the letter that this handler got."""
+        """Agent → the id of a letter. The agent's handler for this letter has just ended the agent's worker process."""
         self.ends: list[End] = []
         self.strikes: dict[str, int] = {}
         """The number of times that the handler of a letter ended the process of a server or a worker. A key is

@@ -8,9 +8,9 @@ new message if the agent already knew the parent. This is so if the parent is an
 the agent, or of another parent of the same transaction. A transaction with several parents merges concurrent work.
 
 The transactions of an agent are in the order of the list. (In most recordings, each transaction of an agent is an
-ancestor of the agent's next transaction. This is not so if an author works on two branches.) If a message would be
-late, the agent already knows its transaction, and the trace leaves this message out. So an editing session never shows
-a late delivery.
+ancestor of the agent's next transaction. This is not so if an author works on two branches.) A late message
+would carry a transaction that its receiver already knows, and the trace has no such messages. So an editing session
+never shows a late delivery.
 """
 
 from datetime import datetime

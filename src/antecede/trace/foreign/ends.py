@@ -1,9 +1,9 @@
 """Compare the sends and the deliveries of an imported log: which deliveries will ``verify`` not be able to check?
 
-``verify`` sets a delivery aside if no record sends its message, or if the send names destinations but not the process
-of the delivery. With a new mapping, the reason is mostly a mistake: a file is missing, the names in ``to`` are not the
-names of processes, or the mapping expects the wrong character between these names. So the import counts such deliveries
-and shows the first few.
+``verify`` sets a delivery aside in two cases: there is no send of its message, or the send names destinations and the
+process of the delivery is not among them. With a new mapping, the reason is mostly a mistake: a file is missing, the
+names in ``to`` are not the names of processes, or the mapping expects the wrong character between these names. So the
+import counts such deliveries and shows the first few.
 
 This module knows events with their ids and processes. It does not know the records from which the events were made.
 """
