@@ -53,7 +53,7 @@ from antecede.orders.objects import Objects
 
 RULES = 4
 """The newest version of the rules that this code knows. The rules decide, for example, when roots begin and when clock
-times are sent. The log shows from which record on the server follows a version.
+times are sent. A record in the log says when the server begins to follow another version.
 
 Version 1: at most eight roots run at the same time, and clock times are sent immediately.
 Version 2: conflicts, the number of roots and their bytes decide which roots may begin (:mod:`antecede.objects.roots`);

@@ -58,7 +58,7 @@ class Brought(msgspec.Struct):
     received: int
     """The messages known from earlier requests and responses to the same instance."""
     requests: int
-    """The messages known from conflicting requests that the same object delivered earlier."""
+    """The messages known from earlier requests to the same object that conflict with this request."""
 
 
 class Significance:

@@ -363,8 +363,8 @@ def _judge_by_epoch(trace: Trace, summary: Judged, parts: Parts, tally: Tally) -
 
 
 def late_in(trace: Trace, parts: Parts, blobs: int) -> Iterator[dict[str, Any]]:
-    """Yield every late delivery in the parts from 1 to ``blobs``, as a dictionary with ``order`` and the keys of the
-    report's ``first``."""
+    """Yield every late delivery as a dictionary. It has the key ``order`` and the keys of ``first`` in the report.
+    ``blobs``: the number of parts that contain late deliveries."""
     for packed in parts.stream(lambda blobs: blobs, range(1, 1 + min(blobs, LATE_PARTS))):
         late = read_late(packed)
         for row in late_rows(late, trace.names, trace.ids):

@@ -91,8 +91,8 @@ def take(slots: Slots, deliveries: int) -> int:
 
 @inner
 def give_back(slots: Slots, slot: int) -> None:
-    """Count one delivery of the message in ``slot``. Only one send may use this slot. After the last delivery of the
-    message, the slot is free."""
+    """Count one delivery of the message in ``slot``. After its last delivery, the slot is free. Call this only for a
+    slot that one send alone uses."""
     slots.owed[slot] -= 1
     if slots.owed[slot] == 0:
         slots.free[slots.left[0]] = slot

@@ -53,8 +53,8 @@ the first index, the last index, and whether all rows at the same place are copi
 
 
 class Numbering(msgspec.Struct, frozen=True):
-    """The combined result of the first stage: the number of each name in the whole trace, and the contested places
-    (places that several rows claim)."""
+    """The combined result of the first stage: the id number that each name has in the whole trace, and the contested
+    places (places that several rows claim)."""
 
     names: int
     splits: dict[int, bytes]

@@ -437,7 +437,7 @@ class Driver:
 
 
 _inputs_few: Final = 2
-"""A step can stay open while the reactions that it has caused run, if each turn takes at most this many inputs."""
+"""A step that stays open takes at most this many inputs in each turn. It stays open while its reactions run."""
 _full_seconds: Final = 0.1
 """The pause before the next attempt to append a record for which the log had no space."""
 _calm_seconds: Final = 0.00005
