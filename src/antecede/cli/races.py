@@ -142,7 +142,8 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
             yield f"{counted(report['late'], 'delivery|deliveries')} came late: see antecede explain"
         yield _clock(report)
         if report["shown"] and report["shown"] < report["pairs"]:
-            yield f"the {report['shown']} with the least slack:"
+            shown = "race" if report["shown"] == 1 else f"{report['shown']} races"
+            yield f"the {shown} with the least slack:"
         for number, race in enumerate(report["races"], 1):
             yield ""
             yield from _race(number, race, titles)

@@ -201,7 +201,7 @@ def register(app: typer.Typer) -> None:
         ),
         as_json: bool = JSON,
     ) -> int:
-        """Send forged input to a server: malformed frames, forged stamps and letters, numbers that skip ahead.
+        """Send forged input to a server: malformed frames, forged stamps and letters, frame numbers that are too large.
 
         Exit codes:
         0: Each frame was harmless, or ended its connection with a logged reason.
@@ -243,8 +243,8 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Overload an agent, while a subscriber is absent, an isolated handler blocks, and unknown addresses connect.
 
-        At the same time, clients measure the answer times of two other agents, one on each of the two servers. These
-        agents are not overloaded.
+        The trial runs two servers. At the same time, clients measure the answer times of one other agent on each
+        server. These agents are not overloaded.
 
         Exit codes:
         0: The memory and the p99 of these answer times are within their bounds, and no accepted message is lost.

@@ -119,9 +119,9 @@ class Quotas:
 
     def seen(self, agent: str, letters: int, clock_ms: int) -> None:
         """Record ``clock_ms`` as the time from which the new letters of a mailbox wait. Letters are new if they came
-        after the last call for this mailbox. If the clock was set back, also replace later times of older letters with
-        ``clock_ms``; otherwise the age of these letters would not grow until the clock reaches its old value.
-        ``letters``: the number of all letters in the mailbox."""
+        after the last call for this mailbox. If the clock was set back, older letters may have times after
+        ``clock_ms``. Replace these times with ``clock_ms``; otherwise the age of these letters would not grow until the
+        clock reaches its old value. ``letters``: the number of all letters in the mailbox."""
         self.of(agent)
         runs = self.ages.setdefault(agent, deque())
         for run in runs:

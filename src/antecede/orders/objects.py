@@ -190,7 +190,7 @@ class Objects(Order):
             join(self.seen.setdefault(operation, {}), vector.items())
 
     def _tell(self, target: int, effects: Effects, wanted: int = 0) -> None:
-        """Send the time to a member. ``wanted``: the members to which that member should send its own time."""
+        """Send our clock time to ``target``. ``wanted``: the members to which ``target`` should send its own time."""
         self.told[target] = self.clock
         if self.together:
             self._later[target] = (self.clock, self._later.get(target, (0, 0))[1] | wanted)
@@ -350,7 +350,7 @@ class Objects(Order):
         return waiting.stamp.label is not None and not self.rules.agreed(waiting.label, waiting.message.to)
 
     def spare(self) -> Effects:
-        """Set ``sparing``. Return an ``ask`` packet for each time that a held message needs and gets only if we ask."""
+        """Set ``sparing``. Return ``ask`` packets for the clock times that held messages need and must ask for."""
         self.sparing = True
         effects: Effects = []
         for waiting in self._held.values():

@@ -86,7 +86,8 @@ class Committed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     change: int
     clock_ms: int
     attempt: str = ""
-    """The name of the attempt that made the change; empty: the attempt of the item :class:`Staged` before this item."""
+    """The name of the attempt that made the change. If it is empty, the previous :class:`Staged` item in the log names
+    the attempt."""
 
 
 class Abandoned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=45):

@@ -192,7 +192,7 @@ def epochs_in(document: Any, where: str) -> list[Epoch]:
 
 
 def epochs_of(metadata: Iterable[Metadata]) -> Epochs | None:
-    """Join the epochs that the metadata of a trace's files list. Return ``None`` if no file lists epochs."""
+    """Join the epochs in the metadata of all files of a trace. Return ``None`` if no file has epochs."""
     return united([epochs_in(said.epochs, "metadata") for said in metadata if said.epochs is not None])
 
 

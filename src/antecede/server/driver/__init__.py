@@ -12,7 +12,7 @@ An adapter calls, in this sequence:
     append turn.records, driver.appended(how many, why not all)
     run turn.reactions, driver.reacted(…) for each, at once or later
     repeat while driver.goes_on()
-    driver.rest(now)                        commit here, soon or later
+    driver.rest(now)                        says when to commit: here, soon or later
     driver.durable(upto)                    when more records are durable: this lets output leave
 
 and calls ``turn`` again when ``wake`` was called or ``deadline`` has come.
@@ -153,8 +153,8 @@ class Driver:
             self._wake()
 
     def gathered(self, now: float) -> bool:
-        """End a group of inputs that came together. (The group began when the caller set ``awake``.) Return True if the
-        server is idle, so that a turn should be taken at once. Under load the turn waits for more input."""
+        """End a group of inputs that arrived at the same time. (The group began when the caller set ``awake``.) If the
+        server is idle, return True: a turn should be taken at once. Under load the turn waits for more input."""
         if now - self._rested > _calm_seconds:
             return True
         self._wake()
