@@ -14,6 +14,7 @@ from antecede.simulator.servers import world
 from antecede.simulator.servers.changing_world import FAULTS, ChangingWorld
 from antecede.simulator.servers.faults import Faults
 from antecede.wire import ServerHello
+from helpers.seeds import note, seeds
 
 
 def topology(
@@ -63,22 +64,22 @@ def caught(
     faults: Faults = FAULTS,
     kill: float = 0.05,
     away: float = 0.0,
-    first: int = 0,
 ) -> None:
-    """Check that 300 schedules of these changes find a planted bug; ``first``: the first seed, to find it sooner."""
-    found_by(lambda seed: ChangingWorld(seed, topologies, faults, kill, away).play(publishes), first)
+    """Check that 300 schedules of these changes find a planted bug."""
+    found_by(lambda seed: ChangingWorld(seed, topologies, faults, kill, away).play(publishes))
 
 
-def found_by(play: Callable[[int], list[str]], first: int = 0) -> None:
+def found_by(play: Callable[[int], list[str]]) -> None:
     """Check that one of 300 schedules finds a planted bug. A world that does not come to rest is found out sooner."""
-    for seed in range(first, first + 300):
+    for seed in seeds(300):
         try:
             with patch.object(world, "_steps_max", 30_000):
                 found = play(seed)
         except Exception as error:
             found = [f"{type(error).__name__}: {error}"]
         if found:
-            print(f"after {seed + 1 - first} schedules: {found[0]}")
+            note(seed)
+            print(f"seed {seed}: {found[0]}")
             return
     raise AssertionError("not caught in 300 schedules")
 

@@ -18,6 +18,7 @@ from antecede.server.snapshots import decode_state, encode_state
 from antecede.simulator.servers import backups
 from antecede.simulator.servers.backups import play_backup
 from antecede.simulator.servers.faults import ROUGH, Faults
+from helpers.seeds import note, seeds
 
 Patch = pytest.MonkeyPatch
 _quiet = dict.fromkeys(("partitions", "full_disks", "overloads", "stops", "client_kills", "takeovers", "silences"), 0)
@@ -25,11 +26,12 @@ _crowded = msgspec.structs.replace(ROUGH, crashes=0, looks=6, loss=0.0, seconds=
 
 
 def _caught(*symptoms: str, faults: Faults | None = _crowded, budget: int = 300) -> None:
-    for seed in range(budget):
+    for seed in seeds(budget):
         outcome, _ = play_backup(seed, faults=faults)
         said = "\n".join(outcome.found)
         if said and (not symptoms or any(symptom in said for symptom in symptoms)):
-            print(f"after {seed + 1} schedules: {said[:300]}")
+            note(seed)
+            print(f"seed {seed}: {said[:300]}")
             return
     raise AssertionError(f"not caught in {budget} schedules")
 

@@ -104,5 +104,4 @@ def test_a_staged_change_that_counts_although_others_have_abandoned_it(monkeypat
     caught(
         [topology({"A": "12", "B": "23"}, agents), topology({"A": "12"}, {**agents, "c": 1}, moved="3>2")],
         kill=0.1,
-        first=95,
     )

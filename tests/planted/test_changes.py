@@ -55,7 +55,7 @@ def test_a_frame_of_an_earlier_topology_that_is_taken(monkeypatch: Patch) -> Non
     assert not [found for seed in range(2, 8) if (found := ChangingWorld(seed, _turned).play(60))]
     real = organisation.digest_of
     monkeypatch.setattr(organisation, "digest_of", lambda file, domain, since: real(file, domain, 0))
-    caught(_turned, first=2)
+    caught(_turned)
 
 
 def test_a_timer_that_is_lost(monkeypatch: Patch) -> None:
@@ -174,7 +174,7 @@ def test_a_decided_change_that_is_abandoned(monkeypatch: Patch) -> None:
         "item_of",
         lambda machine, lesson: None if machine.organisation.attempt else real(machine, lesson),
     )
-    caught(JOURNEY, first=25)
+    caught(JOURNEY)
 
 
 def test_a_router_that_does_not_know_an_agent_yet(monkeypatch: Patch) -> None:

@@ -20,7 +20,7 @@ def test_connections_that_outlive_their_domains(monkeypatch: Patch) -> None:
 
 def test_an_agent_that_stays_in_memory_although_its_outcomes_do_not_count(monkeypatch: Patch) -> None:
     monkeypatch.setattr(ChangingServer, "disown", lambda self, agents: None)
-    caught([ONE_MORE, MOVED, ONE_MORE, MOVED, ONE_MORE], kill=0.2, first=40)
+    caught([ONE_MORE, MOVED, ONE_MORE, MOVED, ONE_MORE], kill=0.2)
 
 
 def test_a_staged_change_that_is_never_asked_about(monkeypatch: Patch) -> None:

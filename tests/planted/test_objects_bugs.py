@@ -27,6 +27,7 @@ from antecede.objects.table import Table
 from antecede.orders.objects import Objects
 from antecede.orders.objects_rules import PLAIN, Rules, Waiting
 from antecede.orders.objects_stamp import Stamp, Vector
+from helpers.seeds import note, seeds
 
 SEEDS = 150
 
@@ -363,8 +364,9 @@ NAMES = [
 
 @pytest.mark.parametrize(("site", "shows"), BUGS, ids=NAMES)
 def test_misprint_is_caught(site: type[Site], shows: Callable[[set[str]], bool]) -> None:
-    for seed in range(SEEDS):
+    for seed in seeds(SEEDS):
         if shows(set(play(seed, site=site, workload=_workload(seed)).findings)):
+            note(seed)
             return
     pytest.fail(f"not caught in {SEEDS} runs")
 

@@ -106,7 +106,7 @@ def test_an_agent_that_is_not_careful(monkeypatch: Patch) -> None:
 
 def test_a_suspect_that_is_tried_without_end(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Retries, "exhausted", lambda self, due: None)
-    caught(300, "ended the process", _endless, faults=_quiet, first=20)
+    caught(300, "ended the process", _endless, faults=_quiet)
 
 
 def test_the_rest_of_a_worker_s_batch_counted(monkeypatch: Patch) -> None:

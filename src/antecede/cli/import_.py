@@ -51,8 +51,8 @@ def register(app: typer.Typer) -> None:
         delimiter: str | None = typer.Option(
             None,
             metavar="RE",
-            help="For logs with vector clocks: regular expression for the lines between executions. The text of a "
-            "named group (?P<trace>…) in it becomes the name of the next execution.",
+            help="For logs with vector clocks: regular expression for the lines between executions. If it has a group "
+            "named trace, the text of this group becomes the name of the next execution.",
         ),
         execution: str | None = typer.Option(None, metavar="NAME", help="Import only this execution."),
         pairs: Annotated[

@@ -103,8 +103,7 @@ class Serving(NamedTuple):
     keep_log: str | None = typer.Option(
         None,
         metavar="TIME",
-        help="Keep old log segments, which recovery no longer needs, for this time, such as 7d. Default: delete "
-        "old segments.",
+        help="Recovery does not need old log segments. Keep them for this time, such as 7d. Default: delete them.",
     )
     keep_log_size: str | None = typer.Option(
         None,

@@ -5,8 +5,8 @@ but not read: the agent would work until the next restart and then be lost. So a
 committed. These are errors, and their texts name the agent:
 
 - a value that cannot be encoded, or has the wrong type for its field;
-- a state of more than ``agent_state_bytes_max`` bytes that has grown (topics have no such limit, because only the
-  changes of their states are logged);
+- a state that has grown and now has more than ``agent_state_bytes_max`` bytes (topics have no such limit, because only
+  the changes of their states are logged);
 - a struct that comes back as another class (an instance of a subclass, or a struct in a field without a type), because
   its methods and perhaps some of its fields would be lost.
 

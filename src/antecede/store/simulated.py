@@ -8,8 +8,8 @@ the disk. The following failures are simulated:
 - :meth:`power_cut` forgets unsynced data. For each unsynced page, the disk may have any state of the page since the
   last sync, perhaps torn at any byte. The pages are independent, since a disk reorders writes. Any unsynced change of a
   name may be lost.
-- A sync may **fail**. Then the bytes are visible, but not on the disk. They count as written, so a later sync does not
-  write them, unless the process has written them again.
+- A sync may **fail**. Then the bytes are visible, but not on the disk. A later sync ignores them, as on a
+  real disk, unless the process writes them again.
 - A full disk: ``room`` is the size of the disk in bytes.
 - ``script`` may raise an error or cut the power at any operation.
 
@@ -42,8 +42,7 @@ class Inode:
         self.pages: dict[int, list[bytes]] = {}
         """The states of each page since its last sync, oldest first."""
         self.lost: set[int] = set()
-        """Numbers of pages that are visible but not on the disk, because their sync failed. They count as written, so
-        the next sync does not write them."""
+        """Numbers of pages that are visible but not on the disk, because their sync failed. The next sync ignores them."""
 
     def touch(self, begin: int, end: int) -> None:
         """Record that the bytes from ``begin`` to ``end`` have just changed."""

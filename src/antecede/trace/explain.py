@@ -60,7 +60,7 @@ class Asked(msgspec.Struct, frozen=True):
             raise UsageError(f"--order: {self.order!r} is not one of {', '.join(orders)}{similar(self.order, orders)}")
         if self.message is not None and not self.by_delivery():
             wanted = "--message is only for fifo, causal and significant order"
-            raise UsageError(f"{wanted}: {self.order} order is broken by a cycle of several messages")
+            raise UsageError(f"{wanted}, not for {self.order}: a cycle of several messages breaks this order")
         if self.first < 0:
             raise UsageError(f"--first {self.first}: expected 0 or more")
 

@@ -130,12 +130,14 @@ def needless_delays(events: Iterable[Event] | Matched) -> list[Delay]:
 
     The *predecessors* of a message m at q are the messages addressed to q whose send happened before send(m). m is
     *deliverable* at q as soon as m has arrived at q and q has delivered all predecessors of m. m is needlessly delayed
-    in two cases: after m became deliverable and before its delivery, q has an event that is not a delivery; or m is
-    deliverable when the trace ends but was never delivered. (Other deliveries may come before the delivery of m,
-    because one arrival can release several messages at one instant.)
+    in two cases:
 
-    It is enough to examine the last event at q that is not a delivery and comes before m's delivery: m is needlessly
-    delayed iff m had arrived, and all its predecessors had been delivered, before that event. A message without an
+    - q has an event that is not a delivery after m became deliverable and before m's delivery. (Other deliveries in
+      between are allowed, because one arrival can release several messages at one instant.)
+    - m is deliverable when the trace ends, but was never delivered.
+
+    So it is enough to examine one event: the last event at q before m's delivery that is not a delivery. m is
+    needlessly delayed iff m was deliverable before that event. A message without an
     ``arrive`` row at q is not judged. A message with unknown destinations is addressed to the processes that delivered
     it.
     """

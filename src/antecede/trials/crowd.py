@@ -3,8 +3,8 @@
 ``python -m antecede.trials.crowd publish|strangers SETTINGS`` runs one of the programs. SETTINGS is a JSON document. At
 its end, the program prints its results as another JSON document. A publisher offers numbered messages at a fixed rate,
 whether they are accepted or not. Its results include the sum of the numbers of the accepted messages. Strangers connect
-from many loopback addresses, send nothing, nonsense or half a hello, wait until they are disconnected, and connect
-again.
+from many loopback addresses. They send nothing, or nonsense, or half a hello. Then they wait until they are
+disconnected, and connect again.
 """
 
 import asyncio

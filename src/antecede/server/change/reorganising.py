@@ -256,7 +256,7 @@ class Reorganising:
     # After a step.
 
     def organised(self, due: list[React]) -> None:
-        """Adapt the server after a step that has applied an item about a change. ``due``: the batches of letters that
+        """Adapt the server after a step that was about a change of the topology. ``due``: the batches of letters that
         the step gives to agents. If an agent gets its letters again in a later step, for example because it has a new
         class, its batch is removed from ``due``."""
         machine, organisation = self._machine, self._machine.organisation

@@ -184,8 +184,8 @@ class ClientLine:
     # The connection.
 
     def opened(self, connection: Connection) -> "ClientLine":
-        """Use a new connection to the server: send the hello or, with a keyring, first our introduction. Return this
-        line, which receives everything that comes on the connection."""
+        """Use a new connection to the server. With a keyring, send our introduction, and the hello later; without a
+        keyring, send the hello. Return this line, which receives everything that comes on the connection."""
         self._connection = connection
         self.trouble = NO_WELCOME
         self._left = False
