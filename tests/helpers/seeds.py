@@ -1,7 +1,7 @@
 """The seeds of a search for a planted bug: the seed that found it in an earlier run comes first.
 
 ``tests/planted/seeds.json`` contains such seeds for the slow searches. It only saves time: if a seed in it no longer
-finds the bug, because a world has changed, the search tries all others. To write the file again:
+finds the bug, because a world has changed, the search tries all others. To write the entries of some tests again:
 ``ANTECEDE_WRITE_SEEDS=1 ./run test -n 0 tests/planted``.
 """
 
@@ -17,23 +17,27 @@ _quick = 5
 """A search that finds its bug within this number of schedules needs no entry."""
 
 
+_found: dict[str, list[int]] = {}
+
+
 @cache
 def _known() -> dict[str, list[int]]:
-    return {} if _writing else json.loads(_file.read_text())
+    return json.loads(_file.read_text())
 
 
 def seeds(budget: int) -> Iterator[int]:
     """Yield all seeds below ``budget``, those that found the bug of the current test in an earlier run first."""
-    known = [seed for seed in _known().get(_test(), ()) if seed < budget]
+    known = [] if _writing else [seed for seed in _known().get(_test(), ()) if seed < budget]
     yield from known
     yield from (seed for seed in range(budget) if seed not in known)
 
 
 def note(seed: int) -> None:
     """Note that this seed has found the bug of the current test, if the file is being written."""
-    if _writing and seed >= _quick:
-        _known().setdefault(_test(), []).append(seed)
-        _file.write_text(json.dumps(_known(), indent=1, sort_keys=True) + "\n")
+    if _writing:
+        _found.setdefault(_test(), []).append(seed)
+        slow = {test: seeds for test, seeds in {**_known(), **_found}.items() if max(seeds) >= _quick}
+        _file.write_text(json.dumps(slow, indent=1, sort_keys=True) + "\n")
 
 
 def _test() -> str:

@@ -29,9 +29,7 @@ _alternating = [
 """Changes of the order in a domain, and agents that are added elsewhere, so that others can do without that domain."""
 
 
-def _caught(
-    kill: float = 0.02, publishes: int = 60, fixed: list[str] | None = None, faults: Faults = _long
-) -> None:
+def _caught(kill: float = 0.02, publishes: int = 60, fixed: list[str] | None = None, faults: Faults = _long) -> None:
     """Check that 300 schedules of mild changes find a planted bug. ``kill``: how often the operator's command is killed
     before one of its batches. ``fixed``: these topologies instead of random ones."""
 

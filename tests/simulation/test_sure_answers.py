@@ -17,6 +17,7 @@ from antecede.objects.replicas import Replicas
 from antecede.server.driver import Driver
 from antecede.testing import Faults, World
 from helpers.replicas import topology
+from helpers.seeds import note, seeds
 
 TOPOLOGY = topology(tally="s1 s2 s3", local="s1")
 _returned = name_of(Returned)
@@ -83,21 +84,21 @@ def test_what_was_answered_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert min(ended["done"], ended["late"]) > 20, ended
 
 
-def _caught(symptom: str, first: int = 0) -> None:
-    for seed in range(first, first + 300):
+def _caught(symptom: str) -> None:
+    for seed in seeds(300):
         try:
             _played(seed)
         except AssertionError as error:
             if symptom not in str(error):
                 raise
-            print(f"caught after {seed + 1 - first} schedules")
+            note(seed)
             return
     pytest.fail("a planted bug was not found")
 
 
 def test_caught_a_time_limit_that_undoes_what_was_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Replicas, "resumed", lambda self: None)
-    _caught("timeout", first=105)
+    _caught("timeout")
 
 
 def test_caught_an_answer_that_only_its_own_server_knows(monkeypatch: pytest.MonkeyPatch) -> None:
