@@ -1,8 +1,8 @@
 """The one place that decides what an identity may do at a server, for every entry point.
 
 The code that serves peers, clients, operators and the metrics page asks :class:`Authoriser` before each action. Every
-future entry point must do the same. The answer is a :class:`Refusal`, which has a code, or None: the action is allowed.
-In the one-token mode there is no access file, and every process that has the token may do everything.
+future entry point must do the same. The answer is a :class:`Refusal` with a code, or None if the action is allowed. In
+the one-token mode there is no access file, and every process that has the token may do everything.
 
 Each question has an action and a name. This table says what the name means for each action:
 
@@ -72,8 +72,8 @@ class Authoriser:
     """Decides what each identity may do at one server. The access file can be replaced while the server runs."""
 
     def __init__(self, access: Access | None = None, token: str = "", clock: Callable[[], float] = lambda: 0.0) -> None:
-        """``access``: the content of the access file; None: there is no access file, and ``token`` is checked
-        instead (the one-token mode). ``clock``: returns seconds since 1970."""
+        """``access``: the content of the access file. If it is None, the server has no access file, and checks
+        ``token`` (the one-token mode). ``clock``: returns seconds since 1970."""
         self.access = access
         self.clock = clock
         self.error = ""
@@ -84,8 +84,8 @@ class Authoriser:
 
     @property
     def mode(self) -> str:
-        """The way in which identities are checked: with an access file (``access-file``), with one token for all
-        (``token``), or not at all (``open``)."""
+        """The name of the check of identities: ``access-file``, ``token`` (one token for all) or ``open`` (no
+        check)."""
         return "access-file" if self.access is not None else "token" if self._token else "open"
 
     def replace(self, access: Access) -> None:
@@ -95,19 +95,18 @@ class Authoriser:
         self._rates.clear()
 
     def servers(self) -> Mapping[str, Identity]:
-        """Return the identities of servers in the access file, by name; empty without an access file."""
+        """Return the identities of servers in the access file, by name. Without an access file, there are none."""
         return {} if self.access is None else self.access.servers
 
     def identity(self, role: str, name: str) -> Identity | None:
-        """Return the entry of an identity in the access file; None: the file has no such entry, or there is no access
-        file."""
+        """Return the entry of an identity in the access file, or None if there is no such entry or no file."""
         return None if self.access is None else self.access.identities(role).get(name)
 
     # Who it is.
 
     def token_refusal(self, token: str) -> Refusal | None:
-        """Return the reason to refuse a process that shows this token, but does not prove an identity; None: the
-        process is accepted."""
+        """Return the reason to refuse a process that shows this token and does not prove an identity. Return None if
+        the process is accepted."""
         if self.access is not None:
             return Refusal(
                 "proof-required", "this server accepts only connections with credentials: expected --credentials DIR"
@@ -131,8 +130,8 @@ class Authoriser:
         return None
 
     def lapse(self, who: Who) -> Refusal | None:
-        """Return the reason why an identity that was proved earlier is no longer valid, for example because its key was
-        revoked or has expired; None: the identity is still valid."""
+        """Return the reason why an identity that was proved earlier is no longer valid. For example, its key was
+        revoked or has expired. Return None if the identity is still valid."""
         if who in (TOKEN, LOCAL, ANONYMOUS):
             return None
         identity = self.identity(who.role, who.name)
@@ -150,8 +149,8 @@ class Authoriser:
     # What it may do.
 
     def refusal(self, who: Who, action: str, name: str) -> Refusal | None:
-        """Return the reason why the identity is not allowed to do this action; None: it is allowed. The table at the
-        top of this module explains ``action`` and ``name``."""
+        """Return the reason why the identity may not do this action, or None if it may. The table at the top of this
+        module explains ``action`` and ``name``."""
         if self.allows(who, action, name):
             return None
         return Refusal(NOT_ALLOWED, f"{who.label} may not {_phrases[action]} {name[:_shown_chars]}")
@@ -179,8 +178,8 @@ class Authoriser:
     # How much.
 
     def connections_max(self, who: Who) -> int | None:
-        """Return the largest number of connections that an identity may have at the same time; None: no limit. Servers
-        have no limit."""
+        """Return the largest number of connections that an identity may have at the same time. Return None if there is
+        no limit, as for servers."""
         identity = None if who.role == SERVER else self.identity(who.role, who.name)
         return None if identity is None or self.access is None else self.access.limits_of(identity).connections
 

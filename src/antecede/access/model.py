@@ -107,7 +107,7 @@ class Access(msgspec.Struct, frozen=True, dict=True):
     """The name of the access file, for messages. The name has no influence on ``digest``."""
 
     def identities(self, role: str) -> dict[str, Identity]:
-        """Return the identities that have this role, by name; empty: the role is unknown, or has no identities."""
+        """Return the identities that have this role, by name. For an unknown role, the result is empty."""
         return {SERVER: self.servers, CLIENT: self.clients, OPERATOR: self.operators}.get(role, {})
 
     def everyone(self) -> list[Identity]:

@@ -38,8 +38,8 @@ class Signer(Protocol):
     """Signs with the private keys of an identity. There are two keys during a rotation, and otherwise one."""
 
     def sign(self, content: bytes) -> bytes:
-        """Return one signature of this content for each key, joined without a separator; empty if a certificate alone
-        proves the identity."""
+        """Return one signature of this content for each key, joined without a separator. If a certificate alone proves
+        the identity, the result is empty."""
         ...
 
 
@@ -87,8 +87,8 @@ class Keyring:
         self.renew = renew
 
     def proven_by(self, identity: Identity | None, signatures: bytes, content: bytes, channel: Channel) -> str:
-        """Return the key or the certificate that proves an identity; empty: the identity is not proved. If two keys
-        prove the identity, return the newer key, because it will be valid for longer."""
+        """Return the key or the certificate that proves an identity, or "" if nothing proves it. If two keys prove the
+        identity, return the newer key, because it will be valid for longer."""
         if identity is None:
             return ""
         certificate = next((name for name in identity.certificates if name in channel.certified), "")

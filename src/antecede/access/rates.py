@@ -24,7 +24,7 @@ class Bucket:
 
     def take(self, amount: float) -> None:
         """Take this amount out of the bucket. If the amount is larger than the content, the bucket's level becomes
-        negative, and the next callers must wait until it is above 0 again."""
+        negative. Then the next callers must wait until the level is above 0 again."""
         self._level -= amount
 
 

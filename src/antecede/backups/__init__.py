@@ -1,5 +1,5 @@
-"""Backups of whole systems: the folder of a backup (``folder``), copying a cut into the folder (``copying``), checking
-a backup (``checking``), and making a new system from a backup (``restoring``).
+"""Backups of whole systems. The modules are: ``folder`` (the files of a backup), ``copying`` (a cut is copied into the
+folder), ``checking`` (a backup is checked) and ``restoring`` (a new system is made from a backup).
 
 A backup is a consistent cut of all servers (:mod:`antecede.server.operations.backups`). It contains files of each
 server, and a manifest with the lengths and checksums of these files. The manifest is written last.

@@ -1,9 +1,10 @@
-"""Check a backup: the length and the checksum of every file, the groups of records in the logs, the snapshots, and
-whether the states of all servers together are a consistent cut.
+"""Check a backup: the lengths and checksums of its files, the groups of records in the logs, and the snapshots. Also
+check that the states of all servers together are a consistent cut.
 
 For the last check, every server is recovered from its files in the backup, as ``restore`` would do. Then the links
-between the servers are compared (:func:`antecede.server.change.renewal.faults_of`). A backup can be restored if all
-servers can be recovered, their links fit together, and the topology file is the topology that was in force.
+between the servers are compared (:func:`antecede.server.change.renewal.faults_of`). A backup can be restored under
+three conditions. All servers can be recovered. Their links fit together. The topology file is the topology that was in
+force.
 """
 
 import os
@@ -89,9 +90,10 @@ def check_backup(backup: Backup, plan: Plan, tell: Tell = lambda _: None) -> Che
 
 
 def other_topology(snapshots: Mapping[str, bytes], file: TopologyFile) -> list[str]:
-    """Return the reason why a system with these snapshots cannot use this topology file; empty: it can. The file must
-    be equal to the topology in force, apart from addresses. The topology in force is the newest topology in the
-    snapshots: the snapshot of a server that has missed a change contains an older topology."""
+    """Return the reason why a system with these snapshots cannot use this topology file. If the system can use the
+    file, the result is empty. The file must be equal to the topology in force, apart from addresses. The topology in
+    force is the newest topology in the snapshots. If a server has missed a change, its snapshot contains an older
+    topology."""
     newest = max(map(decode_state, snapshots.values()), key=lambda state: state.organisation.change).organisation
     if not newest.topology:
         # The oldest logs do not contain their topology.

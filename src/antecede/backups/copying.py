@@ -20,8 +20,8 @@ from antecede.store.walk import read_group
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """The part of one server in a consistent cut: the number of the server's last record (``position``), and the names
-    and lengths of its files. A running server sends this when a backup is made."""
+    """One server's part of a consistent cut: the number of its last record (``position``), and the names and lengths of
+    its files. A running server sends a ``Cut`` when a backup is made."""
 
     server: str
     incarnation: str

@@ -47,7 +47,7 @@ def locked(directory: str) -> Iterator[None]:
 
 
 def copied(directory: str, server: str, folder: str, tell: Callable[[int, int], None]) -> SavedServer:
-    """Copy the data directory of one server into a folder of a backup; return the description of the copy. ``tell``:
+    """Copy the data directory of one server into a folder of a backup. Return the description of the copy. ``tell``:
     called with the number of bytes that are copied so far, and the largest number of bytes that will be copied."""
     with named(directory):
         judged = judged_in(directory)

@@ -1,9 +1,9 @@
 """Make a new system from a backup: one data directory for each server.
 
-Before anything is written, every file is compared with its checksum, all servers are recovered, and the links between
-the servers are compared. Then each server gets a directory with a new incarnation and a snapshot of its state at the
-cut. If the server's trace can be continued, the directory also gets the records that the trace still needs. All
-directories are made in one folder with a temporary name. The last step renames this folder.
+Nothing is written before the backup is checked: the checksum of every file, the recovery of all servers, and the links
+between the servers. Then each server gets a directory with a new incarnation and a snapshot of its state at the cut. If
+the server's trace can be continued, the directory also gets the records that the trace still needs. All directories are
+made in one folder with a temporary name. The last step renames this folder.
 """
 
 import os

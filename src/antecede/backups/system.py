@@ -30,7 +30,8 @@ def write_system(directory: str, system: str) -> None:
 
 
 def system_in(directory: str) -> str:
-    """Return the id of the restored system that a data directory belongs to; empty: the system was not restored."""
+    """Return the id of the restored system that a data directory belongs to. If the system was not restored, return
+    ""."""
     path = Path(directory, SYSTEM)
     try:
         text = path.read_text(encoding="ascii")[: _id_chars_max + 1].strip()
@@ -44,8 +45,8 @@ def system_in(directory: str) -> str:
 
 
 def system_epoch(epoch: str, directory: str | None) -> str:
-    """Return the epoch that a server sends in its hellos. In a restored system, this is the epoch of the topology
-    together with the id of the system; otherwise it is ``epoch`` alone. ``directory``: the server's data directory, if
-    it has one."""
+    """Return the epoch that a server sends in its hellos. In a restored system, this epoch is ``epoch`` together with
+    the id of the system. Otherwise it is ``epoch`` alone. ``directory``: the server's data directory, if the server has
+    one."""
     system = "" if directory is None else system_in(directory)
     return f"{epoch}~{system}" if system else epoch

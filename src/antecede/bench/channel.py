@@ -68,9 +68,9 @@ class Ours(msgspec.Struct, frozen=True):
     to: str | None = None
 
     def __call__(self, messages: int, place: str, source: str | None = None, keys: Path | None = None) -> Sample:
-        """Measure once. ``source``: a directory from which both processes import the package; the figures then contain
-        the CPU times of both processes. ``keys``: a folder with an access file and credentials; the client then
-        connects with permissions."""
+        """Measure once. ``source``: a directory from which both processes import the package. If it is given, the
+        figures contain the CPU times of both processes. ``keys``: a folder with an access file and credentials. If it
+        is given, the client connects with these credentials."""
         topology = topology_text(free_ports(2))
         here: dict[str, Any] = {"data": f"{place}/s1"} if self.disk and self.embedded else {}
         there: dict[str, Any] = {"data": f"{place}/s2"} if self.disk else {}

@@ -33,9 +33,9 @@ class Child:
         self, command: list[str], *, silent: bool = False, source: str | None = None, seconds: float = 10.0
     ) -> None:
         """``silent``: the process is a server that writes nothing to the benchmark and ends only when it is terminated.
-        ``source``: the directory from which the process imports the package; None: the directory that this process
-        uses. ``seconds``: how long to wait until the process ends by itself. After this time the process is
-        terminated."""
+        ``source``: the directory from which the process imports the package. The default is the directory that the
+        benchmark itself uses. ``seconds``: how long to wait until the process ends by itself. After this time the
+        process is terminated."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed on leaving the block)
         out = subprocess.DEVNULL if silent else subprocess.PIPE
         self._process = subprocess.Popen(
@@ -130,8 +130,8 @@ def party(module: str, role: str, source: str | None = None, /, **settings: Any)
 
 
 def program(name: str) -> str | None:
-    """Return the path of a server's program. Search beside this Python first, then in PATH; return None if the program
-    is in neither."""
+    """Return the path of a server's program. Search beside this Python first, then in PATH. Return None if the program
+    is not found."""
     return shutil.which(name, path=os.path.dirname(sys.executable)) or shutil.which(name)
 
 

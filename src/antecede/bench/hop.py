@@ -95,8 +95,8 @@ def _byte_ns() -> float:
 
 
 def _stamp_cost(members: int, messages: int = 400) -> tuple[float, float]:
-    """Return two means over some messages: the time to send, encode, decode and receive one matrix stamp, in
-    nanoseconds, and the size of the stamp in bytes."""
+    """Return two means per message. The first is the time to send, encode, decode and receive a matrix stamp, in
+    nanoseconds. The second is the size of the stamp in bytes."""
     spec = parse("matrix")
     sender, receiver = spec.create(0, members), spec.create(1, members)
     total = 0

@@ -1,5 +1,5 @@
-"""NATS as a side of the benchmark, through nats-py. There are two modes: request and reply (core NATS), and pipelined
-publishes that are synced one by one (JetStream)."""
+"""NATS as a side of the benchmark, through nats-py. It has two modes: core NATS with request and reply, and JetStream
+with pipelined publishes that are synced one by one."""
 
 import asyncio
 from pathlib import Path

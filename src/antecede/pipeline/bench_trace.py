@@ -1,8 +1,8 @@
-"""A trace for benchmarks: message ids have 36 characters, about one message in ten is a multicast, and links may
-reorder messages.
+"""A trace for benchmarks. Message ids have 36 characters. About one message in ten is a multicast. Links may reorder
+messages.
 
-A seeded generator writes it, 500,000 rows at a time; the same arguments give the same trace. Optionally, some copies
-are never delivered, and one message spans the whole trace: it is sent first and delivered last.
+A seeded generator writes the trace, 500,000 rows at a time. The same arguments give the same trace. Two options: some
+copies are never delivered, and one message is sent first and delivered last.
 """
 
 from typing import Any

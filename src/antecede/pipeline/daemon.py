@@ -1,13 +1,13 @@
 """The process from which Spark forks its Python workers on one machine. All libraries and kernels are already loaded in
 it.
 
-In a new worker, importing Arrow, numba and this package takes one second, and loading the compiled kernels takes half a
+In a new worker, importing Arrow, numba and this package takes one second. Loading the compiled kernels takes half a
 second more. This process does both once, before the first fork, and the workers share its memory. After each task,
-Spark runs the garbage collector of the worker. The collector would examine all loaded objects, which takes 70 ms each
-time. So the objects that exist before the fork are excluded from collection.
+Spark runs the garbage collector of the worker. To examine all loaded objects, the collector would need 70 ms each time.
+So the objects that exist before the fork are excluded from collection.
 
 To load the kernels, this process judges a small trace (:func:`warm`). The trace is in JSON Lines, because Arrow would
-start threads to read Parquet, and no thread may run when a worker is forked.
+start threads to read Parquet. No thread may run when a worker is forked.
 
 This module is started only by Spark, as ``python -m antecede.pipeline.daemon``. Spark communicates with it through
 pipes.

@@ -1,9 +1,9 @@
 """Tables as traces: a Spark DataFrame (classic or Spark Connect), or any table that Arrow can read.
 
-The stages are the same as for files. Only the source of the rows differs: each partition of a DataFrame is a split that
-has already been read, and Spark passes it to Python as Arrow batches. A small DataFrame is collected and judged in this
-process, because a Spark job takes seconds even for little work. All other tables (pandas, Polars, pyarrow) are judged
-in this process too, since they are already in its memory.
+The stages are the same as for files. Only the source of the rows differs. Each partition of a DataFrame is a split that
+has already been read. Spark passes the partition to Python as Arrow batches. A small DataFrame is collected and judged
+in this process, because a Spark job takes seconds even for little work. All other tables (pandas, Polars, pyarrow) are
+already in the memory of this process. So they are judged here too.
 
 A table has no metadata, so for significant order the caller must pass a table of conflicts.
 """
@@ -41,12 +41,12 @@ def is_spark(table: Any) -> bool:
 
 
 def framed(table: Any, local_max: int = limits.frame_rows_local_max, lasting: bool = False, **layout: Any) -> Trace:
-    """Return the trace in a table; ``layout`` sets options of :class:`Layout`, such as ``figures``.
+    """Return the trace in a table. ``layout`` sets options of :class:`Layout`, such as ``figures``.
 
-    A Spark DataFrame of more than ``local_max`` rows is judged by Spark tasks; all other tables are judged in this
-    process. If the tasks run on this machine, the stages exchange data through files, and these files are removed
-    together with the trace. With ``lasting``, the stages exchange DataFrames instead. Then a DataFrame made from the
-    trace can still be used when the trace no longer exists.
+    If a Spark DataFrame has more than ``local_max`` rows, Spark tasks judge it. All other tables are judged in this
+    process. If the tasks run on this machine, the stages exchange data through files. These files are removed together
+    with the trace. With ``lasting``, the stages exchange DataFrames instead. Then a DataFrame made from the trace can
+    still be used when the trace no longer exists.
     """
     figures = bool(layout.get("figures"))
     if not is_spark(table):
@@ -114,8 +114,8 @@ def _check_columns(columns: Sequence[str]) -> None:
 
 
 def _read_columns(columns: Sequence[str], figures: bool) -> list[str]:
-    """Return the names of the columns to read: the columns of a trace and, with ``figures``, the columns that may
-    contain the size of a payload."""
+    """Return the names of the columns to read. These are the columns of a trace. With ``figures``, the columns that may
+    contain the size of a payload are added."""
     other = case_matched(columns)
     return [name for name in columns if other.get(name, name) in COLUMNS or (figures and name in _payload)]
 

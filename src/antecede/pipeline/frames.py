@@ -1,5 +1,6 @@
-"""``verify``, ``measure``, ``explain``, ``late`` and ``matched`` on a table: a Spark DataFrame in the session that it
-belongs to, or any table that Arrow can read (:mod:`antecede.pipeline.framed`)."""
+"""``verify``, ``measure``, ``explain``, ``late`` and ``matched`` on a table. The table is a Spark DataFrame or any
+other table that Arrow can read (:mod:`antecede.pipeline.framed`). A Spark DataFrame is processed in the session that it
+belongs to."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -71,12 +72,12 @@ def verify(
 ) -> Report:
     """Judge the trace in a table. Return the report of ``antecede verify``, without the keys that only files have.
 
-    ``conflicts`` is the table of conflicts for significant order, in the same form as in the file of ``--conflicts
-    FILE``: ``{"*": [["deposit", "audit"]]}``. If the topology changed, ``epochs`` is the list of epochs from the
-    metadata of the trace; then each epoch is judged by the orders that its topology guaranteed. If more than one row in
-    ten is not an event, a warning reports this and the report's ``readable`` is false. A Spark DataFrame of at most
-    ``local_max`` rows is collected and judged in this process. The DataFrame is read more than once: cache it if it is
-    costly to compute.
+    ``conflicts`` is the table of conflicts for significant order. The table has the same form as the file of
+    ``--conflicts FILE``: ``{"*": [["deposit", "audit"]]}``. If the topology changed, ``epochs`` is the list of epochs
+    from the metadata of the trace. Then each epoch is judged by the orders that its topology guaranteed. If more than
+    one row in ten is not an event, a warning reports this and the report's ``readable`` is false. A Spark DataFrame of
+    at most ``local_max`` rows is collected and judged in this process. The DataFrame is read more than once. If it is
+    costly to compute, cache it.
     """
     orders = known_orders(orders)
     table = required(conflicts) if "significant" in orders else None
@@ -158,8 +159,8 @@ def matched(df: Any, *, local_max: int = _local_max) -> Any:
     DataFrame if ``df`` is a Spark DataFrame, otherwise a :class:`pyarrow.Table`.
 
     Rows that are set aside because another row has the same place (``duplicate_row``, ``duplicate_index``) are not
-    included. A delivery that would have to happen before its own send, because of a cycle of events, has no ``reason``
-    here: only :func:`verify` finds such deliveries.
+    included. If a cycle of events puts a delivery before its own send, the delivery has no ``reason`` here. Only
+    :func:`verify` finds such deliveries.
     """
     with _translated(df):
         trace = framed(df, local_max, lasting=True)

@@ -1,12 +1,12 @@
 """The command ``explain`` shows why a trace breaks an order.
 
 * Causal and FIFO order are broken by late deliveries. The explanation of a late delivery is the shortest chain of
-  messages that overtook it; :mod:`antecede.trace.chain` finds the chain. (For FIFO order, the chain is one later
-  message of the same sender.)
-* Significant order is broken by late deliveries, too; :mod:`antecede.trace.significant_explain` finds the reason.
+  messages that overtook it. :mod:`antecede.trace.chain` finds this chain. For FIFO order, the chain is one later
+  message of the same sender.
+* Significant order is broken by late deliveries, too. :mod:`antecede.trace.significant_explain` finds the reason.
 * Total and synchronous order are broken by a cycle of messages. The verdict names one cycle. This module searches for a
   shortest cycle among the messages of that cycle. Each step of the cycle leads from one message to the next. The
-  explanation of a step is a process, and two events of this process that show which of the two messages came first.
+  explanation of a step is a process with two of its events. These events show which of the two messages came first.
 
 An explanation contains everything that is needed to draw it and to check it against the trace. So explanations from
 another engine are drawn and checked in the same way.
@@ -70,7 +70,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def explain(paths: Sequence[str | os.PathLike[str]], asked: Asked) -> dict[str, Any]:
-    """Explain what broke an order in the given traces, taken as one trace; return the report."""
+    """Explain what broke an order in the given traces, and return the report. All traces count as one trace."""
     started = time.perf_counter()
     asked.check()
     loaded = load(paths)
@@ -133,8 +133,7 @@ def about(message: str, sends: int, deliveries: int, aside: Mapping[str, int]) -
     """Return the value of the report's key ``message``. It contains the number of valid sends and the number of valid
     deliveries of a message. It also contains, for each reason, how many rows of the message were set aside.
 
-    If a row was set aside because another row has the same process and index, it is counted here under the reason
-    ``duplicate_index``, even if the two rows are equal.
+    If two rows have the same process and index, the reason is always ``duplicate_index`` here, even for equal rows.
     """
     reasons = {reason: aside[reason] for reason in REASONS if aside.get(reason)}
     return {

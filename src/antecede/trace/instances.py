@@ -6,18 +6,18 @@ An instance is one execution of an operation at one object. A row names its inst
 can be judged too:
 
 * An instance **runs from its first row to its last**. Rows ``begin``, ``commit`` and ``abort`` count like other rows,
-  so they mark its start and end if they are recorded. At one object, an instance A *precedes* an instance B iff the
+  so they mark its start and end if they are recorded. Let A and B be instances at one object. A *precedes* B iff the
   last row of A comes before the first row of B (Enokido, Higaki, Takizawa §3.1). If neither precedes the other, they
   are interleaved.
 * Its **operation** is the first operation that its rows name. Without an operation it is compatible with all instances.
-* It **aborted** iff it has a ``local`` row of type ``abort``. Then all its effects are undone, so no later instance
-  depends on it by a conflict (§4.1: an object's vector includes only what commits).
+* It **aborted** iff it has a ``local`` row of type ``abort``. Then all its effects are undone, and no later instance
+  depends on it by a conflict. (An object's vector includes only what commits, §4.1.)
 * Its **parent** is the first parent in the rows with the same instance name, in the order of processes and indices.
-* The type of a delivery is its own ``type``, or else its send's. ``commit`` and ``abort`` end an instance; anything
-  else except a ``request`` counts as a **response**. If neither row has a type, the delivery is a request iff it is the
-  first message that its instance received or sent, because an instance begins with its request (§3.2, R1).
-* An instance has **one request**, the first. If several replicas make the same nested call, the request of this call
-  comes more than once, and only the first one starts something.
+* The type of a delivery is its own ``type``, or else its send's. ``commit`` and ``abort`` end an instance. All other
+  types except ``request`` count as a **response**. An instance begins with its request (§3.2, R1). So if neither row
+  has a type, the delivery is a request iff it is the first message that its instance received or sent.
+* An instance has **one request**, the first. If several replicas make the same nested call, its request comes more than
+  once. Only the first request starts something.
 """
 
 from collections.abc import Collection
@@ -35,8 +35,8 @@ ABORT: Final = "abort"
 
 
 class Instance(msgspec.Struct, gc=False):
-    """One execution of an operation at one object. All positions in it (``first``, ``last``, ``opening``, ``request``)
-    are positions in the list of the rows of its process."""
+    """One execution of an operation at one object. All positions are positions in the list of the rows of its
+    process."""
 
     name: str
     process: int
@@ -95,10 +95,11 @@ class Instances:
         return self.by_name[process][event.instance]
 
     def received_as(self, process: int, position: int, event: Event) -> str | None:
-        """Return the role of a delivery in significant order: request or response; ``None`` if the order ignores it.
+        """Return the role of a delivery in significant order: request or response. If the order ignores the delivery,
+        return ``None``.
 
-        The order ignores a delivery if no instance received it, if its instance aborted, or if the delivery only ended
-        its instance or repeats the instance's request.
+        The order ignores a delivery if no instance received it, or if its instance aborted. It also ignores a delivery
+        that only ended its instance or repeats the instance's request.
         """
         instance = self.of(process, event)
         if instance is None or instance.aborted:

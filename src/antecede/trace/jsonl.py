@@ -1,14 +1,17 @@
 """JSON Lines: one event per line, plain or gzipped.
 
-**Reading** yields one item for each line that is not blank: an :class:`Event`, or a :class:`Fault` for a line that is
-not an event. Only errors of the file system itself are raised here. A line is *unreadable* if it is longer than
-``trace_line_bytes_max`` (it is then skipped in bounded pieces), is not UTF-8, is not a standard JSON object (so no NaN,
-no bare control characters), is nested too deeply, or has a key twice. (Other readers would keep the first value of such
-a key, or the last one.) If a gzip stream is damaged or incomplete, everything before the damage is read, and the rest
-counts as one unreadable line. A byte order mark at the beginning of a file is skipped.
+**Reading** yields an :class:`Event` for each line that is not blank, or a :class:`Fault` for a line that is not an
+event. Only errors of the file system itself are raised here. A line is *unreadable* in these cases:
 
-**Writing** gives the same bytes for the same events: compact, first the keys of the schema in its order, then the extra
-keys by name. The entries of maps are sorted by name, and absent fields are left out.
+* It is longer than ``trace_line_bytes_max``. Such a line is skipped in bounded pieces.
+* It is not UTF-8, or not a standard JSON object. NaN and bare control characters are not standard.
+* It is nested too deeply, or has a key twice. (Other readers would keep the first value of this key, or the last one.)
+
+If a gzip stream is damaged or incomplete, everything before the damage is read. The rest counts as one unreadable line.
+A byte order mark at the beginning of a file is skipped.
+
+**Writing** gives the same bytes for the same events. The keys of the schema come first, in its order, then the extra
+keys by name. The entries of maps are sorted by name. Absent fields are left out, and so is white space.
 """
 
 import gzip

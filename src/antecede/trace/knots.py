@@ -1,20 +1,18 @@
 """Total and synchronous order as one question: can these sequences of messages be merged into one?
 
-Each process contributes a sequence of messages: its deliveries for total order, all its sends and deliveries for
-synchronous order (Garg §12.1, §12.3). Message a *comes before* another message b if some sequence has a before b; the
-question is whether this relation has a cycle. Merging answers it: release a message as soon as it is at the head of
-every sequence in which it still occurs. It does not matter which message is released first: the same messages are
-released in the end. So the messages that remain, if any, are the same in every engine. If one sequence has a message
-twice, with another message between, this message can never be released: it comes both before and after the other
-message.
+For total order, the sequence of a process has its deliveries. For synchronous order, it has all its sends and
+deliveries (Garg §12.1, §12.3). Message a *comes before* another message b if some sequence has a before b. Does this
+relation have a cycle? Merging answers this: release a message as soon as it is at the head of every sequence in which
+it still occurs. It does not matter which message is released first: the same messages are released in the end. So the
+messages that remain, if any, are the same in every engine. If one sequence has a message twice, with another message
+between, this message can never be released. It comes both before and after the other message.
 
 **The witness.** When no message can be released, every remaining message is blocked: in some sequence another remaining
 message comes before it. In this sequence, the first remaining message other than the blocked one is its *blocker*.
 Start with the head of the first sequence that has a remaining message. From each message, go to its blocker in the
-first sequence where it is blocked, until a message x occurs for the second time. The messages from the first x on are a
-cycle. The cycle is returned as a list in which each message comes before the next one, and the last message comes
-before the first one. The list begins with the smallest id. The cycle depends on the trace alone, and in practice it is
-short.
+first sequence where it is blocked. Stop when a message x occurs for the second time. The messages from the first x on
+are a cycle. In the returned list, each message comes before the next one, and the last message comes before the first
+one. The list begins with the smallest id. The cycle depends on the trace alone, and in practice it is short.
 """
 
 from collections import Counter

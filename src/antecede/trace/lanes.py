@@ -1,10 +1,10 @@
 """Vectors of counters, stored so that the maximum of two vectors needs only a few fast operations.
 
-**Packed.** A vector is one integer, divided into lanes of 32 bits. Lane k contains entry k: the lower 31 bits are its
-value, and the highest bit, the guard bit, is always 0. To take the maximum of two vectors, set all guard bits of the
-first vector and subtract the second vector. A guard bit that is still set shows that in its lane the entry of the first
-vector is at least as large as that of the second. No lane borrows from the next one. A vector of 3,000 entries is 12
-kB, and a maximum takes some microseconds, without any library.
+**Packed.** A vector is one integer, divided into lanes of 32 bits. The lower 31 bits of lane k are the value of entry
+k. The highest bit, the guard bit, is always 0. To take the maximum of two vectors, set all guard bits of the first
+vector and subtract the second vector. If the guard bit of a lane is still set, the first vector has the larger entry
+there, or both are equal. No lane borrows from the next one. A vector of 3,000 entries is 12 kB, and a maximum takes
+some microseconds, without any library.
 
 **As an array.** If numpy is installed, a vector may instead be an array of numpy. With thousands of entries this is
 several times as fast. In both forms no vector is changed in place, so several owners may share one vector.

@@ -2,14 +2,14 @@
 
 ``lines[p]`` are the valid events of process ``p`` in the order of their indices, without ``hop`` rows. Processes are
 numbered in the order of their names, so an order by number is also an order by name. ``sends[m]`` is the send of
-message ``m``, as (process, position in ``lines[process]``). ``origins`` has the same pair for each delivery, because in
-a trace of millions of events it is slow to look up every message id in ``sends``.
+message ``m``, as (process, position in ``lines[process]``). ``origins`` has the same pair for each delivery. In a trace
+of millions of events, it is slow to look up every message id in ``sends``.
 
 **The walk over all events.** :meth:`Matched.in_causal_order` walks all events so that each comes after everything that
 happened before it. It keeps a cursor for each process: the position of its next event. A delivery may come as soon as
 the cursor of its sender has passed the send. The walk takes one process after the other, beginning with the one that
 has the most deliveries. It advances the other processes only as far as is necessary for the next delivery. So few
-messages are in transit at any moment, which saves memory in the code that uses the walk.
+messages are in transit at any moment. This saves memory in the code that uses the walk.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,8 +49,8 @@ class Matched(msgspec.Struct, frozen=True):
         return Late(delivery.index, delivery.process, message, send.process, send.index, overtaken_by, rule)
 
     def undelivered(self) -> int:
-        """Return how many copies were not delivered. A message has one copy for each destination; a message with
-        unknown destinations is not counted."""
+        """Return how many copies were not delivered. A message has one copy for each destination. If the destinations
+        of a message are unknown, it is not counted."""
         sends = [event for line in self.lines for event in line if event.kind == SEND]
         owed = sum(len(event.to) for event in sends if event.to)
         unknown = {event.message for event in sends if event.to is None}

@@ -1,6 +1,6 @@
 """``measure``: the cost of order in a recorded trace, as a report and as tables.
 
-Each figure is defined where it is computed, in :mod:`antecede.trace.costs`; this module combines the figures into the
+Each figure is defined where it is computed, in :mod:`antecede.trace.costs`. This module combines the figures into the
 report that every engine returns. Sums stay whole numbers until the last division, so that two engines agree exactly.
 """
 
@@ -117,8 +117,8 @@ def held_figures(held: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
 
 
 def rates(span: Span | None, by_second: Mapping[str, Mapping[int, int]]) -> dict[str, Any] | None:
-    """Return the value of the report's key ``rates``: the number of messages sent per second, over the whole time of
-    the trace and in the busiest second."""
+    """Return the value of the report's key ``rates``: the number of messages sent per second. There is one number for
+    the whole time of the trace, and one for the busiest second."""
     if span is None or not by_second:
         return None
     length = seconds(span.last - span.first)

@@ -1,23 +1,23 @@
 """The plain oracle: it derives every verdict directly from the definition of happened-before.
 
-Happened-before is the least transitive relation in which an event comes after the earlier events of its process and a
-delivery after its send (Mattern, Fünfrocken §2). We number the messages and keep, for each process, the **set of
-messages whose send lies in its past**, as a bit mask in one integer:
+Happened-before is the least transitive relation with two properties (Mattern, Fünfrocken §2). An event comes after the
+earlier events of its process, and a delivery comes after its send. We number the messages. For each process we keep the
+**set of messages whose send lies in its past**, as a bit mask in one integer:
 
-* a send puts its message into its process's set, and the message carries that set;
-* a delivery adds the set that its message carries.
+* A send puts its message into its process's set, and the message carries that set.
+* A delivery adds the set that its message carries.
 
-A delivery of m at q is **late** iff q earlier delivered a message m′ with send(m) → send(m′), that is, iff m's bit came
-to q in the set of an earlier delivery. (For a message that q sent to itself the bit is always in q's set, so the sets
-from deliveries are kept separate from q's own sends.) Under FIFO order the delivery is late iff q earlier delivered a
-later message of the same sender. *Needless delay* is defined at :func:`needless_delays`.
+A delivery of m at q is **late** iff q earlier delivered a message m′ with send(m) → send(m′). This is so iff m's bit
+came to q in the set of an earlier delivery. If q sent m to itself, m's bit is always in q's set. So the sets from
+deliveries are kept separate from q's own sends. Under FIFO order the delivery is late iff q earlier delivered a later
+message of the same sender. *Needless delay* is defined at :func:`needless_delays`.
 
 An import may have assumed the positions of some rows. Such positions prove nothing, so all orders are judged without
 them (:mod:`antecede.trace.assumed`). Deliveries that are late only if the assumed positions are right are counted as
 *undecided*.
 
 Each set has one bit per message, so the cost is quadratic in the number of messages. This is fast enough for traces of
-about ten thousand messages. The oracle is the reference for all other engines; :mod:`antecede.trace.streaming` gives
+about ten thousand messages. The oracle is the reference for all other engines. :mod:`antecede.trace.streaming` gives
 the same verdicts on large traces.
 
 The given events must be well formed (:mod:`antecede.trace.quarantine` ensures this for traces from outside).
@@ -128,18 +128,17 @@ class Delay(msgspec.Struct, frozen=True, order=True):
 def needless_delays(events: Iterable[Event] | Matched) -> list[Delay]:
     """Return the messages that a causal order held without need, for traces with ``arrive`` rows.
 
-    The *predecessors* of a message m at q are the messages addressed to q whose send happened before send(m). m is
-    *deliverable* at q as soon as m has arrived at q and q has delivered all predecessors of m. m is needlessly delayed
-    in two cases:
+    Let m be a message to q. Its *predecessors* at q are the messages addressed to q whose send happened before send(m).
+    The message m is *deliverable* as soon as it has arrived at q and q has delivered all its predecessors. The message
+    m is needlessly delayed in two cases:
 
-    - q has an event that is not a delivery after m became deliverable and before m's delivery. (Other deliveries in
+    - After m became deliverable and before m's delivery, q has an event that is not a delivery. (Other deliveries in
       between are allowed, because one arrival can release several messages at one instant.)
-    - m is deliverable when the trace ends, but was never delivered.
+    - When the trace ends, m is deliverable, but was never delivered.
 
-    So it is enough to examine one event: the last event at q before m's delivery that is not a delivery. m is
-    needlessly delayed iff m was deliverable before that event. A message without an
-    ``arrive`` row at q is not judged. A message with unknown destinations is addressed to the processes that delivered
-    it.
+    So it is enough to examine one event: the last event at q before m's delivery that is not a delivery. A delivered
+    message m is needlessly delayed iff it was deliverable before that event. A message without an ``arrive`` row at q
+    is not judged. A message with unknown destinations is addressed to the processes that delivered it.
     """
     trace = events if isinstance(events, Matched) else match(events)
     bits, carried = pasts(trace)

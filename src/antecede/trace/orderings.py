@@ -2,15 +2,14 @@
 
 An *ordering* is a pair of messages m, m′ and a process that delivered both. Causal order enforces the ordering, with m
 before m′, iff m was sent in the past of m′. Significant order needs the ordering iff m significantly precedes m′ and
-the rule of ordered delivery requires m first (rule 1 of :mod:`antecede.trace.significant`; rule 2 does not count,
-because it requires *some* order of m and m′, not m first). Every ordering that significant order needs is also enforced
-by causal order (Enokido, Higaki, Takizawa §3.2, proposition). So causal order enforced all other orderings without
-need.
+rule 1 of :mod:`antecede.trace.significant` requires m first. Rule 2 does not count, because it requires *some* order of
+m and m′, not m first. Every ordering that significant order needs is also enforced by causal order (Enokido, Higaki,
+Takizawa §3.2, proposition). So causal order enforced all other orderings without need.
 
 Only pairs of the messages that :func:`antecede.trace.costs.concurrency` compares are counted: all messages, or a
-sample. Sets of messages are bit masks. The deliveries at an object are grouped by instance and by cell (a group of
-instances with the same conflicts, :mod:`antecede.trace.cells`). So the set of messages for which a message must wait is
-the union of a few masks.
+sample. Sets of messages are bit masks. The deliveries at an object are grouped by instance and by cell. A cell is a
+group of instances with the same conflicts (:mod:`antecede.trace.cells`). So the set of messages for which a message
+must wait is the union of a few masks.
 """
 
 from collections.abc import Collection, Sequence
@@ -28,8 +27,8 @@ from antecede.trace.significance import Significance
 
 
 class Received(msgspec.Struct, frozen=True, gc=False):
-    """A delivery of one of the messages for which orderings are counted. It has the number of the message and, if
-    known, the instance that received the message, the cell of this instance, and the role of the delivery (request or
+    """A delivery of one of the messages for which orderings are counted: the number of the message and, if known,
+    details about its receiver. These are the receiving instance, its cell, and the role of the delivery (request or
     response)."""
 
     number: int
@@ -39,8 +38,8 @@ class Received(msgspec.Struct, frozen=True, gc=False):
 
 
 def orderings(trace: Matched, conflicts: Conflicts) -> dict[str, Any] | None:
-    """Return the value of the report's key ``significance``; ``None`` if no delivery names the instance that received
-    it."""
+    """Return the value of the report's key ``significance``. If no delivery names the instance that received it, return
+    ``None``."""
     instances = Instances(trace)
     if not instances.judged:
         return None

@@ -2,9 +2,9 @@
 
 A null means that the value is absent. pyarrow is imported only when a Parquet file is read or written. Columns that the
 schema does not name are read unchanged. On writing they are *folded*: stored as JSON in one column ``extra``. This
-column has a mark, so that a reader can restore the original columns. A file that is not Parquet, or whose pages are
-damaged, cannot be read at all; a single row that cannot be turned into text (invalid UTF-8) counts as an unreadable
-line.
+column has a mark, so that a reader can restore the original columns. If a file is not Parquet, or its pages are
+damaged, it cannot be read at all. If only a row cannot be turned into text (invalid UTF-8), this row counts as an
+unreadable line.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -113,8 +113,8 @@ def conformed(batch: Any) -> Any:
     """Return the batch with the column names and types of the trace schema. A column name that differs only in case is
     replaced, and a type that is exactly equivalent is converted.
 
-    A timestamp in ``time`` is converted to nanoseconds, an integer in ``message`` to a text, and an unsigned integer in
-    ``index`` to a signed integer. If a value in such a column cannot be converted, only this value is reported as
+    A timestamp in ``time`` becomes nanoseconds. An integer in ``message`` becomes a text. An unsigned integer in
+    ``index`` becomes a signed integer. If a value in such a column cannot be converted, only this value is reported as
     wrong.
     """
     pa = pyarrow()
@@ -158,8 +158,8 @@ def _nanoseconds(pa: Any, column: Any) -> Any:
 
 
 def _plain_events(pa: Any, batch: Any, folded: Collection[str]) -> list[Event] | None:
-    """Return the events of a plain batch, ``None`` for any other batch. A plain batch has no errors, no ``clock``, and
-    at most one column outside the schema, in which other columns are folded.
+    """Return the events of a plain batch. For any other batch, return ``None``. A plain batch has no errors and no
+    ``clock``. It has at most one column outside the schema, and other columns are folded in that column.
 
     A plain batch is read column by column, several times as fast as row by row. For any other batch, :func:`event_of`
     examines the rows one by one and reports the errors.
@@ -261,7 +261,8 @@ def folded_in(schema: Any) -> set[str]:
 
 
 def _dicts(pa: Any, batch: Any) -> list[Any]:
-    """Return the rows of a batch; a row with an unreadable value in a column of the schema becomes a :class:`Fault`."""
+    """Return the rows of a batch. If a value in a column of the schema is unreadable, its row becomes a
+    :class:`Fault`."""
     failures = (pa.ArrowException, ValueError, OverflowError, TypeError)
     names = batch.schema.names
     known = batch.select([i for i, name in enumerate(names) if name in COLUMNS])

@@ -1,18 +1,17 @@
 """Find late deliveries with sets of pending messages, in traces with many processes and few messages in transit.
 
 The usual method (:mod:`antecede.trace.streaming`) has a vector with an entry for each sender. Most of these entries are
-about messages that have been delivered everywhere, and such a message has no further delivery that could be late. A
-message is *pending* if it was sent and not yet delivered everywhere. Each process keeps a set of pending messages.
-**A delivery of m at q is late iff m is in q's set.** If the delivery is not late, m and the messages that m carries are
-added to q's set. A message carries the set that its sender had at the send, and the sender's own earlier messages
-that are pending.
+about messages that have been delivered everywhere. Such a message has no further delivery that could be late. A message
+is *pending* if it was sent and not yet delivered everywhere. Each process keeps a set of pending messages. **A delivery
+of m at q is late iff m is in q's set.** If it is not late, m and the messages that m carries are added to q's set. A
+message carries the set that its sender had at the send, and the sender's own earlier messages that are pending.
 
 A set is the bits of one integer. A bit becomes free when its message has been delivered everywhere. When half of the
-bits are free, one sweep removes them from all sets; only then are they used again.
+bits are free, one sweep removes them from all sets. Only then are they used again.
 
 **The walk** determines how many messages are pending at the same time. If one process receives everything, such as an
-archive, the walk should begin with that process, as :meth:`Matched.in_causal_order` does; then few messages are
-pending. In other traces, few messages are pending if the walk is sorted by Lamport clocks, so that each event comes as
+archive, the walk should begin with that process. Then few messages are pending. :meth:`Matched.in_causal_order` walks
+in this way. In other traces, few messages are pending if the walk is sorted by Lamport clocks. Then each event comes as
 soon as everything before it has happened. If vectors would be smaller than the sets in both of these walks,
 :func:`late_deliveries` returns ``None``.
 """
@@ -54,7 +53,7 @@ def late_deliveries(trace: Matched) -> list[Event] | None:
 def _numbered(trace: Matched) -> tuple[list[_Step], list[int], list[int]]:
     """Return three lists. The first list has all deliveries and their sends, in causal order. The second list has the
     last Lamport clock of each process. The third list has, at the number of each message, how often the message is
-    delivered. All events are numbered, one process after the other; the number of a message is the number of its
+    delivered. All events are numbered, one process after the other. The number of a message is the number of its
     send."""
     first = list(accumulate(map(len, trace.lines), initial=0))
     awaited = [0] * first[-1]

@@ -37,8 +37,8 @@ class Sought(msgspec.Struct, frozen=True):
 
 
 def explained(lines: Lines, sought: Sought) -> bytes:
-    """Return the explanations that ``sought`` asks for: late deliveries with their chains for FIFO and causal order, a
-    circle of messages for the other orders. Each event is given by its place."""
+    """Return the explanations that ``sought`` asks for. For FIFO and causal order, these are late deliveries with their
+    chains. For the other orders, the explanation is a circle of messages. Each event is given by its place."""
     if sought.order in ("fifo", "causal"):
         return _overtakings(lines, certain(lines), sought)
     lines = certain(lines, sequences=True)
@@ -141,11 +141,11 @@ class Chains:
     def _round(
         self, fresh: list[tuple[int, int]], late: int, target: int, reach: dict[int, int]
     ) -> dict[int, tuple[int, int]]:
-        """Examine the messages sent in the stretches ``fresh`` of the lines; a stretch is a pair of flat positions
-        (start, end). Return, for each process, the first delivery of such a message, as the pair (send, delivery) of
-        flat positions. A process is left out if this first delivery is too late. In the process ``target``, the
-        delivery must come before ``late``. In any other process that has an entry in ``reach``, the delivery must come
-        before this entry."""
+        """Examine the messages sent in the stretches ``fresh`` of the lines. A stretch is a pair of flat positions
+        (start, end). For each process, return the first delivery of such a message, as a pair of flat positions (send,
+        delivery). A process is left out if this first delivery is too late. In the process ``target``, the delivery
+        must come before ``late``. In any other process that has an entry in ``reach``, the delivery must come before
+        this entry."""
         lines = self._lines
         horizon = self._moments[late]
         pieces = []

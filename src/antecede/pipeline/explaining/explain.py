@@ -1,5 +1,5 @@
-"""``explain`` on Spark: one task finds the events that explain a violation and returns their places (process number and
-index). Then the process names and message ids are looked up.
+"""``explain`` on Spark. One task finds the events that explain a violation. The task returns their places (process
+number and index). Then the process names and message ids are looked up.
 
 The report has the same keys as that of :mod:`antecede.trace.explain`.
 """

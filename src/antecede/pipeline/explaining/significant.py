@@ -1,8 +1,8 @@
-"""Explanations for significant order on Spark: one task collects the events of all processes and finds the chains; then
+"""Explanations for significant order on Spark. One task collects the events of all processes and finds the chains. Then
 the message ids are looked up.
 
-The search is that of :mod:`antecede.trace.significant_chain`, on arrays. In the task a message is identified by the
-place of its send. The driver replaces this place by the message id.
+The search is the same as in :mod:`antecede.trace.significant_chain`, but on arrays. In the task, a message is
+identified by the place of its send. The driver replaces this place by the message id.
 """
 
 from collections.abc import Iterable
@@ -32,9 +32,9 @@ Longs = NDArray[np.int64]
 
 
 def explained_significant(trace: Trace, conflicts: Conflicts, sought: Sought, deliveries: int) -> dict[str, Any]:
-    """Return a dictionary with these keys: ``late`` is the number of late deliveries; ``judged`` is the number of
-    deliveries that belong to an operation instance; ``explanations`` has the explanations of the late deliveries that
-    ``sought`` chooses; ``circular`` is the number of deliveries in ``sought.delivered`` that lie on a cycle."""
+    """Return a dictionary. ``late`` is the number of late deliveries. ``judged`` is the number of deliveries that
+    belong to an operation instance. ``explanations`` has the explanations of the late deliveries that ``sought``
+    chooses. ``circular`` is the number of deliveries in ``sought.delivered`` that lie on a cycle."""
     pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
     packed = pieces.gather(partial(explained, bench=bench_for(trace, conflicts), sought=sought), [0])[0]
     said: dict[str, Any] = msgspec.msgpack.decode(packed)

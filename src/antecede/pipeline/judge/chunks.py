@@ -1,15 +1,15 @@
-"""FIFO and causal order by chunks of time: many tasks, most of which read only a small part of the trace.
+"""FIFO and causal order by chunks of time. There are many tasks. Most of them read only a small part of the trace.
 
-Consistent cuts divide the trace into units (:mod:`antecede.pipeline.judge.cuts`). A task reads some consecutive units;
-all its vectors are zero at the beginning. The first of these units are its *core*, the others are its *halo*. The task
-judges messages that were sent in its core, and reads the halo to find the deliveries of these messages.
+Consistent cuts divide the trace into units (:mod:`antecede.pipeline.judge.cuts`). A task reads some consecutive units.
+All its vectors are zero at the beginning. The first of these units are its *core*, and the others are its *halo*. The
+task judges messages that were sent in its core, and reads the halo to find the deliveries of these messages.
 :mod:`antecede.pipeline.kernels.causal` explains why the result is exact.
 
 **Tiers.** On tier j the trace is divided into steps of 4^j units. A chunk has ``chunk_units`` steps, and its halo has
 at most ``halo_units`` further steps. A message belongs to the lowest tier on which its delivery lies in the chunk of
 its send or in that chunk's halo. On a tier that is high enough the whole trace is one chunk, so each delivered message
 has a tier. A message that is never delivered belongs to no task, so no task waits for it. A task above tier 0 reads
-from the first send to the last delivery of its own messages, and keeps lanes (entries of vectors) only for the senders
+from the first send to the last delivery of its own messages. It keeps lanes (entries of vectors) only for the senders
 of these messages. So a message that spans the whole trace is judged by one task that walks the whole trace with one
 lane. The lines of this task are on disk, as they are when a trace is judged in one walk.
 
@@ -144,8 +144,9 @@ def planned(
 
 
 def _tally(packed: Iterable[bytes], cuts: Cuts, grain: Grain) -> bytes:
-    """Return three units for each chunk of each tier: the first and the last unit in which messages of this chunk are
-    sent, and the last unit in which they are delivered. Only the messages of one bucket are examined."""
+    """Return three units for each chunk of each tier. The first two are the first and the last unit in which messages
+    of this chunk are sent. The third is the last unit in which these messages are delivered. Only the messages of one
+    bucket are examined."""
     piece = piece_in(packed)
     if piece is None:
         return pack({"tasks": [[]] * 5})

@@ -33,7 +33,7 @@ the bucket."""
 
 class Cuts(msgspec.Struct, frozen=True):
     """Consistent cuts through a trace, in ascending order. A cut contains the first events of each process, up to a
-    bound. The cuts divide the trace into units; there is one unit more than there are cuts."""
+    bound. The cuts divide the trace into units. There is one unit more than there are cuts."""
 
     processes: int
     bounds: bytes
@@ -151,6 +151,6 @@ def _below(packed: Iterable[bytes], clock: str, thresholds: bytes) -> bytes:
 
 
 def piece_in(packed: Iterable[bytes]) -> Timed | None:
-    """Return the deliveries and clocks of all buckets in one part, joined into one struct; ``None`` if the part is
-    empty."""
+    """Return the deliveries and clocks of all buckets in one part, joined into one struct. If the part is empty, return
+    ``None``."""
     return joined(said for said in map(read_apart, packed) if isinstance(said, Timed))

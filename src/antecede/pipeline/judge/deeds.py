@@ -1,8 +1,8 @@
-"""Assembled lines (the event sequences of the processes) with their operation instances: the input for judging,
-explaining and measuring significant order.
+"""Assembled lines (the event sequences of the processes) with their operation instances. They are the input for
+judging, explaining and measuring significant order.
 
-:mod:`antecede.trace.instances` defines which event belongs to which instance; here this is computed on arrays. A *cell*
-is a group of instances with the same conflicts (:mod:`antecede.trace.cells`).
+:mod:`antecede.trace.instances` defines which event belongs to which instance. This module computes the same on arrays.
+A *cell* is a group of instances with the same conflicts (:mod:`antecede.trace.cells`).
 """
 
 from collections import Counter
@@ -65,11 +65,11 @@ class Deeds:
     """The assembled lines of a trace with their operation instances, as arrays.
 
     ``instance`` has the number of the instance of each event. A send without an instance gets an artificial instance,
-    with a number larger than the numbers of all real instances. Other events without an instance have -1.
-    For each real instance, ``place`` has the process, ``first`` and ``last`` have the first and the last event,
-    ``cell`` has the cell or -1, and ``name`` has the number of the name. ``parent`` has, for each name of an instance,
-    the number of the parent's name. Each cell has its ``operation`` and two lists: its rivals (the cells that conflict
-    with it), and the cells whose requests conflict with its requests.
+    with a number larger than the numbers of all real instances. Other events without an instance have -1. Other arrays
+    have one value per real instance. ``place`` has its process. ``first`` and ``last`` have its first and its last
+    event. ``cell`` has its cell or -1. ``name`` has the number of its name. ``parent`` has one value per instance name:
+    the number of the parent's name. Each cell has its ``operation`` and two lists of cells. The first list has its
+    rivals, the cells that conflict with it. The second list has the cells whose requests conflict with its requests.
     """
 
     def __init__(self, packed: Iterable[bytes], bench: Bench) -> None:
@@ -125,10 +125,10 @@ class Deeds:
         self.instance[alone] = count + np.arange(len(alone))
 
     def _requests(self, said: Bytes) -> None:
-        """Decide whether each delivery is a request, a response or neither. The type of the delivery decides or, if it
-        has none, the type of its send. If both have no type, the delivery is a request if it is the first message of
-        its instance, otherwise a response. A delivery counts as neither if it has no instance, if its instance aborted,
-        if its type is commit or abort, or if it repeats a request."""
+        """Decide whether each delivery is a request, a response or neither. The type of the delivery decides. If the
+        delivery has no type, the type of its send decides. If both have no type, the first message of an instance is a
+        request, and each other delivery is a response. A delivery without an instance, or with an aborted instance,
+        counts as neither. A commit, an abort or a repeated request also counts as neither."""
         lines = self.lines
         self.received_as = lines.scratch.array(len(lines.source), np.uint8)
         delivered = np.flatnonzero(lines.source >= 0)
@@ -185,8 +185,8 @@ class Deeds:
         self.request_rivals = np.array(request_rivals, np.int32)
 
     def _kin(self, conflicts: Conflicts, names: list[str]) -> dict[int, set[int]]:
-        """Return, for each instance, its ancestors and descendants at the same object, but only those with an operation
-        that conflicts with the operation of the instance. Instances without such relatives are left out."""
+        """Return the relatives of each instance: its ancestors and descendants at the same object. Only relatives whose
+        operation conflicts with the instance's operation count. Instances without such relatives are left out."""
         kin: dict[int, set[int]] = {}
         for one, other in self._at_one_object():
             process, mine, its = int(self.place[one]), self.operation_of[one], self.operation_of[other]

@@ -61,8 +61,8 @@ def verify_files(
     """Judge the traces at these paths together, as one trace, on a new Spark session. Return the report. ``causal`` is
     one of ``WAYS``.
 
-    ``conflicts`` is the table of conflicts for significant order; without it, the table in the trace's metadata is
-    used. If the metadata list epochs, each epoch is judged by the orders that its topology guaranteed. With
+    ``conflicts`` is the table of conflicts for significant order. Without ``conflicts``, the table in the trace's
+    metadata is used. If the metadata list epochs, each epoch is judged by the orders that its topology guaranteed. With
     ``everywhere``, epochs are ignored, and the whole trace is judged by all ``orders``.
     """
     named = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
@@ -224,7 +224,7 @@ def flow_of(running: Session, scratch: Path | None = None) -> Flow:
 
 def _spooled(path: str, scratch: Path) -> str:
     """Return the path of a file that can be read from any position. Standard input and pipes are first written to such
-    a file; any other path is returned unchanged."""
+    a file. Any other path is returned unchanged."""
     if path != "-" and (not os.path.exists(path) or os.path.isfile(path) or os.path.isdir(path)):
         return path
     target = scratch / f"input-{len(list(scratch.glob('input-*')))}"

@@ -57,16 +57,16 @@ def cut_cycles(lines: Lines) -> Longs:
 
 
 def certain(lines: Lines, sequences: bool = False) -> Lines:
-    """Return lines in which nothing depends on assumed positions, that is, on positions that an import had to guess
-    (see :func:`antecede.trace.assumed.certain`). If no position is assumed, return ``lines`` itself.
+    """Return lines in which nothing depends on assumed positions. An assumed position is one that an import had to
+    guess (see :func:`antecede.trace.assumed.certain`). If no position is assumed, return ``lines`` itself.
 
     An edge leads from a send to one of its deliveries. All events keep their flat positions, but some lose their edges:
 
     * A delivery with an assumed position loses its edge.
-    * A send with an assumed position loses its edges. Its deliveries with certain positions then point to a copy of
-      the send, which is a separate line after all other lines.
-    * Exception: if such a send has only one delivery with a certain position, this delivery loses its edge too, unless
-      ``sequences`` is set. Such a delivery can neither be late nor make another delivery late.
+    * A send with an assumed position loses its edges. Its deliveries with certain positions then point to a copy of the
+      send, which is a separate line after all other lines.
+    * Exception: if such a send has only one delivery with a certain position, this delivery loses its edge too. Such a
+      delivery can neither be late nor make another delivery late. With ``sequences``, this exception is not made.
     """
     if not len(lines.assumed):
         return lines

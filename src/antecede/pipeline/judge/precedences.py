@@ -1,5 +1,5 @@
-"""Compare messages in one walk: for each pair, was one message sent in the past of the other, and does one
-significantly precede the other?"""
+"""Compare pairs of messages in one walk. Was one message sent in the past of the other? Does one message significantly
+precede the other?"""
 
 from typing import Any
 
@@ -13,9 +13,8 @@ from antecede.pipeline.match.lines import Walk, lend_slots
 
 def precedences_among(deeds: Deeds, picked: Any) -> tuple[list[int], list[int]]:
     """Compare the messages sent at the flat positions ``picked``. Return two lists with one bit mask per message, in
-    the order of ``picked``. In the first list, bit k of the mask of message m says whether the message sent at
-    ``picked[k]`` was sent in the past of m. In the second list, this bit says whether the message sent at ``picked[k]``
-    significantly precedes m."""
+    the order of ``picked``. Let n be the message sent at ``picked[k]``. In the first list, bit k of message m's mask is
+    set if n was sent in the past of m. In the second list, this bit is set if n significantly precedes m."""
     lines = deeds.lines
     lend_slots(lines)
     words = max(1, -(-len(picked) // 64))

@@ -1,8 +1,8 @@
-"""Make the report of ``verify`` from the results of the stages: replace process numbers by names, and places (process
-and index) by message ids.
+"""Make the report of ``verify`` from the results of the stages. Process numbers are replaced by names, and places
+(process and index) by message ids.
 
-Reports for files and reports for DataFrames are both made here. So they can differ only in the numbers that the stages
-computed.
+Reports for files and reports for DataFrames are both made here. So the two can differ only in the numbers that the
+stages computed.
 """
 
 from collections import Counter
@@ -46,7 +46,7 @@ def assemble_report(
     ``unread`` counts the rows that are not events. ``nulled`` counts, per column, the values of a wrong type. ``aside``
     counts, per reason, the rows that were set aside because another row has the same place. ``rows`` counts the events
     inside the judged part, and ``outside`` counts the others. ``lost`` counts the deliveries that lie on a cycle and
-    belong to a send with known destinations; each of them adds one to ``undelivered``.
+    belong to a send with known destinations. Each of them adds one to ``undelivered``.
     """
     cycle = len(judged.circular.process)
     reasons = Counter(counted.reasons) + Counter(aside)

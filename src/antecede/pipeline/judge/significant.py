@@ -217,9 +217,9 @@ def judged_deeds(deeds: Deeds, every_late: bool, lanes_max: int | None = None, s
 
 
 def _crossed(deeds: Deeds, late: Longs) -> Longs:
-    """Return an array with one entry per event. For a delivery that breaks rule (2) of
-    :mod:`antecede.trace.significant`, the entry is the flat position of a delivery at the same object that came earlier
-    but should have come later. For all other events, the entry is -1."""
+    """Return an array with one entry per event. If a delivery breaks rule (2) of :mod:`antecede.trace.significant`,
+    another delivery at the same object came earlier but should have come later. The entry is the flat position of this
+    other delivery. For all other events, the entry is -1."""
     lines = deeds.lines
     mark = lines.scratch.array(len(lines.source), np.uint8)
     mark[late] = 1
@@ -252,8 +252,8 @@ def _requests(deeds: Deeds) -> Longs:
 
 
 def _pairs_of_cells(deeds: Deeds) -> Longs:
-    """Return the pairs of cells, at two different objects, that receive the same request. (A cell is a group of
-    instances of one operation at one object.) Each pair is encoded as one number, as in the kernel's ``pair_of``. The
+    """Return the pairs of cells, at two different objects, that receive the same request. A cell is a group of
+    instances of one operation at one object. Each pair is encoded as one number, as in the kernel's ``pair_of``. The
     numbers are ascending."""
     lines = deeds.lines
     at = _requests(deeds)

@@ -86,9 +86,8 @@ class Trace:
         region. Otherwise ``None``."""
 
     def _first(self, told: Iterable[tuple[int, dict[str, tuple[int, str]]]]) -> dict[str, str]:
-        """Return one text for each reason or column. The text has the file and line of the first wrong row (in the
-        order of the files), and says what is wrong in this row. Rows of a DataFrame are left out, since they have no
-        file."""
+        """Return one text for each reason or column. The text names the file and line of the first wrong row, and the
+        error in this row. Files are in the given order. Rows of a DataFrame are left out, since they have no file."""
         found: dict[str, tuple[int, int, str]] = {}
         for split, firsts in told:
             for name, (number, detail) in firsts.items():
@@ -235,9 +234,9 @@ class Trace:
         return self._encoded.frame(stage, schema, self._buckets)
 
     def look_up(self, process: Sequence[int] | NDArray[Any], index: Sequence[int] | NDArray[Any]) -> dict[str, Any]:
-        """Look up the valid deliveries at these places. Return three arrays, in the order of the places: ``known`` (1
-        if the send of the delivery has known destinations), ``split`` (the split that contains the row), and ``at``
-        (the number of the row; -1 if the rows are not numbered)."""
+        """Look up the valid deliveries at these places. Return three arrays, in the order of the places. ``known`` is 1
+        if the send of the delivery has known destinations. ``split`` is the split that contains the row. ``at`` is the
+        number of the row, or -1 if the rows are not numbered."""
         columns = {name: np.zeros(len(process), np.int64) for name in ("known", "split", "at")}
         for found, back, said in self._sought(look_up, DELIVER, process, index, self._buckets):
             for name, column in columns.items():
@@ -270,8 +269,9 @@ class Trace:
     def _sought(
         self, stage: Any, kind: int, process: Any, index: Any, buckets: Sequence[int]
     ) -> Iterator[tuple[Any, Longs, dict[str, Any]]]:
-        """Search for rows at the given places. Yield three values for each bucket: the given places, sorted and without
-        repeats; for each given place, its position in this sorted list; and the rows that were found in the bucket."""
+        """Search for rows at the given places. Yield three values for each bucket. The first is the list of the given
+        places, sorted and without repeats. The second has, for each given place, its position in this list. The third
+        has the rows that were found in the bucket."""
         keys = place_keys(np.asarray(process, np.int64), np.asarray(index, np.int64))
         unique, back = np.unique(keys, return_inverse=True)
         if not len(unique):

@@ -1,9 +1,9 @@
 """The third stage: one task gets the matched rows of a whole trace and returns the verdicts.
 
-The task judges causal order in one walk over all events. This is cheap: together with the assembly of the lines the
-walk takes about a quarter of the processor time of a run (0.19 of 0.69 µs per event), while the earlier stages are
-spread over all cores. The task's output is a summary of bounded size, in which events are given by their places
-(process and index), and, if the caller wants them, every late delivery.
+The task judges causal order in one walk over all events. This is cheap. The walk and the assembly of the lines take
+about a quarter of the processor time of a run (0.19 of 0.69 µs per event). The earlier stages are spread over all
+cores. The task returns a summary of bounded size. In the summary, events are given by their places (process and index).
+If the caller wants them, the task also returns all late deliveries.
 """
 
 from collections import Counter
@@ -121,8 +121,8 @@ class _Late(msgspec.Struct):
 
 
 def _causal_found(lines: Lines, docket: Docket) -> _Late | None:
-    """Return the deliveries that are late by causal order (empty if this order was not requested); ``None`` if cycles
-    must be removed first.
+    """Return the deliveries that are late by causal order. If this order was not requested, the result is empty. If
+    cycles must be removed first, return ``None``.
 
     Cycles are rare, and a separate search for them would cost another walk. So this walk itself notices them.
     """

@@ -1,14 +1,14 @@
 """Compiled loops over arrays. They know only numbers: no rows, no names, no Spark.
 
-A kernel is compiled once per machine and kept in a cache directory, because compiling all of them takes about ten
-seconds and Spark starts many Python processes. numba *executes* the files in its cache directory when it reads them, so
-only this user may be able to write there. If ``NUMBA_CACHE_DIR`` is set, it names the directory. Otherwise the
+A kernel is compiled once per machine and kept in a cache directory. The reason: compiling all kernels takes about ten
+seconds, and Spark starts many Python processes. When numba reads the files in its cache directory, it *executes* them.
+So only this user may be able to write there. If ``NUMBA_CACHE_DIR`` is set, it names the directory. Otherwise the
 directory is below the user's cache directory. If the user has no home directory, or a read-only one, the directory
 belongs to this user and is in the system's temporary directory.
 
-The workers of a session all need a new kernel at the same moment. One of them compiles it while the others wait, and
-then they read it from the cache. numba alone would compile it in each worker. If two workers then wrote to the cache at
-the same moment, the kernel of one of them would be lost.
+The workers of a session all need a new kernel at the same moment. One worker compiles the kernel while the others wait.
+Then the others read it from the cache. numba alone would compile the kernel in each worker. If two workers then wrote
+to the cache at the same moment, the kernel of one of them would be lost.
 """
 
 import fcntl

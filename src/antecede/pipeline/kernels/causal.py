@@ -1,39 +1,41 @@
 """Late deliveries by causal order, along a walk, with one vector per process.
 
-Let V_q be process q's vector: for each sender p, the position after the last send of p that q knows through deliveries.
-**A delivery at q of message m, sent by p at position s, is late iff V_q[p] > s just before this delivery**, because
-then the send of m was already in q's past. V_q[q] covers only the sends of q that q knows through deliveries, so a
-message to oneself needs no special rule.
+Let V_q be process q's vector. V_q[p] is the position after the last send of sender p that q knows through deliveries.
+Let p send message m at position s. **The delivery of m at q is late iff V_q[p] > s just before this delivery.** Then
+the send of m was already in q's past. V_q[q] covers only the sends of q that q knows through deliveries. So a message
+to oneself needs no special rule.
 
 **Slots.** A message carries the vector of its sender. If a process learns nothing between two sends, the vectors of the
-two messages differ only in the sender's own entry, which is the position of the send. So the messages share one copy of
-the vector, a *slot*. The slot is taken for the first of these sends, and it is free again after the last delivery of
-all these messages. An array has one entry for each send: at first the number of deliveries that are still to come, and
-from the send on the number of the message's slot. A delivery knows the position of its send, so it finds the slot.
+two messages differ only in the sender's own entry. This entry is the position of the send. So the messages share one
+copy of the vector, a *slot*. The slot is taken for the first of these sends. It is free again after the last delivery
+of all these messages. An array has one entry for each send. Before the send, the entry is the number of deliveries that
+are still to come. From the send on, the entry is the number of the message's slot. A delivery knows the position of its
+send, so it finds the slot.
 
 **Blocks.** Only the entries of senders are kept, one *lane* each. If there are more lanes than fit into memory, the
-trace is walked once for each block of lanes, and a block judges the messages of its own senders. ``lane_of`` is -1 for
-a sender outside the block.
+trace is walked once for each block of lanes. Each walk judges the messages of the senders in its block. ``lane_of`` is
+-1 for a sender outside the block.
 
 **Overtaking messages.** V_q[p] only grows. So the delivery that first raises V_q[p] above s is the first delivery at q
 of a message that was sent causally after m. A *question* asks for this delivery. Questions with the same q and p are
-sorted by s, and one more walk answers all questions. A single question needs no vectors: ``reached[x]`` is the first
-position of process x that follows send(m). A message that x sends at this position or later is causally after send(m).
-The walk can stop at the answer.
+sorted by s, and one more walk answers all questions. A single question needs no vectors. ``reached[x]`` is then the
+first position of process x that follows send(m). A message that x sends at this position or later is causally after
+send(m). The walk can stop at the answer.
 
-**Chunks.** A part of a trace can be judged alone, with zero vectors at its beginning. A delivery of m is late because
-of a chain of messages from send(m) to an earlier delivery at the process of deliver(m). In happened-before, the whole
-chain lies between send(m) and that delivery. So a task sees the whole chain if it reads from a consistent cut at or
-before send(m) to a consistent cut after deliver(m). It needs no knowledge of earlier events: a message that was sent
-before the first cut carries nothing about sends after the cut, so the task ignores such a message.
+**Chunks.** A part of a trace can be judged alone, with zero vectors at its beginning. If deliver(m) is late, the cause
+is a chain of messages from send(m) to an earlier delivery at the same process. In happened-before, the whole chain lies
+between send(m) and that delivery. So a task sees the whole chain if it reads from one consistent cut to another. The
+first cut is at or before send(m), the other is after deliver(m). The task needs no knowledge of earlier events. A
+message that was sent before the first cut carries nothing about sends after the cut. So the task ignores such a
+message.
 
-A task judges the messages sent in its *core*, which ends at ``core[p]`` in the line of process p. The *halo* follows
-the core; the task reads it to find the deliveries of these messages. A message sent in the halo is judged by another
-task. But this message carries its sender's knowledge about the core, including the sender's own sends. If the task
-ignored the message, it would miss most violations that reach into the halo. An entry of a vector is the position of a
-send in the core, plus one; for a send in the halo it is the end of the core. So an entry is never larger than the
-longest core of a line. If a narrow integer type can hold this length, ``known`` and the slots use it. If a whole trace
-is judged in one task, its core is the whole trace.
+A task judges the messages sent in its *core*. In the line of process p, the core ends at ``core[p]``. The *halo*
+follows the core. The task reads the halo to find the deliveries of these messages. A message sent in the halo is judged
+by another task. But this message carries its sender's knowledge about the core, including the sender's own sends. If
+the task ignored the message, it would miss most violations that reach into the halo. For a send in the core, a vector's
+entry is the position of the send, plus one. For a send in the halo, the entry is the end of the core. So an entry is
+never larger than the longest core of a line. If a narrow integer type can hold this length, ``known`` and the slots use
+it. If a whole trace is judged in one task, its core is the whole trace.
 """
 
 from typing import NamedTuple
@@ -159,7 +161,7 @@ def _answer(
 @compiled
 def overtaker_of(lines: Flat, segments: Segments, count: int, asker: int, reached: Longs) -> int:
     """Follow the events after one send, along some segments of the walk. Return the first delivery at ``asker`` of a
-    message that was sent causally after that send; -1 if there is no such delivery in these segments.
+    message that was sent causally after that send. If these segments have no such delivery, return -1.
 
     ``reached`` has, for each process, the first position that is causally after the send. The caller passes the same
     array to all calls. Before the first call, the entry of the sender is the position of the send, and all other

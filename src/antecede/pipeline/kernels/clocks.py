@@ -1,9 +1,9 @@
 """Compare recorded clocks with the events, along a walk (by the rules of antecede.trace.clocks).
 
-Both rules for vector clocks check each entry separately, and a recorded clock is wrong if one of its entries is wrong.
-So the entries can be checked in blocks, one walk per block. An entry belongs to one process. For each entry, ``known``
-is the number of that process's events in the past of the current event, and ``floor`` is the largest value that the
-clocks in that past have for this entry.
+Both rules for vector clocks check each entry separately. A recorded clock is wrong if one of its entries is wrong. So
+the entries can be checked in blocks, one walk per block. An entry belongs to one process. For each entry, ``known`` is
+the number of that process's events in the past of the current event. ``floor`` is the largest value that the clocks in
+that past have for this entry.
 """
 
 from typing import NamedTuple
@@ -49,10 +49,10 @@ def clocks(
     slots: Slots,
     disagrees: Bytes,
 ) -> int:
-    """Check the segments (stretches of lines) from ``begin`` to ``end``. Return the segment at which to continue; the
-    kernel stops early if no slot is free.
+    """Check the segments (stretches of lines) from ``begin`` to ``end``. If no slot is free, the kernel stops early.
+    Return the segment at which to continue.
 
-    Only one block of entries is checked: the entries for the names from number ``low`` on, with one name per column of
+    Only one block of entries is checked. It begins with the name with number ``low`` and has one name per column of
     ``known``. A slot contains the values of ``known`` and then those of ``floor``.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
@@ -117,8 +117,8 @@ def clocks(
 
 @compiled
 def lamport(lines: Flat, clocked: Longs, value: Longs) -> int:
-    """Return the number of Lamport clocks that are too small: not larger than the previous Lamport clock in the same
-    process, or, at a delivery, not larger than the clock of its send."""
+    """Return the number of Lamport clocks that are too small. A clock must be larger than the previous Lamport clock in
+    the same process. At a delivery, it must also be larger than the clock of the send."""
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     disagree = 0
     for process in range(len(offsets) - 1):

@@ -1,14 +1,14 @@
 """Consistent cuts of a trace, many at a time. They are found without a walk over all events.
 
-A cut has one index per process; it contains the events of the process with smaller indices. A cut is *consistent* if it
+A cut has one index per process. It contains the events of the process with smaller indices. A cut is *consistent* if it
 contains the send of every delivery in it. Ascending cuts divide the trace into *units*. ``bounds[p, k]`` is the index
 of cut k for process p. The number of an event's unit is the number of cuts that do not contain the event.
 
-Every cut has a greatest consistent cut below it (consistent cuts are a lattice: Mattern, *Virtual time and global
-states of distributed systems*). To find it, look for deliveries that are in the cut while their sends are not. For each
-of them, lower the bound of the receiver to the index of the delivery. Repeat this until nothing changes. For each
-delivery only its own message is needed. So each bucket of messages can be processed separately, and the lowest bound of
-all buckets is used.
+Consistent cuts are a lattice (Mattern, *Virtual time and global states of distributed systems*). So every cut has a
+greatest consistent cut below it. To find it, look for deliveries that are in the cut while their sends are not. For
+each such delivery, lower the bound of the receiver to the index of the delivery. Repeat this until nothing changes. For
+each delivery only its own message is needed. So each bucket of messages can be processed separately, and the lowest
+bound of all buckets is used.
 """
 
 import numpy as np
@@ -43,8 +43,8 @@ def units(bounds: Longs, process: Ints, index: Longs) -> Ints:
 
 @compiled
 def lower(bounds: Longs, process: Ints, index: Longs, source: Ints, sent: Longs) -> bool:
-    """Lower each cut as little as possible, so that it is consistent for these deliveries: if it contains a delivery,
-    it also contains the send. Return whether a cut was lowered."""
+    """Lower each cut as little as possible, until it is consistent for these deliveries. Then a cut that contains a
+    delivery also contains its send. Return whether a cut was lowered."""
     moved = False
     moving = True
     while moving:
@@ -73,8 +73,8 @@ def below(thresholds: Longs, process: Ints, index: Longs, clock: Longs, bounds: 
 @compiled
 def tiers(sent: Ints, delivered: Ints, chunk_units: int, halo_units: int) -> tuple[NDArray[np.uint8], Ints]:
     """Return the tier of each message, and the number of its chunk on this tier. A message is given by the units of its
-    send and its delivery. Its tier is the lowest one on which the delivery lies in the chunk of the send or in that
-    chunk's halo (:mod:`antecede.pipeline.judge.chunks` explains tiers)."""
+    send and its delivery. Its tier is the lowest tier on which the delivery lies in the chunk of the send or in that
+    chunk's halo. :mod:`antecede.pipeline.judge.chunks` explains tiers."""
     tier, home = np.zeros(len(sent), np.uint8), np.zeros(len(sent), np.int32)
     for row in range(len(sent)):
         begun, ended, step = sent[row], delivered[row], 0
@@ -88,8 +88,8 @@ def tiers(sent: Ints, delivered: Ints, chunk_units: int, halo_units: int) -> tup
 
 @compiled
 def tally(sent: Ints, delivered: Ints, tier: NDArray[np.uint8], home: Ints, first: Ints, last: Ints, end: Ints) -> None:
-    """Find, for each chunk of each tier, the first and the last unit in which its messages are sent, and the last unit
-    in which they are delivered."""
+    """Fill ``first``, ``last`` and ``end``, with one entry for each chunk of each tier. The messages of the chunk are
+    sent in the units ``first`` to ``last``. The last of their deliveries is in the unit ``end``."""
     for row in range(len(sent)):
         t, h = tier[row], home[row]
         first[t, h] = min(first[t, h], sent[row])

@@ -1,4 +1,4 @@
-"""Late deliveries by FIFO order, one receiver at a time: a delivery is late if a later message of the same sender was
+"""Late deliveries by FIFO order, one receiver at a time. A delivery is late if a later message of the same sender was
 delivered before it."""
 
 import numpy as np

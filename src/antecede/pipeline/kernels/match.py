@@ -48,8 +48,7 @@ class Rows(NamedTuple):
 
 
 class Destinations(NamedTuple):
-    """The destinations of each row. ``names`` has the destinations of all rows; those of row i are from ``start[i]`` to
-    before ``end[i]``."""
+    """The destinations of each row. The destinations of row i are ``names[start[i]:end[i]]``."""
 
     known: Bytes
     start: Longs

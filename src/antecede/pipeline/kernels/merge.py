@@ -18,7 +18,8 @@ Longs = NDArray[np.int64]
 
 @compiled
 def message_at(offsets: Longs, source: Ints, argument: Ints, with_sends: bool, at: int) -> int:
-    """Return the message of a delivery or, if ``with_sends`` is set, of a send; -1 for other events."""
+    """Return the message of a delivery. With ``with_sends``, also return the message of a send. For other events,
+    return -1."""
     sender = source[at]
     if sender >= 0:
         message: int = offsets[sender] + argument[at]
@@ -47,7 +48,8 @@ def merge(
     offsets: Longs, source: Ints, argument: Ints, with_sends: bool, occurs: Ints, at_head: Ints, cursors: Longs
 ) -> bool:
     """Release all messages that can be released. Return whether no message is left. For each sequence, ``cursors`` gets
-    the position of the first message that was not released, or the length of the line if all were released.
+    the position of the first message that was not released. If all messages were released, this is the length of the
+    line.
 
     ``occurs`` must be zero everywhere, and ``at_head`` must be -1 everywhere.
     """

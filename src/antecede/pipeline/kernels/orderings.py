@@ -1,11 +1,11 @@
-"""Compare messages along a walk: for each pair, was one message sent in the past of the other, and does one
-significantly precede the other?
+"""Compare pairs of messages along a walk. Was one message sent in the past of the other? Does one message significantly
+precede the other?
 
-The results are sets with one bit per message. To compute them, the walk keeps these sets: the past of each process; the
-knowledge and the base of each running instance; the knowledge of the completed instances of each operation; and, for
-each message that is not yet delivered, its past and its knowledge. The past of a process is the set of messages that
-were sent causally before its current event, and the past of a message is the past of its send;
-:mod:`antecede.trace.significance` defines the other sets.
+The results are sets with one bit per message. To compute them, the walk keeps three kinds of sets. Each process and
+each message that is not yet delivered has a *past*. Each such message, each running instance, and the completed
+instances of each operation have *knowledge*. Each running instance has a *base*. The past of a process is the set of
+messages that were sent causally before its current event. The past of a message is the past of its send.
+:mod:`antecede.trace.significance` defines knowledge and base.
 """
 
 from typing import NamedTuple
@@ -66,8 +66,8 @@ def precedences(
     slots: Slots,
     before: Before,
 ) -> int:
-    """Process the segments (stretches of lines) from ``begin`` to ``end``. Return the segment at which to continue; it
-    is ``end`` if all are done.
+    """Process the segments (stretches of lines) from ``begin`` to ``end``. Return the segment at which to continue. If
+    all segments are done, this is ``end``.
 
     The kernel stops early if no slot or no row for a running instance is free. ``drawn`` has the flat positions of the
     sends of the compared messages, ascending. A slot contains two sets of a message: first its past, then its

@@ -1,17 +1,17 @@
-"""Races along a walk: pairs of deliveries that were in order only because of their timing (:mod:`antecede.trace.races`
-defines them).
+"""Races along a walk. A race is a pair of deliveries that were in order only because of their timing.
+:mod:`antecede.trace.races` defines races.
 
 Vectors, slots and blocks of lanes are those of :mod:`antecede.pipeline.kernels.causal`. The trace is walked twice for
-each block. The first walk computes ``reach`` for each delivery at a process q. It looks for the last send of q that is
-in the past of the delivered message; ``reach`` is the position after this send. This needs a separate walk, because the
-lane of q may be in a different block than the lanes of the senders. The second walk finds, for each delivery, the
-earlier deliveries at the same process. They are linked in lists, one list for each process and sender: ``head`` leads
-to the last delivery in a list, and ``before`` leads from a delivery to the previous one in its list. Both contain
-positions + 1, so 0 means none.
+each block. The first walk computes ``reach`` for each delivery at a process q. ``reach`` is the position after the last
+send of q that is in the past of the delivered message. This needs a separate walk, because the lane of q may be in a
+different block than the lanes of the senders. The second walk finds, for each delivery, the earlier deliveries at the
+same process. Deliveries are linked in lists, one list for each process and sender. ``head`` leads to the last delivery
+in a list. ``before`` leads from a delivery to the previous delivery in its list. Both contain positions + 1, so 0 means
+none.
 
-The pairs with the smallest slack are in a heap, with the largest slack on top. Each pair is one row with five numbers:
-1 if its times are unknown (otherwise 0), its slack, its process, the position of the second delivery, and the position
-of the first.
+The pairs with the smallest slack are in a heap, with the largest slack on top. Each pair is one row with five numbers.
+The first number is 1 if the times of the pair are unknown, otherwise 0. Then come its slack, its process, the position
+of the second delivery, and the position of the first.
 """
 
 from typing import NamedTuple
@@ -83,8 +83,8 @@ def races(
     wanted: Wanted,
     found: Races,
 ) -> int:
-    """Process the segments (stretches of lines) from ``begin`` to ``end``. Return the segment at which to continue; the
-    kernel stops early if no slot is free."""
+    """Process the segments (stretches of lines) from ``begin`` to ``end``. If no slot is free, the kernel stops early.
+    Return the segment at which to continue."""
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     known, carried = vectors.known, slots.rows
     lanes = known.shape[1]
@@ -201,7 +201,7 @@ def _less(a: Longs, b: Longs) -> bool:
 @compiled
 def release(lines: Flat, times: Times, fifo: bool) -> None:
     """Compute the time at which each message could be delivered. Without ``fifo``, this is the time of its arrival.
-    With ``fifo``, it is the time at which all of these have arrived: the message, and the messages of the same sender
+    With ``fifo``, the message also waits for the arrival of other messages. These are the messages of the same sender
     that the process delivered earlier."""
     offsets, source, arrived, released = lines.offsets, lines.source, times.arrived, times.released
     last, seen = np.zeros(len(offsets), np.int64), np.full(len(offsets), -1, np.int32)

@@ -66,7 +66,7 @@ def find_regions(offsets: Longs, events: int, rows: Rows, links: Links, region: 
 
 @compiled
 def sort_regions(rows: Rows, links: Links, region: Ints, place: Ints, ends: Ends, out: Sorted) -> None:
-    """Write the sends and deliveries to ``out``, sorted by region; within a region they keep their order."""
+    """Write the sends and deliveries to ``out``, sorted by region. Within a region, they keep their order."""
     sends, deliveries = ends.sends.copy(), ends.deliveries.copy()
     for i in range(len(region)):
         found = region[i]

@@ -1,9 +1,9 @@
 """Spans of OpenTelemetry, as OTLP in JSON: one document, which collectors, Jaeger and Tempo read.
 
-A send is a span of kind *producer*. A delivery is a span of kind *consumer*; its parent is the send of its message. The
-parent of a send is the last delivery before the send in the same process, if there is one. So a trace of OpenTelemetry
-contains a first message and all messages that were sent in reaction to it, directly or indirectly. A late delivery has
-the status *error*. A process is a service. Attributes follow the semantic conventions for messaging.
+A send is a span of kind *producer*. A delivery is a span of kind *consumer*. The parent of a delivery is the send of
+its message. The parent of a send is the last delivery before the send in the same process, if there is one. So a trace
+of OpenTelemetry contains a first message and all messages that were sent in reaction to it, directly or indirectly. A
+late delivery has the status *error*. A process is a service. Attributes follow the semantic conventions for messaging.
 
 Ids are hashes of the message and of the event, so the same trace gives the same document.
 """

@@ -5,10 +5,9 @@ come next, the one with the earliest recorded time comes first. Without recorded
 other events by their positions in their processes.
 
 Times are *recorded* or *logical*. Logical times are one millisecond apart along the sequence, so they never contradict
-the sequence. They are used on request, and for all events if any row has no recorded time. Recorded times are from
-different clocks and may contradict the sequence; then an arrow points back in time. Within a process, times always
-rise: if the recorded time of an event is not later than the time of the previous event, the event is shown one
-nanosecond after the previous one.
+the sequence. They are used on request, and for all events if any row has no recorded time. Recorded times come from
+different clocks. If they contradict the sequence, an arrow points back in time. Within a process, times always rise. If
+the recorded time of an event is too early for this, the event is shown one nanosecond after the previous event.
 """
 
 from collections.abc import Mapping, Sequence
@@ -99,7 +98,7 @@ class View:
         return sum(delivered < sent for delivered, sent in pairs)
 
     def is_late(self, event: Event) -> Late | None:
-        """Return the verdict on an event that is a late delivery; None for all other events."""
+        """Return the verdict on a late delivery. For all other events return ``None``."""
         return self.late.get((event.message or "", event.process)) if event.kind == DELIVER else None
 
 

@@ -1,8 +1,8 @@
 """Traces from other systems: logs with vector clocks, spans of distributed tracing, editing sessions.
 
 This package converts such records into our own schema. Every host, service or agent becomes a process, and its events
-get indices from 0. If the records show that a process P learned of an event of a process Q, the trace gets a message
-from Q to P. The package only reads files; it must not judge their content.
+get indices from 0. If a process P learned of an event of a process Q, the trace gets a message from Q to P. The package
+only reads files. It must not judge their content.
 
 * :func:`convert` converts files of a known format into a trace and a report.
 * :func:`convert_mapped` does the same for any other log. A :class:`Mapping` says which fields of the log to use.
@@ -36,7 +36,8 @@ __all__ = [
 
 def recognised(path: str) -> str | None:
     """Return the foreign format of a file, as the beginning of the file shows it. Return ``None`` if the format is
-    unknown, or if the file is one of our own traces, is not a regular file or cannot be read."""
+    unknown, or if the file is one of our own traces. Also return ``None`` if the file is not regular or not
+    readable."""
     # A pipe has already been read; reading again would block.
     if not os.path.isfile(path):
         return None
@@ -49,8 +50,8 @@ def recognised(path: str) -> str | None:
 
 
 def columns_of_parquet(path: str) -> list[str] | None:
-    """Return the names of the columns of a Parquet file; ``None`` if the file is not a Parquet file or cannot be
-    read."""
+    """Return the names of the columns of a Parquet file. If the file is not Parquet or not readable, return
+    ``None``."""
     if not os.path.isfile(path):
         return None
     try:

@@ -1,13 +1,14 @@
 """Flow events of Chrome and Perfetto, in JSON: arrows between slices of different threads.
 
-A document ``{"traceEvents": […]}``, or the list alone, has events with a phase ``ph``, a process ``pid``, a thread
+A document is ``{"traceEvents": […]}``, or the list alone. An event has a phase ``ph``, a process ``pid``, a thread
 ``tid`` and a time ``ts`` in microseconds. The first event of a flow has the phase ``s``, its steps have ``t``, and its
-last event has ``f``. All events of a flow have the same category, name and id. Each arrow of a flow is a message: from
-the first event to the first step, from that step to the next, and so on. Each thread becomes a process of the trace.
-Only the flow events of the thread become events of this process, sorted by time. If flow events of a thread have the
-same time, they stay in the order of the file, and this order is only assumed. Names of threads and processes come from
-the metadata events (``M``). If several threads have the same name, the numbers of process and thread are appended to
-it.
+last event has ``f``. All events of a flow have the same category, name and id. There is an arrow from each event of a
+flow to the next one. Each arrow is a message.
+
+Each thread becomes a process of the trace. Only the flow events of the thread become events of this process, sorted by
+time. Flow events of a thread with equal times stay in the order of the file, and this order is only assumed. Names of
+threads and processes come from the metadata events (``M``). If several threads have the same name, the numbers of
+process and thread are appended to it.
 """
 
 from collections import Counter

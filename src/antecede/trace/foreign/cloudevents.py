@@ -1,12 +1,13 @@
 """CloudEvents in JSON with the extension attribute ``causationid``: which event caused which?
 
-An event has an ``id``, a ``source`` and, with that extension, the id of the event that caused it. Each source becomes a
-process of the trace. The events of a source are in the order of their times, or in the order of the file if one of them
-has no time. If an event (the effect) was caused by an event of another source (the cause), the trace gets a message
-from the source of the cause to the source of the effect. The cause itself is the send of this message. The time of the
-delivery is not recorded; it is certain only that the delivery came before the effect. So the delivery is a row directly
-before the effect, marked ``assumed``. If a cause has several effects in one source, it is delivered there only once,
-before the first of them.
+An event has an ``id`` and a ``source``. The extension adds the id of the event that caused it. Each source becomes a
+process of the trace. The events of a source are sorted by their times. If one of them has no time, they stay in the
+order of the file.
+
+If the cause and the effect are events of different sources, the trace gets a message between these sources. The cause
+itself is the send of this message. The time of the delivery is not recorded. It is certain only that the delivery came
+before the effect. So the delivery is a row directly before the effect, marked ``assumed``. If a cause has several
+effects in one source, it is delivered there only once, before the first of them.
 
 Several documents make one trace. A document has one event per line, or is a list of events (a batch). Source and id
 together identify an event. If the same event is recorded a second time, the second record is counted and skipped. The

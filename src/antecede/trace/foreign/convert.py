@@ -62,9 +62,9 @@ def convert(
 
     ``form`` is one of :data:`FORMATS` or ``auto``. ``pattern`` is a regular expression for logs, or the name of a
     preset. With ``instances``, every instance of a service becomes a process. ``delimiter`` is a regular expression for
-    the lines between two executions in one log; each execution becomes a separate trace in a numbered file.
+    the lines between two executions in one log. Each execution becomes a separate trace in a numbered file.
     ``execution`` selects one execution by its name. ``say`` is called with texts about the progress. With
-    ``skip_unknown``, files of unknown format and files that are already traces are left out, and the report lists them.
+    ``skip_unknown``, files of unknown format and files that are already traces are left out. The report lists them.
     """
     started = time.perf_counter()
     for option, text in (("--pattern", pattern), ("--delimiter", delimiter)):
@@ -157,7 +157,7 @@ def _read(
     delimiter: Delimiter | None,
     instances: bool,
 ) -> str | None:
-    """Read one file. If the file is a log, return the name of the pattern that was used; otherwise return ``None``."""
+    """Read one file. If the file is a log, return the name of the pattern that was used. Otherwise return ``None``."""
     if isinstance(collector, Editing | Flows | History | CloudEvents):
         collector.read(file)
     elif isinstance(collector, Spans):

@@ -2,15 +2,15 @@
 
 A document ``{"txns": [{"parents": […], "agent": 0, "time": …}, …]}`` lists transactions. Each transaction names its
 parents by their positions in the list. Parents come before their children in the list. Every agent becomes a process,
-and its transactions become the events of this process. A transaction builds on its parents. So if another agent made a
-parent, this parent was certainly delivered before the transaction, and counts as a message from that agent. There is no
-new message if the agent already knew the parent. This is so if the parent is an ancestor of an earlier transaction of
-the agent, or of another parent of the same transaction. A transaction with several parents merges concurrent work.
+and its transactions become the events of this process. A transaction builds on its parents. So a parent by another
+agent was certainly delivered before the transaction. This parent counts as a message from that agent. If the agent
+already knew the parent, there is no new message. The agent knows all ancestors of its earlier transactions, and of the
+transaction's other parents. A transaction with several parents merges concurrent work.
 
-The transactions of an agent are in the order of the list. (In most recordings, each transaction of an agent is an
-ancestor of the agent's next transaction. This is not so if an author works on two branches.) A late message
-would carry a transaction that its receiver already knows, and the trace has no such messages. So an editing session
-never shows a late delivery.
+The transactions of an agent are in the order of the list. In most recordings, each transaction of an agent is an
+ancestor of the agent's next transaction. If an author works on two branches, this is not so. A late message would carry
+a transaction that its receiver already knows. The trace has no such messages. So an editing session never shows a late
+delivery.
 """
 
 from datetime import datetime

@@ -1,9 +1,9 @@
 """Compare the sends and the deliveries of an imported log: which deliveries will ``verify`` not be able to check?
 
-``verify`` sets a delivery aside in two cases: there is no send of its message, or the send names destinations and the
-process of the delivery is not among them. With a new mapping, the reason is mostly a mistake: a file is missing, the
-names in ``to`` are not the names of processes, or the mapping expects the wrong character between these names. So the
-import counts such deliveries and shows the first few.
+``verify`` sets a delivery aside in two cases: its message has no send, or the send names other destinations only. With
+a new mapping, the reason is mostly a mistake. For example, a file is missing, or the names in ``to`` are not the names
+of processes. Or the mapping expects the wrong character between these names. So the import counts such deliveries and
+shows the first few.
 
 This module knows events with their ids and processes. It does not know the records from which the events were made.
 """
@@ -91,8 +91,8 @@ class Ends:
         return f"{row.source}: {row.process} delivers {row.message}, which was sent to {named} ({send.source})"
 
     def _separator(self, unknown: Counter[str]) -> str | None:
-        """Return the character that joins names of processes in one of the unknown destinations, such as ``+`` in
-        ``p1+p2``; ``None`` if there is no such destination."""
+        """Return the character that joins several names of processes in an unknown destination, such as ``+`` in
+        ``p1+p2``. If there is no such destination, return ``None``."""
         for mark in _separators:
             if any(mark in name and self._receivers.issuperset(map(str.strip, name.split(mark))) for name in unknown):
                 return mark

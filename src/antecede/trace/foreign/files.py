@@ -66,7 +66,7 @@ class ForeignFile:
         self._unreadable.add(self.name if line is None else f"{self.name}:{line}", reason)
 
     def lines(self, bound: int = limits.foreign_line_bytes_max) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines without their line breaks, numbered from 1; lines longer than ``bound`` are counted and left
+        """Yield the lines without their line breaks, numbered from 1. Lines longer than ``bound`` are counted and left
         out."""
         number = 0
         # Two more bytes than the bound: a line of exactly that length still shows its end.

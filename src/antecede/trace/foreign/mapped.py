@@ -3,17 +3,17 @@
 Such a log has the id of a message both where it is sent and where it is delivered. So, unlike clocks and spans, it can
 *prove* that a delivery was late. Each record becomes at most one event:
 
-* a **send** or a **delivery**, if its kind matches ``--send`` or ``--deliver`` and it names a process and a message;
-* a **local** event, if it names a process and its kind matches neither of these options. A send or delivery without the
-  id of a message becomes a local event, too, and is counted;
-* no event, if no pattern matches its line, if it names no process, if it lacks the time or the number that decides its
-  position, or if ``--others skip`` leaves it out. Such records are counted by reason, and the file and line of the
-  first few are kept.
+* A record becomes a **send** or a **delivery** if its kind matches ``--send`` or ``--deliver``. It must name a process
+  and a message. Without the id of a message, it becomes a local event and is counted.
+* A record becomes a **local** event if it names a process and its kind matches neither of these options.
+* A record does not become an event if no pattern matches its line, or if it names no process. The same is true if it
+  lacks the time or number that decides its position, or if ``--others skip`` leaves it out. Such records are counted by
+  reason. For the first few of them, the file and line are kept.
 
-**Index.** The events of a process are sorted by files and lines (``file``), by their times (``time``), or by a number
-in each record. Events with equal times or numbers are in the order of the files and their lines, and are counted. This
-order is *assumed*, unless all of these events are in one file whose lines are sorted by the requested time or number.
-(If the lines are not sorted in this way, the file may have been exported with the newest line first.)
+**Index.** The events of a process are sorted by files and lines (``file``), by times (``time``), or by a number. Events
+with equal times or numbers are in the order of the files and their lines, and are counted. If all of these events are
+in one sorted file, this order is certain. Otherwise it is *assumed*. A file is sorted if its lines are in the order of
+the requested time or number. (An unsorted file may have been exported with the newest line first.)
 
 This module reads and reports. It does not judge: ``verify`` does.
 """
@@ -49,8 +49,8 @@ _chars_shown = 120
 
 
 class Skipped:
-    """Counts, by reason, the records that did not become events, and the records in which a value is missing or
-    wrong."""
+    """Counts, by reason, the records that did not become events. Also counts the records with a missing or wrong
+    value."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -151,8 +151,8 @@ class Mapped:
         return f"--index time: the value of {values['time'].text} is not a time; give --time FORM"
 
     def _more(self, fields: dict[str, Any], found: str) -> tuple[dict[str, str] | None, dict[str, Any] | None]:
-        """Return two tables for a record: the values of optional text columns of the schema (such as ``operation``),
-        and the values of the extra columns that the user named."""
+        """Return two tables for a record. The first has the values of optional text columns of the schema, such as
+        ``operation``. The second has the values of the extra columns that the user named."""
         texts: dict[str, str] = {}
         extra: dict[str, Any] = {}
         for name, value in self.plan.values[found].items():
@@ -288,8 +288,8 @@ def _report(mapped: Mapped, files: list[dict[str, Any]], unreadable: Unreadable,
 
 
 def _advice(mapped: Mapped, report: dict[str, Any], unreadable: Unreadable) -> str | None:
-    """Return advice for the user if the mapping finds no sends, no deliveries, or no delivery with the id of a send;
-    otherwise return ``None``."""
+    """Return advice for the user if the mapping finds no sends, no deliveries, or no delivery with the id of a send.
+    Otherwise return ``None``."""
     if not mapped.records:
         first = f" ({unreadable.first[0]})" if unreadable.first else ""
         return f"no record could be read{first}"

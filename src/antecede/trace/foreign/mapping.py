@@ -136,7 +136,8 @@ class Value:
             raise UsageError(f"--map: {name}={text}: nothing between the braces; expected the path of a field")
 
     def of(self, record: Any) -> Any:
-        """Return the value of the column for a record; ``None`` if the record lacks one of the needed fields."""
+        """Return the value of the column for a record. If the record lacks one of the needed fields, return
+        ``None``."""
         if self._between is None:
             return field(record, self.text)
         found = [text_of(field(record, path)) for path in self.paths]
@@ -148,7 +149,8 @@ class Value:
 
 
 def field(record: Any, path: str) -> Any:
-    """Return the value at a path in a record; ``None`` if there is no value at this path, or the value is null."""
+    """Return the value at a path in a record. If there is no value at this path, or the value is null, return
+    ``None``."""
     if isinstance(record, dict):
         if path in record:
             return record[path]
@@ -249,8 +251,8 @@ class Plan:
         return {group: text for group, text in found.groupdict().items() if text is not None}
 
     def kind_of(self, said: str) -> tuple[str, dict[str, str]]:
-        """Return the kind of a record (``send.``, ``deliver.``, or an empty text for all other kinds) and the named
-        groups of the regular expression that matched the kind."""
+        """Return the kind of a record and the named groups of the regular expression that matched the kind. The kind is
+        ``send.``, ``deliver.`` or, for all other kinds, an empty text."""
         for prefix, pattern in (("send.", self.send), ("deliver.", self.deliver)):
             # The value of a field must match as a whole; in a line of text, a match anywhere is enough.
             found = pattern.fullmatch(said) if self.kind else pattern.search(said)
@@ -260,8 +262,8 @@ class Plan:
 
 
 def _misspelled(column: str, named: dict[str, str]) -> str:
-    """Return a hint for the error that ``column`` is missing, if a name in the mapping looks like a misspelling of it;
-    otherwise an empty text."""
+    """Return a hint for the error that ``column`` is missing. If no name in the mapping looks like a misspelling of
+    ``column``, return an empty text."""
     own = [name for name in named if name not in _columns + _texts and not name.startswith(_prefixes)]
     found = get_close_matches(column, own, 1)
     return f"{found[0]} would be an extra column, did you mean {column}? If not, " if found else ""

@@ -1,6 +1,6 @@
 """The records of a log for a mapping: JSON objects, rows of a table, lines of text split into groups.
 
-* ``json``: one object per line; or one document, which is a list of objects or an object with one list in it.
+* ``json``: one object per line, or one document. The document is a list of objects, or an object with one list in it.
 * ``csv``: one row per line below a header, with commas, semicolons, tabs or bars between the cells. An empty cell
   counts as missing.
 * ``parquet``: one row per record. Timestamps are in nanoseconds.

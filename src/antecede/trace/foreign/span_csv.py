@@ -1,10 +1,10 @@
 """Spans as a table: one line per span, with columns recognised by common names.
 
-The header must have columns for a trace id, a span id, a parent, a place (pod or service) and a start. Columns for an
-end, a kind and an operation are optional. Only the letters and digits of a column name are compared, without case. The
-name of a column with times may end with their unit (``StartTimeUnixNano``, ``start_us``). Otherwise the unit is guessed
-from the first time: it is the unit in which this number is a time near the present. A time may also be an ISO 8601
-date. A Parquet file with such columns is read in the same way.
+The header must name columns for trace id, span id, parent, place (pod or service) and start. Columns for end, kind and
+operation are optional. Only the letters and digits of a column name are compared, without case. The name of a column
+with times may end with their unit (``StartTimeUnixNano``, ``start_us``). Otherwise the first time decides: its unit is
+the one in which this number is a time near the present. A time may also be an ISO 8601 date. A Parquet file with such
+columns is read in the same way.
 """
 
 from collections.abc import Iterator

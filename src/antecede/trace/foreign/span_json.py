@@ -144,7 +144,7 @@ _otlp_kinds = (None, "internal", "server", "client", "producer", "consumer")
 
 
 def zipkin(document: bytes | Raw, instances: bool) -> Iterator[Found]:
-    """Yield the spans of a Zipkin v2 document; for a span that cannot be read, yield an error message."""
+    """Yield the spans of a Zipkin v2 document. For a span that cannot be read, yield an error message."""
     if bytes(memoryview(document)[:64]).lstrip()[:1] == b"[":
         for raw in msgspec.json.decode(document, type=list[Raw]):
             if bytes(memoryview(raw)[:64]).lstrip()[:1] == b"[":
@@ -177,7 +177,7 @@ def _zipkin_span(raw: bytes | Raw, instances: bool) -> Found:
 
 
 def otlp(document: bytes, instances: bool) -> Iterator[Found]:
-    """Yield the spans of an OTLP document; for a span that cannot be read, yield an error message."""
+    """Yield the spans of an OTLP document. For a span that cannot be read, yield an error message."""
     for raw in _resource_spans(document):
         try:
             group = msgspec.json.decode(raw, type=_ResourceSpans)
@@ -223,7 +223,7 @@ def _otlp_span(raw: Raw, place: Place) -> Found:
 
 
 def jaeger(document: bytes, instances: bool) -> Iterator[Found]:
-    """Yield the spans of a Jaeger document; for a span that cannot be read, yield an error message."""
+    """Yield the spans of a Jaeger document. For a span that cannot be read, yield an error message."""
     try:
         traces = msgspec.json.decode(document, type=_Jaeger).data
     except msgspec.ValidationError:

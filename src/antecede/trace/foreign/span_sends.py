@@ -1,13 +1,13 @@
 """Find the position of each send among the spans of its service.
 
 A span records its start. A message leads from one span, the cause, to another span, the effect. The message is
-delivered where the effect begins. The time of the *send* is not recorded; it lies between the starts of the two spans.
-There are two cases:
+delivered where the effect begins. The time of the *send* is not recorded. The send lies between the starts of the two
+spans. There are two cases:
 
-**A client's or producer's span** is the record of one send, which took place between the span's start and its end. If
-the service sent and received nothing else in that interval, all positions in the interval are equivalent. Then the send
-is placed at the start of the span, and this position is certain. (Starts and durations are both rounded, so a span may
-end two ticks later than recorded. A tick is the largest power of ten that divides all times of the service.)
+**A client's or producer's span** is the record of one send. This send took place between the span's start and its end.
+If the service sent and received nothing else in that interval, all positions in the interval are equivalent. Then the
+send is placed at the start of the span, and this position is certain. (Starts and durations are both rounded, so a span
+may end two ticks later than recorded. A tick is the largest power of ten that divides all times of the service.)
 
 **Otherwise the position is assumed**, as late as the record allows. All starts of spans are put into one sequence. This
 sequence keeps the order of each service, puts every cause before its effect, and otherwise follows the clocks. The send
@@ -17,11 +17,11 @@ and clocks are. :mod:`antecede.trace.assumed` defines what a row with an assumed
 
 These positions are assumed, too:
 
-* **ties**: spans of one service that begin at the same time, if they send or receive messages and are not ancestors of
-  each other;
+* **ties**: spans of one service that begin at the same time and send or receive messages. (If they descend from each
+  other, their order is certain.)
 * **several instances** in one process, because each instance has its own clock.
 
-In some records no sequence can both keep the order of each service and put every cause before its effect, so some spans
+Sometimes no sequence can both keep the order of each service and put every cause before its effect. Then some spans
 wait for each other. Of these spans, the one with the earliest start is put first. ``verify`` then sets the impossible
 deliveries aside.
 """

@@ -1,17 +1,17 @@
 """Spans of distributed tracing from any system: which of them are connected by a message?
 
-A span is one piece of work in one service. It has an id within its distributed trace, a start by the clock of its host,
-and optionally a parent: the span that called it. In our trace, a service is a process and the start of a span is an
+A span is one piece of work in one service. It has an id within its distributed trace, and a start by the clock of its
+host. It may have a parent: the span that called it. In our trace, a service is a process and the start of a span is an
 event.
 
 * In Zipkin, client and server may record a call as two spans with the same id, the *halves* of the call. The *cause* of
   the server's half is the client's half. The cause of any other span is its parent. If the parent has two halves, the
   cause is the half in the span's own service. If neither half is in that service, the cause is the server's half.
-* **A message** leads from the cause to the span if they are in different services, or are the calling and the receiving
-  half of a call. Otherwise there is no message. A span's further *links* (OpenTelemetry, Jaeger's *follows from*) count
-  as causes, too. The message is delivered where the span starts.
-* Within a service, spans are ordered by the service's wall clock; at equal times a parent comes before its child. The
-  clocks of different services never decide an order; they are only *compared* for two counts. ``early_messages`` counts
+* **A message** leads from the cause to the span if they are in different services. It also leads from the calling half
+  of a call to the receiving half. Otherwise there is no message. A span's further *links* (OpenTelemetry, Jaeger's
+  *follows from*) count as causes, too. The message is delivered where the span starts.
+* Within a service, spans are ordered by the service's wall clock. At equal times a parent comes before its child. The
+  clocks of different services never decide an order. They are only *compared* for two counts. ``early_messages`` counts
   messages that, by the clocks, were received before they were sent. ``early_children`` counts spans that begin before
   their parent, in any service.
 

@@ -2,19 +2,19 @@
 
 A history is a document ``{"events": […]}``, or the list alone, as ``temporal workflow show --output json`` prints it.
 The workflow is a process, named by its id or, without one, by the file. Every worker is a process, too, named by its
-identity. Scheduling an activity is a send of the workflow; the start of the activity by a worker is the delivery. The
-end of the activity (completed, failed, cancelled) is a message from the worker back to the workflow. All other events
-are local events of the workflow. A timeout of an activity is a local event, too, because the server records it, not the
-worker.
+identity. When the workflow schedules an activity, it sends a message. When a worker starts the activity, this message
+is delivered. The end of the activity (completed, failed, cancelled) is a message from the worker back to the workflow.
+All other events are local events of the workflow. A timeout of an activity is a local event, too, because the server
+records it, not the worker.
 
 **Order.** The events of a workflow are in the order of its history. The events of a worker are in the order of the
-server's times, not of the history: the server writes the start of an activity into the history when the activity ends.
-Several histories make one trace and share the workers. The position of an event in its process is marked as assumed in
-these cases:
+server's times. (The history is not used here, because a start is written into it only when the activity ends.) Several
+histories make one trace and share the workers. The position of an event in its process is marked as assumed in these
+cases:
 
-* the end of an activity at its worker, if the worker started or ended another activity meanwhile: the server records
-  when the message about the end came, not when it was sent;
-* the start of an activity that was tried again: only its last start is recorded;
+* the end of an activity at its worker, if the worker started or ended another activity meanwhile. The server records
+  when the message about the end came, not when it was sent.
+* the start of an activity that was tried again. Only its last start is recorded.
 * an event of a worker that has no time, or the same time as another event of the worker.
 """
 
@@ -137,8 +137,8 @@ def _sorted(timed: list[tuple[int, Moment]]) -> list[Moment]:
 
 
 def _mark_ends(line: list[Moment]) -> None:
-    """Mark the position of an activity's end as assumed if the worker started or ended another activity between the
-    start and the end of this activity. ``line`` has the moments of one worker."""
+    """Mark the position of an activity's end as assumed if the worker's previous event is not the start of this
+    activity. ``line`` has the moments of one worker."""
     for before, moment in zip([None, *line[:-1]], line, strict=True):
         if not moment.gives:
             continue

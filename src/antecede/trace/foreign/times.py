@@ -1,9 +1,9 @@
 """Convert the times in logs, which are numbers or dates, to nanoseconds since 1970.
 
-A number without a unit gets the unit in which it is a time near the present: 1,700,000,000 is in seconds,
-1,700,000,000,000 in milliseconds, and so on. A date is in ISO 8601 or a similar form: a space instead of the T, slashes
-instead of dashes, a comma before the fraction. A date without an offset is in UTC. Digits beyond nanoseconds are
-dropped; nothing is rounded.
+A number without a unit gets the unit in which it is a time near the present. So 1,700,000,000 is in seconds,
+1,700,000,000,000 in milliseconds, and so on. A date is in ISO 8601 or a similar form. It may have a space instead of
+the T, slashes instead of dashes, and a comma before the fraction. A date without an offset is in UTC. Digits beyond
+nanoseconds are dropped, and nothing is rounded.
 """
 
 import re
@@ -76,8 +76,8 @@ def _formatted(text: str, form: str) -> int | None:
 
 
 def since_1970(moment: datetime) -> int | None:
-    """Return a moment in nanoseconds since 1970; ``None`` if it does not fit into 64 bits. A moment without an offset
-    is in UTC."""
+    """Return a moment in nanoseconds since 1970. If the result does not fit into 64 bits, return ``None``. A moment
+    without an offset is in UTC."""
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return _bounded((moment - _epoch) // timedelta(microseconds=1) * 1_000)
 

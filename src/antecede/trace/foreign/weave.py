@@ -1,18 +1,18 @@
 """Convert a foreign record to a trace: the moments of each process in their order, connected by messages.
 
 A **moment** is one recorded event in one process: a logged event, the start of a span, a transaction. In the trace it
-becomes one ``deliver`` row for each message that it receives, then one ``send`` row for each message that it sends, or
-one ``local`` row if it has no messages. The recorded data of the moment is on its *main* row: the last delivery, else
-the first send, else the local row. So no delivery comes after the main row and no send comes before it, in agreement
-with the recorded vector clock of the moment.
+becomes one ``deliver`` row for each received message, then one ``send`` row for each sent message. A moment without
+messages becomes one ``local`` row. The recorded data of the moment is on its *main* row: the last delivery, else the
+first send, else the local row. So no delivery comes after the main row and no send comes before it. This agrees with
+the recorded vector clock of the moment.
 
 **Clocks.** The *own entry* of a row is the entry for its process in its vector clock. ``verify`` tests clocks by one of
 two rules (:mod:`antecede.trace.clocks`). If the own entry is ``index`` + 1 on most rows, the rule is ``exact``: all
 entries must agree with the indices. Otherwise the rule is ``order``: only the order of the vectors is tested. The rule
-``exact`` is wrong for a trace in which some moment with a clock has several rows, some own entry is not ``index`` + 1,
-or some vector counts events that were not logged. If ``verify`` would use ``exact`` for such a trace, every process
-gets one additional local row at its beginning. Then the own entry differs from ``index`` + 1 on all rows where they
-were equal, and ``verify`` uses ``order``.
+``exact`` is wrong for a trace if a moment with a clock has several rows. It is also wrong if an own entry is not
+``index`` + 1, or if a vector counts events that were not logged. If ``verify`` would use ``exact`` for such a trace,
+every process gets one additional local row at its beginning. Then the own entry differs from ``index`` + 1 on all rows
+where they were equal, and ``verify`` uses ``order``.
 """
 
 from collections import Counter
@@ -130,8 +130,9 @@ class Woven:
                     index += 1
 
     def impossible(self) -> tuple[int, int]:
-        """Count the deliveries that ``verify`` will set aside. Return the number of deliveries that come before their
-        send in the same process, and the number of other deliveries that are on a cycle with their send."""
+        """Count the deliveries that ``verify`` will set aside. The first number counts deliveries that come before
+        their send in the same process. The second number counts the other deliveries that are on a cycle with their
+        send."""
         sent = self._sent()
         early: set[str] = set()
         for number, line in enumerate(self.lines.values()):
