@@ -42,7 +42,8 @@ class Inode:
         self.pages: dict[int, list[bytes]] = {}
         """The states of each page since its last sync, oldest first."""
         self.lost: set[int] = set()
-        """Numbers of pages that are visible but not on the disk, because their sync failed. The next sync ignores them."""
+        """Numbers of pages that are visible but not on the disk, because their sync failed. The next sync ignores
+        them."""
 
     def touch(self, begin: int, end: int) -> None:
         """Record that the bytes from ``begin`` to ``end`` have just changed."""
