@@ -46,7 +46,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
     because the process starts faster without the modules of the others."""
     app = typer.Typer(
         name="antecede",
-        help="Ordered messages between processes, and a proof from the recorded trace that order was kept.",
+        help="Send messages between processes in order, and check in a recorded trace that the order was kept.",
         epilog=FIRST_STEPS,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
         """Measure how many deliveries per second the simulator makes on one core. Each message goes to half of the
         processes on average.
 
-        The column "floor" has the rate of the same loop without an order. The column "ratio" has the order's rate,
+        The column "floor" has the rate of the simulator without any order. The column "ratio" has the order's rate,
         divided by the floor.
 
         Two more runs measure the peak memory. One of these runs is twice as long as the other. The column "memory
@@ -289,9 +289,10 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Repeat the experiments of Laumay et al. with real servers on this machine.
 
-        The command measures turn-around times to the same server, to another server and to all servers, in one flat
-        domain and in a bus of domains. It also measures the start time and the memory of the servers. 150 servers need
-        about 5 GB of memory. The command needs Linux.
+        The command measures the turn-around times of messages to an agent on the sender's server, to an agent on
+        another server, and to all servers. It measures these times first in one flat domain, and then in a bus of
+        domains. It also measures the start time and the memory of the servers. 150 servers need about 5 GB of memory.
+        The command needs Linux.
         """
         from antecede.bench.paper000 import Settings, bench_paper000, table
         from antecede.topology import SHAPES

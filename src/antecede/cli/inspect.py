@@ -44,8 +44,9 @@ def register(app: typer.Typer) -> None:
         """Show the log of a server: segments, groups, records and snapshots. The command checks all checksums of
         the log, and changes nothing.
 
-        A segment is one file of the log. A group consists of the records of one write. A torn end is a last write that
-        a crash interrupted; the command reports it. A backup is checked only with --verify.
+        A segment is one file of the log. A group consists of the records of one write. A torn end is an
+        incomplete write at the end of the log, as a crash can leave it. The command reports a torn end. A backup is
+        checked only with --verify.
 
         Exit codes:
         0: No damage was found. A torn end is not damage, because the server will remove it.

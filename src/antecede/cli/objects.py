@@ -184,13 +184,13 @@ def register(app: typer.Typer) -> None:
         seed: int = typer.Option(1, help="Seed of the schedules. The same seed gives the same schedules."),
         as_json: bool = JSON,
     ) -> int:
-        """Compare three orders on the same schedules: objects (only conflicting requests are ordered), pruned (causal)
-        and skeen (total).
+        """Compare the costs of three orders for the same requests: objects (only conflicting requests are ordered),
+        pruned (causal) and skeen (total).
 
         The output has one line for each combination of an order and a share of conflicting requests (density). A line
-        has three values for conflicting requests, and the same three values for compatible requests: the share of
-        copies that were held, the mean time for which a copy was held, and the mean time from send to delivery. The
-        last two columns show the mean size of a stamp in bytes, and the number of control packets per message.
+        shows the share of copies that were held, the mean time for which a copy was held, and the mean time from send
+        to delivery. Each of these three values is shown twice: for conflicting requests, and for compatible requests.
+        The last two columns show the mean size of a stamp in bytes, and the number of control packets per message.
         """
         from antecede.objects.simulation.study import DENSITIES, ORDERS, Study
         from antecede.orders import parse

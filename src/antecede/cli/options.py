@@ -103,7 +103,7 @@ class Serving(NamedTuple):
     keep_log: str | None = typer.Option(
         None,
         metavar="TIME",
-        help="Recovery does not need old log segments. Keep them for this time, such as 7d. Default: delete them.",
+        help="Keep log segments for this time, such as 7d, after recovery no longer needs them. Default: delete them.",
     )
     keep_log_size: str | None = typer.Option(
         None,
