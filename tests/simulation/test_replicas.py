@@ -199,7 +199,7 @@ def test_operations_that_are_not_deterministic_are_found_when_a_log_is_read_agai
     world = World(TOPOLOGY, agents={"anna": Dice, "ben": Account, "clerk": Clerk})
     world.call("al@s1", "anna", "throw")
     world.run()
-    with pytest.raises(StoreError, match="the replay of the log gave other results"):
+    with pytest.raises(StoreError, match="different results when the log was replayed"):
         world.check()
 
 

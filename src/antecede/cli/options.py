@@ -103,7 +103,7 @@ class Serving(NamedTuple):
     keep_log: str | None = typer.Option(
         None,
         metavar="TIME",
-        help="Keep log segments for this time, such as 7d, after recovery no longer needs them. Default: delete them.",
+        help="Keep old log segments, which a restart does not need, for this time, such as 7d. Default: delete them.",
     )
     keep_log_size: str | None = typer.Option(
         None,

@@ -219,7 +219,7 @@ class Calls:
             ((one, other) for one, other in zip(kept, done, strict=False) if one != other), (kept[-1:], done[-1:])
         )
         raise StoreError(
-            "the replay of the log gave other results of operations than before "
+            "operations gave different results when the log was replayed "
             f"({_shown(other)} instead of {_shown(one)}): they are not deterministic, or their code was changed after "
             "a crash; start the server with the previous code, stop it, then change the code"
         )
