@@ -126,7 +126,7 @@ def test_random_traces_are_measured_alike(tmp_path: Path, seeds: int, ending: st
 @pytest.mark.parametrize("order", ["pruned", "lamport", "none"])
 def test_simulated_runs_are_measured_alike(tmp_path: Path, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if parts tell so few delays at first that a quantile must be looked for among the others."""
-    monkeypatch.setattr("antecede.pipeline.measuring.sums._told", 5)
+    monkeypatch.setattr("antecede.pipeline.measuring.sums._sample_size", 5)
     rows: list[Event] = []
     figures = simulate(Setup(parse(order), 7, 400, "multicast"), rows.append)
     write_trace(tmp_path / "t.parquet", rows)

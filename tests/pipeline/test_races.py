@@ -71,7 +71,7 @@ def test_blocks_of_lanes_and_short_segments_change_nothing(tmp_path: Path) -> No
     )
     given = plan([str(tmp_path / "t.jsonl")], tasks=2)
     trace = Trace(Here(), given, layout_for(given, figures=True, numbered=True))
-    whole = trace.docket
+    whole = trace.task
 
     def narrow(orders: tuple[str, ...], **options: Any) -> Any:
         return whole(orders, lanes_max=2, segments=3, **options)
@@ -79,7 +79,7 @@ def test_blocks_of_lanes_and_short_segments_change_nothing(tmp_path: Path) -> No
     declared, wanted = Declared("fifo", "assume"), Wanted(50)
     expected = races_on(trace, declared, wanted)
     assert expected["pairs"] > 100
-    trace.docket = narrow  # type: ignore[method-assign]
+    trace.task = narrow  # type: ignore[method-assign]
     assert races_on(trace, declared, wanted) == expected
     assert _same(races([tmp_path / "t.jsonl"], assumed("fifo"), wanted)) == _same(expected)
 

@@ -86,7 +86,7 @@ def test_the_stages_of_spark_judge_as_the_guide_says(
         if not any(row.kind == "deliver" and row.instance for row in valid):
             continue
         wanted = guide.Guide(valid, table).late()
-        monkeypatch.setattr("antecede.pipeline.judge.deeds._generations", (64, 1, 2)[seed % 3])
+        monkeypatch.setattr("antecede.pipeline.judge.operations._generations", (64, 1, 2)[seed % 3])
         entry, every = _staged(path, table, seed)
         found = {(row["to"], row["deliver_index"]): row["overtaken_by"] for row in every}
         assert found == {place: other for place, (other, _) in wanted.items()}, f"seed {seed}"

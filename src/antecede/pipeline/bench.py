@@ -151,7 +151,7 @@ def _kernel_seconds(running: Session, path: str) -> float:
     trace = open_trace(running, [path])
     parts = trace.matched()
     assert isinstance(parts, FileParts), "the floor is measured on one machine"
-    lines, _, _ = assembled(pieces_of(parts.pieces[0]), trace.docket(()))
+    lines, _, _ = assembled(pieces_of(parts.pieces[0]), trace.task(()))
     times = []
     # The first round also loads the kernel, so the shorter time counts.
     for _ in range(2):

@@ -93,8 +93,8 @@ def _arrow_table(table: Any) -> Any:
     try:
         return pa.RecordBatchReader.from_stream(table).read_all()
     except (pa.ArrowException, ValueError, TypeError, NotImplementedError) as error:
-        said = (str(error).splitlines() or [type(error).__name__])[0]
-        raise TraceError(f"the table cannot be read as Arrow: {said[:200]}") from None
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TraceError(f"the table cannot be read as Arrow: {reason[:200]}") from None
 
 
 def _check_columns(columns: Sequence[str]) -> None:

@@ -9,19 +9,19 @@ import numpy as np
 
 def pack(arrays: dict[str, Any]) -> bytes:
     """Return arrays and plain values, by name, as bytes."""
-    said: dict[str, Any] = {}
+    encoded: dict[str, Any] = {}
     for name, value in arrays.items():
         if isinstance(value, np.ndarray):
-            said[name] = [value.dtype.str, np.ascontiguousarray(value).data.cast("B") if value.size else b""]
+            encoded[name] = [value.dtype.str, np.ascontiguousarray(value).data.cast("B") if value.size else b""]
         else:
-            said[name] = [None, value]
-    return msgspec.msgpack.encode(said)
+            encoded[name] = [None, value]
+    return msgspec.msgpack.encode(encoded)
 
 
 def unpack(packed: bytes) -> dict[str, Any]:
     """Return the values that :func:`pack` encoded."""
-    said = msgspec.msgpack.decode(packed)
-    return {name: value if kind is None else np.frombuffer(value, kind) for name, (kind, value) in said.items()}
+    decoded = msgspec.msgpack.decode(packed)
+    return {name: value if kind is None else np.frombuffer(value, kind) for name, (kind, value) in decoded.items()}
 
 
 def pack_struct(one: msgspec.Struct) -> bytes:

@@ -20,7 +20,7 @@ from antecede.pipeline.explaining.chains import Chains
 from antecede.pipeline.judge.files import Given, open_trace, spark_for
 from antecede.pipeline.judge.orders import blocks, cut_cycles
 from antecede.pipeline.judge.trace import Trace, verdict_on
-from antecede.pipeline.judge.verdict import Docket
+from antecede.pipeline.judge.verdict import LinesTask
 from antecede.pipeline.kernels import races as kernel
 from antecede.pipeline.kernels.slots import Vectors, grown, slots_of
 from antecede.pipeline.match.buckets import Numbering
@@ -98,9 +98,9 @@ def races_on(trace: Trace, declared: Declared, wanted: Wanted) -> dict[str, Any]
     stage = partial(timed, numbering=trace.numbering, excluded=Excluded(tuple(verdict.circular)))
     parts = trace.from_buckets(stage, 1)
     question = Question(declared.guarantee == "fifo", wanted) if declared.guarantee != "causal" else None
-    said = unpack(parts.gather(partial(raced, docket=trace.docket(()), question=question), [0])[0])
-    found = Found(said["pairs"], said["untimed"], said["late"], [], said["resolution"])
-    return assembled("spark", declared, found, _told(trace, said), verdict.report)
+    result = unpack(parts.gather(partial(raced, task=trace.task(()), question=question), [0])[0])
+    found = Found(result["pairs"], result["untimed"], result["late"], [], result["resolution"])
+    return assembled("spark", declared, found, _race_rows(trace, result), verdict.report)
 
 
 def timed(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> Iterator[tuple[int, bytes]]:
@@ -131,19 +131,19 @@ def timed(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> 
     )
 
 
-def raced(packed: Iterable[bytes], docket: Docket, question: Question | None) -> bytes:
+def raced(packed: Iterable[bytes], task: LinesTask, question: Question | None) -> bytes:
     """Assemble the lines (the events of each process) and find the races. Return the number of races, and the races
     with the smallest slack. Each of these races has its chain of messages, and its events are given by process and
     index."""
     times: list[TimedPiece] = []
 
     def pieces() -> Iterator[Piece]:
-        for said in map(_read, packed):
-            times.append(said)
-            yield said.piece
+        for bucket in map(_read, packed):
+            times.append(bucket)
+            yield bucket.piece
 
-    lengths, sparse = np.frombuffer(docket.lengths, np.int64), np.frombuffer(docket.sparse, np.int32)
-    lines, _ = assemble(lengths, sparse, pieces(), Scratch(docket.scratch))
+    lengths, sparse = np.frombuffer(task.lengths, np.int64), np.frombuffer(task.sparse, np.int32)
+    lines, _ = assemble(lengths, sparse, pieces(), Scratch(task.scratch))
     cut_cycles(lines)
     units = [one.resolution for one in times if one.resolution is not None]
     counts, heap = np.zeros(4, np.int64), np.zeros((0, 5), np.int64)
@@ -152,7 +152,7 @@ def raced(packed: Iterable[bytes], docket: Docket, question: Question | None) ->
         for piece in times:
             at = lines.flat(piece.rows.process, piece.rows.index)
             arrived[at], delivered[at] = piece.arrived, piece.delivered
-        counts, heap = _Search(lines, question, arrived, delivered).run(docket.lanes_max, docket.segments)
+        counts, heap = _Search(lines, question, arrived, delivered).run(task.lanes_max, task.segments)
     return pack({
         "pairs": int(counts[kernel.PAIRS]), "untimed": int(counts[kernel.UNTIMED]), "late": int(counts[kernel.LATE]),
         "resolution": min(units, default=None), **_by_place(lines, heap),
@@ -242,24 +242,24 @@ def _by_place(lines: Lines, heap: Longs) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _told(trace: Trace, said: dict[str, Any]) -> list[dict[str, Any]]:
+def _race_rows(trace: Trace, result: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the races as they are reported, with process names and message ids."""
-    sent, chain_sent = said["sent"], said["chain_sent"]
+    sent, chain_sent = result["sent"], result["chain_sent"]
     ids = trace.ids(sent[0] + chain_sent[0], sent[1] + chain_sent[1])
     names, count = trace.names, len(sent[0])
     links = [
         Link(message, names[source], send_index, names[to], deliver_index)
         for message, source, send_index, to, deliver_index in zip(
-            ids[count:], *chain_sent, *said["chain_delivered"], strict=True
+            ids[count:], *chain_sent, *result["chain_delivered"], strict=True
         )
     ]
-    told, begin = [], 0
-    for k, length in enumerate(said["lengths"]):
+    rows, begin = [], 0
+    for k, length in enumerate(result["lengths"]):
         chain = links[begin : begin + length]
         begin += length
-        at = names[said["first"][0][k]]
-        first = Event(at, said["first"][1][k], DELIVER, ids[k])
-        second = Event(at, said["second"][1][k], DELIVER, chain[-1].message)
+        at = names[result["first"][0][k]]
+        first = Event(at, result["first"][1][k], DELIVER, ids[k])
+        second = Event(at, result["second"][1][k], DELIVER, chain[-1].message)
         send = Event(names[sent[0][k]], sent[1][k], SEND, ids[k])
-        told.append(race_of(first, send, second, said["slack"][k], chain))
-    return told
+        rows.append(race_of(first, send, second, result["slack"][k], chain))
+    return rows

@@ -247,13 +247,13 @@ def _start(local: bool, settings: dict[str, str], scratch: Path) -> tuple[Any, A
         spark = SparkSession(context)
     except BaseException as error:
         # Read the reason from the JVM while it still runs.
-        said = _said(error)
-        if "stopped SparkContext" in said:
+        reason = _error_line(error)
+        if "stopped SparkContext" in reason:
             # The context stops like this if something listens at the address but does not answer as a master.
-            said = f"{settings['spark.master']} does not answer like a Spark master of this version"
+            reason = f"{settings['spark.master']} does not answer like a Spark master of this version"
         _stop(gateway, None)
         if isinstance(error, Exception):
-            raise SparkError(f"Spark did not start: {said}") from None
+            raise SparkError(f"Spark did not start: {reason}") from None
         raise
     if settings.get("spark.ui.enabled") == "true" and context.uiWebUrl:
         print(f"antecede: Spark shows its progress at {context.uiWebUrl}", file=sys.stderr)
@@ -378,10 +378,10 @@ def _translated(error: Exception) -> AntecedeError:
         return SparkError("Spark ran out of memory: give it more with --conf spark.driver.memory=4g")
     if "No space left on device" in text:
         return SparkError("no space left for Spark's scratch files: set TMPDIR to a directory with more space")
-    return SparkError(f"Spark failed: {_said(error)}")
+    return SparkError(f"Spark failed: {_error_line(error)}")
 
 
-def _said(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     """Return the most informative line of a long error report."""
     # Exceptions from py4j begin with a colon.
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]

@@ -28,9 +28,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from antecede.trace.assumed import certain
-from antecede.trace.knots import agree_pairwise, cycle_in
 from antecede.trace.matched import Matched, match
 from antecede.trace.schema import ARRIVE, DELIVER, SEND, Event
+from antecede.trace.total_order import agree_pairwise, cycle_in
 from antecede.trace.verdicts import ORDERS, Late, Verdict
 
 

@@ -74,25 +74,25 @@ def explained_on(trace: Trace, asked: Asked) -> dict[str, Any]:
         sought = Sought(asked.order, 0, True, sent[0] if sent else None, tuple(delivered))
     counted = verdict_on(trace, ()).report
     if asked.order == "significant":
-        said = explained_significant(
+        found = explained_significant(
             trace, needed(asked.conflicts, trace.given.metadata), sought, counted["deliveries"]
         )
     else:
-        said = unpack(trace.on_lines(partial(explained, sought=sought)))
+        found = unpack(trace.on_lines(partial(explained, sought=sought)))
     if asked.order == "significant":
-        explanations, broken = said["explanations"], bool(said["late"])
+        explanations, broken = found["explanations"], bool(found["late"])
     elif asked.by_delivery():
-        explanations, broken = _overtakings(trace, said), bool(said["late"])
+        explanations, broken = _overtakings(trace, found), bool(found["late"])
     else:
-        explanations = _circle(trace, said["circle"], asked.order)
+        explanations = _circle(trace, found["circle"], asked.order)
         broken = bool(explanations)
     message = None
     if asked.message is not None:
         message = about(
             asked.message,
             len(rows["sent_index"]),
-            len(rows["delivered_index"]) - said["circular"],
-            rows["set_aside"] | {"cycle": said["circular"]},
+            len(rows["delivered_index"]) - found["circular"],
+            rows["set_aside"] | {"cycle": found["circular"]},
         )
     return {
         "version": __version__,
@@ -101,7 +101,7 @@ def explained_on(trace: Trace, asked: Asked) -> dict[str, Any]:
         "holds": not broken if counted["deliveries"] else None,
         "events": counted["events"],
         "deliveries": counted["deliveries"],
-        "late": said["late"] if asked.by_delivery() else None,
+        "late": found["late"] if asked.by_delivery() else None,
         "shown": len(explanations),
         "explanations": explanations,
         "message": message,
@@ -139,9 +139,9 @@ def rows_of(packed: Iterable[bytes], numbering: Numbering, message: str) -> byte
     })  # fmt: skip
 
 
-def _overtakings(trace: Trace, said: dict[str, Any]) -> list[dict[str, Any]]:
-    sent, delivered = said["sent"], said["delivered"]
-    chain_sent, chain_delivered = said["chain_sent"], said["chain_delivered"]
+def _overtakings(trace: Trace, found: dict[str, Any]) -> list[dict[str, Any]]:
+    sent, delivered = found["sent"], found["delivered"]
+    chain_sent, chain_delivered = found["chain_sent"], found["chain_delivered"]
     ids = trace.ids(sent[0] + chain_sent[0], sent[1] + chain_sent[1])
     names = trace.names
     links = [
@@ -152,17 +152,17 @@ def _overtakings(trace: Trace, said: dict[str, Any]) -> list[dict[str, Any]]:
     ]
     explanations = []
     begin = 0
-    for k, length in enumerate(said["lengths"]):
+    for k, length in enumerate(found["lengths"]):
         late = Late(delivered[1][k], names[delivered[0][k]], ids[k], names[sent[0][k]], sent[1][k])
         explanations.append(overtaking(late, links[begin : begin + length]))
         begin += length
     return explanations
 
 
-def _circle(trace: Trace, said: list[Any] | None, order: str) -> list[dict[str, Any]]:
-    if said is None:
+def _circle(trace: Trace, circle: list[Any] | None, order: str) -> list[dict[str, Any]]:
+    if circle is None:
         return []
-    processes, indices, delivered = said
+    processes, indices, delivered = circle
     ids = trace.ids(processes, indices)
     homes: dict[str, dict[str, list[tuple[int, str]]]] = {}
     for message, process, index, (receivers, at) in zip(ids, processes, indices, delivered, strict=True):

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antecede.pipeline.explaining.chains import Sought
-from antecede.pipeline.judge.deeds import Bench, Deeds, bench_for
-from antecede.pipeline.judge.significant import RULES, Verdict, instances_of, judged_deeds
+from antecede.pipeline.judge.operations import Operations, Settings, settings_for
+from antecede.pipeline.judge.significant import RULES, Verdict, instances_of, judged_operations
 from antecede.pipeline.judge.trace import Trace
 from antecede.pipeline.kernels.merge import deliveries_of
 from antecede.pipeline.kernels.moments import number_segments
@@ -36,28 +36,28 @@ def explained_significant(trace: Trace, conflicts: Conflicts, sought: Sought, de
     belong to an operation instance. ``explanations`` has the explanations of the late deliveries that ``sought``
     chooses. ``circular`` is the number of deliveries in ``sought.delivered`` that lie on a cycle."""
     pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
-    packed = pieces.gather(partial(explained, bench=bench_for(trace, conflicts), sought=sought), [0])[0]
-    said: dict[str, Any] = msgspec.msgpack.decode(packed)
-    if deliveries and not said["judged"]:
+    packed = pieces.gather(partial(explained, settings=settings_for(trace, conflicts), sought=sought), [0])[0]
+    found: dict[str, Any] = msgspec.msgpack.decode(packed)
+    if deliveries and not found["judged"]:
         raise nothing_to_judge()
-    places = sorted({tuple(entry["message"]) for one in said["explanations"] for entry in (one, *one["chain"])})
+    places = sorted({tuple(entry["message"]) for one in found["explanations"] for entry in (one, *one["chain"])})
     ids = dict(zip(places, trace.ids(*_columns(places)), strict=True))
-    for one in said["explanations"]:
+    for one in found["explanations"]:
         for entry in (one, *one["chain"]):
             entry["message"] = ids[tuple(entry["message"])]
-    return said
+    return found
 
 
 def _columns(places: list[Any]) -> tuple[list[int], list[int]]:
     return [place[0] for place in places], [place[1] for place in places]
 
 
-def explained(packed: Iterable[bytes], bench: Bench, sought: Sought) -> bytes:
+def explained(packed: Iterable[bytes], settings: Settings, sought: Sought) -> bytes:
     """Judge significant order in a trace, in one task. Return the counts, and the explanations of the deliveries that
     ``sought`` chooses."""
-    deeds = Deeds(packed, bench)
-    lines = deeds.lines
-    verdict = judged_deeds(deeds, every_late=False, segments=bench.docket.segments)
+    operations = Operations(packed, settings)
+    lines = operations.lines
+    verdict = judged_operations(operations, every_late=False, segments=settings.task.segments)
     chosen = np.arange(min(sought.first, len(verdict.late)))
     circular = 0
     if sought.message:
@@ -69,43 +69,43 @@ def explained(packed: Iterable[bytes], bench: Bench, sought: Sought) -> bytes:
             process, index = _columns(list(sought.delivered))
             at = lines.flat(np.array(process, np.int32), np.array(index, np.int64))
             circular = int((lines.source[at] == NOTHING).sum())
-    explainer = _Explainer(deeds, bench.names) if len(chosen) else None
+    explainer = _Explainer(operations, settings.names) if len(chosen) else None
     explanations = [explainer.explained(verdict, k) for k in chosen.tolist()] if explainer else []
     return msgspec.msgpack.encode(
-        {"late": len(verdict.late), "judged": deeds.judged, "circular": circular, "explanations": explanations}
+        {"late": len(verdict.late), "judged": operations.judged, "circular": circular, "explanations": explanations}
     )
 
 
 class _Explainer:
     """The search for explanations of late deliveries, on the assembled lines of a trace."""
 
-    def __init__(self, deeds: Deeds, names: list[str]) -> None:
-        self._deeds, self._names = deeds, names
-        self._instances = instances_of(deeds)
-        lines = deeds.lines
+    def __init__(self, operations: Operations, names: list[str]) -> None:
+        self._operations, self._names = operations, names
+        self._instances = instances_of(operations)
+        lines = operations.lines
         self._first, self._delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
         moments = lines.scratch.array(len(lines.source), np.int64)
         walk, moment = Walk(lines), 0
         for count in walk:
             moment = number_segments(lines.offsets, *walk.segments, count, moment, moments)
-        owner = np.where(deeds.instance < deeds.count, deeds.instance, -1)
+        owner = np.where(operations.instance < operations.count, operations.instance, -1)
         sends = np.flatnonzero((lines.source == SENT) & (owner >= 0))
         order = np.argsort(owner[sends], kind="stable")
-        begun = np.lexsort((deeds.first, deeds.cell))
-        begun = begun[deeds.cell[begun] >= 0]
+        begun = np.lexsort((operations.first, operations.cell))
+        begun = begun[operations.cell[begun] >= 0]
         self._acts = Acts(
             owner,
             moments,
-            deeds.first,
-            deeds.last,
-            deeds.aborted,
-            deeds.cell,
-            np.searchsorted(owner[sends][order], np.arange(deeds.count + 1)),
+            operations.first,
+            operations.last,
+            operations.aborted,
+            operations.cell,
+            np.searchsorted(owner[sends][order], np.arange(operations.count + 1)),
             sends[order],
-            np.searchsorted(deeds.cell[begun], np.arange(len(deeds.operation) + 1)),
+            np.searchsorted(operations.cell[begun], np.arange(len(operations.operation) + 1)),
             begun,
-            deeds.rival_from,
-            deeds.rivals,
+            operations.rival_from,
+            operations.rivals,
             self._copies,
         )
 
@@ -113,7 +113,7 @@ class _Explainer:
         return np.sort(self._delivered[self._first[send] : self._first[send + 1]]).tolist()
 
     def explained(self, verdict: Verdict, number: int) -> dict[str, Any]:
-        lines = self._deeds.lines
+        lines = self._operations.lines
         late = int(verdict.late[number])
         sent = int(lines.send_of(np.array([late]))[0])
         process = self._process(late)
@@ -124,10 +124,10 @@ class _Explainer:
         return chain_of(found, RULES[self._rule(late, found.early)], late, sent, self._named)
 
     def _rule(self, late: int, early: int) -> int:
-        return int(forbidden(late, early, self._instances)) if self._deeds.instance[early] >= 0 else 0
+        return int(forbidden(late, early, self._instances)) if self._operations.instance[early] >= 0 else 0
 
     def _disagreement(self, late: int, sent: int, early: int, process: int) -> dict[str, Any]:
-        other = int(self._deeds.lines.send_of(np.array([early]))[0])
+        other = int(self._operations.lines.send_of(np.array([early]))[0])
         mine, its = ({self._process(copy): copy for copy in self._copies(one)} for one in (sent, other))
         for number in sorted(mine.keys() & its.keys()):
             if number >= process or mine[number] > its[number]:
@@ -138,17 +138,17 @@ class _Explainer:
 
     def _compared(self, *deliveries: int) -> bool:
         """Return whether these two deliveries at one object are requests that conflict."""
-        deeds = self._deeds
-        if any(deeds.instance[at] < 0 or deeds.received_as[at] != REQUEST for at in deliveries):
+        operations = self._operations
+        if any(operations.instance[at] < 0 or operations.received_as[at] != REQUEST for at in deliveries):
             return False
-        one, other = (int(deeds.cell[deeds.instance[at]]) for at in deliveries)
-        return bool(are_rivals(one, other, deeds.rival_from, deeds.rivals))
+        one, other = (int(operations.cell[operations.instance[at]]) for at in deliveries)
+        return bool(are_rivals(one, other, operations.rival_from, operations.rivals))
 
     def _process(self, flat: int) -> int:
-        return int(np.searchsorted(self._deeds.lines.offsets, flat, side="right")) - 1
+        return int(np.searchsorted(self._operations.lines.offsets, flat, side="right")) - 1
 
     def _named(self, flat: int) -> Named:
-        deeds, lines = self._deeds, self._deeds.lines
+        operations, lines = self._operations, self._operations.lines
         delivered = lines.source[flat] >= 0
         sent = lines.send_of(np.array([flat])) if delivered else np.array([flat])
         place = int(lines.process_at(sent)[0]), int(lines.index_at(sent)[0])
@@ -158,5 +158,5 @@ class _Explainer:
             int(lines.index_at(np.array([flat]))[0]),
             "deliver" if delivered else "send",
             place,
-            deeds.instance_names[deeds.name[own]] if own >= 0 else None,
+            operations.instance_names[operations.name[own]] if own >= 0 else None,
         )

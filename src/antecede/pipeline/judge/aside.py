@@ -84,18 +84,18 @@ def describe(
             wanted = np.isin(numbered, numbers) | (odd_rows(piece.batch) if piece.plain else True)
             some = piece.batch.filter(pa.array(wanted))
             items = (
-                (int(row) + 1, raw, said)
-                for row, (_, raw, said) in zip(numbered[wanted], items_in(some, piece.folded, 0, True), strict=True)
+                (int(row) + 1, raw, decoded)
+                for row, (_, raw, decoded) in zip(numbered[wanted], items_in(some, piece.folded, 0, True), strict=True)
             )
         for number, raw, read_as in items:
-            said = nulled.take(number, read_as)
-            is_fault = isinstance(said, Fault)
+            decoded = nulled.take(number, read_as)
+            is_fault = isinstance(decoded, Fault)
             if is_fault or number - 1 in asked:
                 row = {
                     "file": split.name or shown(split.path),
                     "line": before + number,
-                    "reason": said.reason if isinstance(said, Fault) else asked[number - 1],
-                    "detail": said.detail if isinstance(said, Fault) else "",
+                    "reason": decoded.reason if isinstance(decoded, Fault) else asked[number - 1],
+                    "detail": decoded.detail if isinstance(decoded, Fault) else "",
                     "raw": raw.decode("utf-8", "replace"),
                 }
                 yield json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")

@@ -198,9 +198,9 @@ class _Chunk:
         own: list[Deliveries] = []
 
         def pieces() -> Iterator[Piece]:
-            for said in given:
-                own.append(said.deliveries.some(said.mine))
-                yield Piece(said.deliveries)
+            for chunk in given:
+                own.append(chunk.deliveries.some(chunk.mine))
+                yield Piece(chunk.deliveries)
 
         sparse = np.frombuffer(plan.sparse, np.int32)
         lengths = plan.cuts.edge(task.end) - begins
@@ -284,24 +284,24 @@ def judged(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
 
 def merged(packed: Iterable[bytes]) -> bytes:
     """Return the summaries of all tasks, combined into one."""
-    said = [read_judged(blob) for blob in packed]
-    firsts = [one.first for one in said if one.first is not None]
+    summaries = [read_judged(blob) for blob in packed]
+    firsts = [one.first for one in summaries if one.first is not None]
     # Traces with assumed rows are judged in one walk, not by chunks, so nothing is undecided here.
     return pack_struct(
         Judged(
             Places(
-                np.concatenate([np.zeros(0, np.int32), *(one.circular.process for one in said)]),
-                np.concatenate([np.zeros(0, np.int64), *(one.circular.index for one in said)]),
+                np.concatenate([np.zeros(0, np.int32), *(one.circular.process for one in summaries)]),
+                np.concatenate([np.zeros(0, np.int64), *(one.circular.index for one in summaries)]),
             ),
-            fifo_late=sum(one.fifo_late for one in said),
-            causal_late=sum(one.causal_late for one in said),
+            fifo_late=sum(one.fifo_late for one in summaries),
+            causal_late=sum(one.causal_late for one in summaries),
             first=min(firsts, key=lambda one: (int(one.index[0]), int(one.process[0])), default=None),
-            late_blobs=max((one.late_blobs for one in said), default=0),
+            late_blobs=max((one.late_blobs for one in summaries), default=0),
         )
     )
 
 
 def summed(packed: Iterable[bytes]) -> bytes:
     """Return the sum of the counts of all buckets in one part."""
-    said = [one for one in map(read_apart, packed) if isinstance(one, Counted)]
-    return pack_struct(counted(said)) if said else b""
+    counts = [one for one in map(read_apart, packed) if isinstance(one, Counted)]
+    return pack_struct(counted(counts)) if counts else b""

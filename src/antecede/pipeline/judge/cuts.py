@@ -82,9 +82,9 @@ def cuts_of(parts: Parts, buckets: Sequence[int], lengths: Longs, wanted: int) -
     for _ in range(limits.cut_rounds_max):
         before = bounds.copy()
         for packed in parts.gather(partial(_lowered, bounds=pack({"bounds": bounds.ravel()})), buckets):
-            said = unpack(packed)
+            lowered = unpack(packed)
             flat = bounds.reshape(-1)
-            np.minimum.at(flat, said["at"], said["value"])
+            np.minimum.at(flat, lowered["at"], lowered["value"])
         moved = (bounds != before).any(axis=0)
         if not moved.any():
             break
@@ -109,34 +109,40 @@ def _proposed(parts: Parts, buckets: Sequence[int], lengths: Longs, wanted: int)
     share = np.arange(1, wanted + 1)
     # Floats, because the product could be too large for integers; a proposal need not be exact.
     ranks = (lengths[:, None] * (share / (wanted + 1))[None, :]).astype(np.int64)
-    told = [unpack(packed) for packed in parts.gather(_marks, buckets)]
+    summaries = [unpack(packed) for packed in parts.gather(_marks, buckets)]
     for clock in ("lamport", "time"):
-        marks = [said[clock] for said in told if len(said[clock])]
+        marks = [summary[clock] for summary in summaries if len(summary[clock])]
         # A clock in fewer than half of the rows is not used.
-        if not marks or 2 * sum(said[clock + "s"] for said in told) < sum(said["rows"] for said in told):
+        if not marks or 2 * sum(summary[clock + "s"] for summary in summaries) < sum(
+            summary["rows"] for summary in summaries
+        ):
             continue
-        weights = [np.full(len(said[clock]), said[clock + "s"] / len(said[clock])) for said in told if len(said[clock])]
+        weights = [
+            np.full(len(summary[clock]), summary[clock + "s"] / len(summary[clock]))
+            for summary in summaries
+            if len(summary[clock])
+        ]
         value, weight = np.concatenate(marks), np.concatenate(weights)
         order = np.argsort(value, kind="stable")
         reached = np.searchsorted(np.cumsum(weight[order]) / weight.sum(), share / (wanted + 1))
         thresholds = value[order][np.minimum(reached, len(value) - 1)]
         bounds = np.repeat(lengths[:, None], wanted, axis=1)
         for packed in parts.gather(partial(_below, clock=clock, thresholds=thresholds.tobytes()), buckets):
-            said = unpack(packed)
-            np.minimum.at(bounds.reshape(-1), said["at"], said["value"])
+            lowered = unpack(packed)
+            np.minimum.at(bounds.reshape(-1), lowered["at"], lowered["value"])
         return bounds
     return ranks
 
 
 def _marks(packed: Iterable[bytes]) -> bytes:
     piece = piece_in(packed)
-    said: dict[str, Any] = {"rows": piece.rows if piece else 0}
+    summary: dict[str, Any] = {"rows": piece.rows if piece else 0}
     for name in ("lamport", "time"):
         clock = piece.clock(name) if piece else None
         values = np.sort(clock.value) if clock is not None else np.zeros(0, np.int64)
         picked = np.linspace(0, max(0, len(values) - 1), min(len(values), _marks_at_most)).astype(np.int64)
-        said |= {name: values[picked], name + "s": len(values)}
-    return pack(said)
+        summary |= {name: values[picked], name + "s": len(values)}
+    return pack(summary)
 
 
 def _below(packed: Iterable[bytes], clock: str, thresholds: bytes) -> bytes:
@@ -153,4 +159,4 @@ def _below(packed: Iterable[bytes], clock: str, thresholds: bytes) -> bytes:
 def piece_in(packed: Iterable[bytes]) -> Timed | None:
     """Return the deliveries and clocks of all buckets in one part, joined into one struct. If the part is empty, return
     ``None``."""
-    return joined(said for said in map(read_apart, packed) if isinstance(said, Timed))
+    return joined(piece for piece in map(read_apart, packed) if isinstance(piece, Timed))

@@ -248,7 +248,7 @@ def fifo_overtaking(lines: Lines, late: Longs) -> Longs:
 class Circle:
     """A search for a circle of messages. It tries to merge the message sequences of all processes into one sequence.
     ``merges`` is true if this succeeds. Otherwise :meth:`witness` returns a circle of messages that prevents it (as in
-    :mod:`antecede.trace.knots`)."""
+    :mod:`antecede.trace.total_order`)."""
 
     def __init__(self, lines: Lines, with_sends: bool) -> None:
         self._lines = lines

@@ -5,28 +5,35 @@ from typing import Any
 
 import numpy as np
 
-from antecede.pipeline.judge.deeds import Deeds
+from antecede.pipeline.judge.operations import Operations
 from antecede.pipeline.kernels.orderings import Before, Instances, Running, precedences
 from antecede.pipeline.kernels.slots import FIRST_SLOTS, doubled, free_of, grown, more_free, slots_of
 from antecede.pipeline.match.lines import Walk, lend_slots
 
 
-def precedences_among(deeds: Deeds, picked: Any) -> tuple[list[int], list[int]]:
+def precedences_among(operations: Operations, picked: Any) -> tuple[list[int], list[int]]:
     """Compare the messages sent at the flat positions ``picked``. Return two lists with one bit mask per message, in
     the order of ``picked``. Let n be the message sent at ``picked[k]``. In the first list, bit k of message m's mask is
     set if n was sent in the past of m. In the second list, this bit is set if n significantly precedes m."""
-    lines = deeds.lines
+    lines = operations.lines
     lend_slots(lines)
     words = max(1, -(-len(picked) // 64))
     past = np.zeros((lines.processes, words), np.uint64)
-    done = np.zeros((len(deeds.operation), words), np.uint64)
+    done = np.zeros((len(operations.operation), words), np.uint64)
     instances = Instances(
-        np.where(deeds.instance < deeds.count, deeds.instance, -1),
-        *(deeds.first, deeds.last, deeds.cell, deeds.aborted, deeds.rival_from, deeds.rivals),
+        np.where(operations.instance < operations.count, operations.instance, -1),
+        *(
+            operations.first,
+            operations.last,
+            operations.cell,
+            operations.aborted,
+            operations.rival_from,
+            operations.rivals,
+        ),
     )
     slots = slots_of(2 * words, np.uint64)
     running = Running(
-        np.full(deeds.count, -1, np.int32),
+        np.full(operations.count, -1, np.int32),
         np.zeros((FIRST_SLOTS, words), np.uint64),
         np.zeros((FIRST_SLOTS, words), np.uint64),
         free_of(FIRST_SLOTS),

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.judge.deeds import Bench, Deeds, bench_for
+from antecede.pipeline.judge.operations import Operations, Settings, settings_for
 from antecede.pipeline.judge.precedences import precedences_among
 from antecede.pipeline.judge.report import late_rows
 from antecede.pipeline.judge.trace import Trace
@@ -67,19 +67,19 @@ class _Vectors:
     """The arrays that the kernel needs during one walk. Arrays without a free entry can be enlarged."""
 
     def __init__(
-        self, deeds: Deeds, wanted: Bytes, lanes_max: int | None, lanes: int = 16, rows: int = FIRST_SLOTS
+        self, operations: Operations, wanted: Bytes, lanes_max: int | None, lanes: int = 16, rows: int = FIRST_SLOTS
     ) -> None:
         self._lanes_max = lanes_max
-        lines = deeds.lines
+        lines = operations.lines
         everyone = len(wanted)
         awaits = np.zeros(everyone, np.int64)
         sends = np.flatnonzero(lines.source == SENT)
-        np.add.at(awaits, deeds.instance[sends], lines.argument[sends])
+        np.add.at(awaits, operations.instance[sends], lines.argument[sends])
         lanes = min(lanes, lanes_max or lanes)
         self.owners = Lanes(wanted, awaits, np.full(everyone, -1, np.int32), free_of(lanes))
         vectors = (np.zeros((rows, lanes), np.int64) for _ in range(3))
         self.running = Running(np.full(everyone, -1, np.int32), free_of(rows), *vectors)
-        self.cells = Cells(*(np.zeros((len(deeds.operation), lanes), np.int64) for _ in range(2)))
+        self.cells = Cells(*(np.zeros((len(operations.operation), lanes), np.int64) for _ in range(2)))
         self.slots = slots_of(lanes, np.int64, rows)
         self.counts = np.array([lanes, rows, 0, 0, 0], np.int64)
 
@@ -112,8 +112,8 @@ class Questions:
     """A list of late deliveries, with the answer to one question about each: which delivery overtook the late
     delivery?"""
 
-    def __init__(self, deeds: Deeds, late: Longs) -> None:
-        sends = deeds.lines.send_of(late)
+    def __init__(self, operations: Operations, late: Longs) -> None:
+        sends = operations.lines.send_of(late)
         order = np.argsort(sends, kind="stable")
         self.late, self.send = late[order], sends[order]
         self.serial = np.zeros(len(late), np.int64)
@@ -123,23 +123,23 @@ class Questions:
 
 
 def late_by_precedence(
-    deeds: Deeds, questions: Questions | None = None, lanes_max: int | None = None, segments: int = 1 << 18
+    operations: Operations, questions: Questions | None = None, lanes_max: int | None = None, segments: int = 1 << 18
 ) -> Iterator[Longs]:
     """Yield the flat positions of the deliveries that break rule (1) of :mod:`antecede.trace.significant`, in several
     arrays. If ``questions`` is given, store the answers in it, and judge only the instances that sent the late
     messages in ``questions``."""
-    lines = deeds.lines
-    everyone = int(deeds.instance.max(initial=-1)) + 1
+    lines = operations.lines
+    everyone = int(operations.instance.max(initial=-1)) + 1
     wanted = np.ones(everyone, np.uint8)
     if questions is not None:
         wanted[:] = 0
-        wanted[deeds.instance[questions.send]] = 1
-    asked = questions or Questions(deeds, np.zeros(0, np.int64))
-    instances = instances_of(deeds)
+        wanted[operations.instance[questions.send]] = 1
+    asked = questions or Questions(operations, np.zeros(0, np.int64))
+    instances = instances_of(operations)
     late = np.zeros(_late_at_once, np.int64)
     while wanted.any():
         lend_slots(lines, segments)
-        state = _Vectors(deeds, wanted, lanes_max)
+        state = _Vectors(operations, wanted, lanes_max)
         heads = np.full(lines.processes, -1, np.int32)
         open_ = Asked(asked.send, asked.late, asked.serial, asked.next, heads, asked.answer, asked.rule)
         walk = Walk(lines, segments)
@@ -160,21 +160,21 @@ def late_by_precedence(
         wanted = (state.owners.of == -2).astype(np.uint8)
 
 
-def instances_of(deeds: Deeds) -> Instances:
-    """Return the instances in the form that kernels expect. They include the artificial instances in ``deeds``: one for
-    each send that has no instance in the trace. An artificial instance has only this send."""
-    others = max(0, int(deeds.instance.max(initial=-1)) + 1 - deeds.count)
+def instances_of(operations: Operations) -> Instances:
+    """Return the instances in the form that kernels expect. They include the artificial instances in ``operations``:
+    one for each send that has no instance in the trace. An artificial instance has only this send."""
+    others = max(0, int(operations.instance.max(initial=-1)) + 1 - operations.count)
     return Instances(
-        deeds.instance,
-        deeds.received_as,
-        np.concatenate([deeds.first, np.full(others, -1)]),
-        np.concatenate([deeds.last, np.full(others, -1)]),
-        np.concatenate([deeds.cell, np.full(others, -1, np.int32)]),
-        np.concatenate([deeds.aborted, np.zeros(others, np.uint8)]),
-        deeds.rival_from,
-        deeds.rivals,
-        deeds.request_rival_from,
-        deeds.request_rivals,
+        operations.instance,
+        operations.received_as,
+        np.concatenate([operations.first, np.full(others, -1)]),
+        np.concatenate([operations.last, np.full(others, -1)]),
+        np.concatenate([operations.cell, np.full(others, -1, np.int32)]),
+        np.concatenate([operations.aborted, np.zeros(others, np.uint8)]),
+        operations.rival_from,
+        operations.rivals,
+        operations.request_rival_from,
+        operations.request_rivals,
     )
 
 
@@ -193,14 +193,16 @@ class Verdict(msgspec.Struct):
 RULES = ("", "instance", "conflict", "agreement")
 
 
-def judged_deeds(deeds: Deeds, every_late: bool, lanes_max: int | None = None, segments: int = 1 << 18) -> Verdict:
+def judged_operations(
+    operations: Operations, every_late: bool, lanes_max: int | None = None, segments: int = 1 << 18
+) -> Verdict:
     """Judge significant order. The overtaking delivery is found for the first late delivery or, with ``every_late``,
     for all of them."""
-    lines = deeds.lines
-    told = [*late_by_precedence(deeds, lanes_max=lanes_max, segments=segments)]
-    late = np.concatenate(told) if told else np.zeros(0, np.int64)
+    lines = operations.lines
+    portions = [*late_by_precedence(operations, lanes_max=lanes_max, segments=segments)]
+    late = np.concatenate(portions) if portions else np.zeros(0, np.int64)
     over, rule = np.full(len(late), -1), np.zeros(len(late), np.uint8)
-    before = _crossed(deeds, late)
+    before = _crossed(operations, late)
     disagree = np.flatnonzero(before >= 0)
     late, over = np.concatenate([late, disagree]), np.concatenate([over, before[disagree]])
     rule = np.concatenate([rule, np.full(len(disagree), 3, np.uint8)])
@@ -209,55 +211,55 @@ def judged_deeds(deeds: Deeds, every_late: bool, lanes_max: int | None = None, s
     open_ = np.flatnonzero(verdict.rule == 0)
     open_ = open_ if every_late else open_[open_ == 0]
     if len(open_):
-        asked = _asked(deeds, verdict.late[open_], lanes_max, segments)
+        asked = _asked(operations, verdict.late[open_], lanes_max, segments)
         back = open_[np.argsort(verdict.late[open_])]
         order = np.argsort(asked.late)
         verdict.over[back], verdict.rule[back] = asked.answer[order], asked.rule[order]
     return verdict
 
 
-def _crossed(deeds: Deeds, late: Longs) -> Longs:
+def _crossed(operations: Operations, late: Longs) -> Longs:
     """Return an array with one entry per event. If a delivery breaks rule (2) of :mod:`antecede.trace.significant`,
     another delivery at the same object came earlier but should have come later. The entry is the flat position of this
     other delivery. For all other events, the entry is -1."""
-    lines = deeds.lines
+    lines = operations.lines
     mark = lines.scratch.array(len(lines.source), np.uint8)
     mark[late] = 1
     before = lines.scratch.array(len(lines.source), np.int64, -1)
     first, delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
-    instances, copies_of = instances_of(deeds), Copies(mark, deeds.place, first, delivered)
-    crossed(lines.arrays, instances, copies_of, _pairs_of_cells(deeds), before)
+    instances, copies_of = instances_of(operations), Copies(mark, operations.place, first, delivered)
+    crossed(lines.arrays, instances, copies_of, _pairs_of_cells(operations), before)
     # A request m′ that is late by precedence may have come after m here only because it was late, and rightly before m
     # at another object.
     pairs = []
-    requests = _requests(deeds)
+    requests = _requests(operations)
     sends = lines.send_of(requests)
     copies = first[sends + 1] - first[sends]
     requests, copies = requests[copies > 1], copies[copies > 1]
     for number in np.flatnonzero(mark[requests]).tolist():
         other = int(requests[number])
-        begin = np.searchsorted(requests, lines.offsets[deeds.place[deeds.instance[other]]])
+        begin = np.searchsorted(requests, lines.offsets[operations.place[operations.instance[other]]])
         others = requests[begin:number]
         found = np.empty((len(others) * int(copies[number]), 2), np.int64)
         pairs.append(found[: unsettled(others, other, lines.arrays, instances, copies_of, found)].copy())
     if pairs:
-        _settle(deeds, np.concatenate(pairs), before)
+        _settle(operations, np.concatenate(pairs), before)
     return before
 
 
-def _requests(deeds: Deeds) -> Longs:
+def _requests(operations: Operations) -> Longs:
     """Return the flat positions of all deliveries of requests for an operation, ascending."""
-    at = np.flatnonzero(deeds.received_as == REQUEST)
-    return at[deeds.cell[deeds.instance[at]] >= 0] if len(at) else at
+    at = np.flatnonzero(operations.received_as == REQUEST)
+    return at[operations.cell[operations.instance[at]] >= 0] if len(at) else at
 
 
-def _pairs_of_cells(deeds: Deeds) -> Longs:
+def _pairs_of_cells(operations: Operations) -> Longs:
     """Return the pairs of cells, at two different objects, that receive the same request. A cell is a group of
     instances of one operation at one object. Each pair is encoded as one number, as in the kernel's ``pair_of``. The
     numbers are ascending."""
-    lines = deeds.lines
-    at = _requests(deeds)
-    cell = deeds.cell[deeds.instance[at]].astype(np.int64)
+    lines = operations.lines
+    at = _requests(operations)
+    cell = operations.cell[operations.instance[at]].astype(np.int64)
     order = np.lexsort((at, lines.send_of(at)))
     send, cell = lines.send_of(at)[order], cell[order]
     found = [np.zeros(0, np.int64)]
@@ -266,21 +268,21 @@ def _pairs_of_cells(deeds: Deeds) -> Longs:
         same = np.flatnonzero(send[distance:] == send[:-distance])
         if not len(same):
             break
-        found.append(np.unique(cell[same] * len(deeds.operation) + cell[same + distance]))
+        found.append(np.unique(cell[same] * len(operations.operation) + cell[same + distance]))
     return np.unique(np.concatenate(found))
 
 
-def _settle(deeds: Deeds, pairs: Longs, before: Longs) -> None:
+def _settle(operations: Operations, pairs: Longs, before: Longs) -> None:
     """Write pairs of requests to ``before``. Each row of ``pairs`` has the flat positions of two deliveries at one
     object: first the later delivery, then the earlier one. The entry of ``before`` at the later position becomes the
     earlier position. If this entry already has a position, the smaller of the two positions remains. A pair is ignored
     if the request that was delivered earlier significantly precedes the other request."""
-    sends = deeds.lines.send_of(pairs.reshape(-1)).reshape(-1, 2)
+    sends = operations.lines.send_of(pairs.reshape(-1)).reshape(-1, 2)
     start = 0
     while start < len(pairs):
         end = start + _settled_at_once
         some, picked = sends[start:end], np.unique(sends[start:end])
-        _, significant = precedences_among(deeds, picked)
+        _, significant = precedences_among(operations, picked)
         for (copy, twin), (later, earlier) in zip(pairs[start:end].tolist(), some.tolist(), strict=True):
             at, other = int(np.searchsorted(picked, later)), int(np.searchsorted(picked, earlier))
             if not significant[at] >> other & 1 and (before[copy] < 0 or twin < before[copy]):
@@ -288,31 +290,31 @@ def _settle(deeds: Deeds, pairs: Longs, before: Longs) -> None:
         start = end
 
 
-def _asked(deeds: Deeds, late: Longs, lanes_max: int | None, segments: int) -> Questions:
-    questions = Questions(deeds, late)
+def _asked(operations: Operations, late: Longs, lanes_max: int | None, segments: int) -> Questions:
+    questions = Questions(operations, late)
     if len(late):
-        for _ in late_by_precedence(deeds, questions, lanes_max, segments):
+        for _ in late_by_precedence(operations, questions, lanes_max, segments):
             pass
     return questions
 
 
-def judged(packed: Iterable[bytes], bench: Bench) -> Iterator[tuple[int, bytes]]:
+def judged(packed: Iterable[bytes], settings: Settings) -> Iterator[tuple[int, bytes]]:
     """Judge a trace from the pieces of its buckets. Yield the summary and, if the caller wants them, all late
     deliveries."""
-    deeds = Deeds(packed, bench)
-    verdict = judged_deeds(deeds, bench.docket.every_late, bench.lanes_max, bench.docket.segments)
+    operations = Operations(packed, settings)
+    verdict = judged_operations(operations, settings.task.every_late, settings.lanes_max, settings.task.segments)
     summary = _Summary(
         len(verdict.late),
         int((verdict.rule == 3).sum()),
-        deeds.judged,
-        deeds.used,
-        _places(deeds.lines, verdict, slice(0, 1)) if len(verdict.late) else None,
+        operations.judged,
+        operations.used,
+        _places(operations.lines, verdict, slice(0, 1)) if len(verdict.late) else None,
         RULES[verdict.rule[0]] if len(verdict.late) else None,
     )
     yield SUMMARY, pack_struct(summary)
-    if bench.docket.every_late:
+    if settings.task.every_late:
         for start in range(0, len(verdict.late), _rows_at_once):
-            yield ROWS, pack_struct(_places(deeds.lines, verdict, slice(start, start + _rows_at_once)))
+            yield ROWS, pack_struct(_places(operations.lines, verdict, slice(start, start + _rows_at_once)))
 
 
 class _Summary(msgspec.Struct):
@@ -340,9 +342,9 @@ def significant_on(
 ) -> tuple[dict[str, Any], Callable[[], Iterator[dict[str, Any]]]]:
     """Return the report's entry for significant order, and a function that yields every late delivery. Without
     ``every_late``, this function yields nothing."""
-    bench = bench_for(trace, conflicts, every_late, lanes_max)
+    settings = settings_for(trace, conflicts, every_late, lanes_max)
     pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
-    parts = pieces.scatter(partial(judged, bench=bench), [0], 2)
+    parts = pieces.scatter(partial(judged, settings=settings), [0], 2)
     summary: _Summary = _read_summary(parts.gather(b"".join, [SUMMARY])[0])
     if deliveries and not summary.judged:
         raise nothing_to_judge()

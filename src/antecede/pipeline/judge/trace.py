@@ -27,7 +27,7 @@ from antecede.pipeline.judge import chunks, verdict
 from antecede.pipeline.judge.chunks import Grain
 from antecede.pipeline.judge.cuts import Cuts
 from antecede.pipeline.judge.report import assemble_report, late_rows
-from antecede.pipeline.judge.verdict import LATE_PARTS, Docket
+from antecede.pipeline.judge.verdict import LATE_PARTS, LinesTask
 from antecede.pipeline.kernels.match import DELIVER, SEND
 from antecede.pipeline.match.buckets import Numbering, Sought, ids_at, look_up, marks_of, matched, place_keys, set_aside
 from antecede.pipeline.match.lines import Lines, Regions
@@ -63,33 +63,33 @@ class Trace:
         self.places: list[Process] = []
         summaries: list[Summary] = []
         for packed in self._encoded.gather(survey, range(layout.places)):
-            processes, told = surveyed(packed)
+            processes, split_summaries = surveyed(packed)
             self.places += processes
-            summaries += told
+            summaries += split_summaries
         self.unread: Counter[str] = Counter()
         self.rows = self.outside = 0
-        self.clocked = any(said.clocked for said in summaries)
-        self.assumed = any(said.assumed for said in summaries)
+        self.clocked = any(summary.clocked for summary in summaries)
+        self.assumed = any(summary.assumed for summary in summaries)
         self.nulled: Counter[str] = Counter()
-        for said in summaries:
-            self.unread.update(said.reasons)
-            self.nulled.update(said.nulled)
-            self.rows += said.rows
-            self.outside += said.outside
-        self.unread_first = self._first((said.split, said.unread_first) for said in summaries)
-        self.nulled_first = self._first((said.split, said.nulled_first) for said in summaries)
-        self._number([(said.split, said.names) for said in summaries])
+        for summary in summaries:
+            self.unread.update(summary.reasons)
+            self.nulled.update(summary.nulled)
+            self.rows += summary.rows
+            self.outside += summary.outside
+        self.unread_first = self._first((summary.split, summary.unread_first) for summary in summaries)
+        self.nulled_first = self._first((summary.split, summary.nulled_first) for summary in summaries)
+        self._number([(summary.split, summary.names) for summary in summaries])
         self._settle()
         self._matched: Parts | None = None
         self._regions: tuple[Regions, Parts] | None = None
         """For a large trace that was matched: its regions (stretches of the lines), and the matched rows of each
         region. Otherwise ``None``."""
 
-    def _first(self, told: Iterable[tuple[int, dict[str, tuple[int, str]]]]) -> dict[str, str]:
+    def _first(self, by_split: Iterable[tuple[int, dict[str, tuple[int, str]]]]) -> dict[str, str]:
         """Return one text for each reason or column. The text names the file and line of the first wrong row, and the
         error in this row. Files are in the given order. Rows of a DataFrame are left out, since they have no file."""
         found: dict[str, tuple[int, int, str]] = {}
-        for split, firsts in told:
+        for split, firsts in by_split:
             for name, (number, detail) in firsts.items():
                 found[name] = min(found.get(name, (split + 1, 0, "")), (split, number, detail))
         # The partitions of a DataFrame do not belong to a file.
@@ -100,11 +100,11 @@ class Trace:
             if split in splits
         }
 
-    def _number(self, told: list[tuple[int, list[str]]]) -> None:
+    def _number(self, by_split: list[tuple[int, list[str]]]) -> None:
         own = {process.name: process for process in self.places if not process.hop}
-        self.names = sorted({name for _, names in told for name in names} | own.keys())
+        self.names = sorted({name for _, names in by_split for name in names} | own.keys())
         numbers = {name: number for number, name in enumerate(self.names)}
-        splits = {split: np.array([numbers[name] for name in names], np.int32).tobytes() for split, names in told}
+        splits = {split: np.array([numbers[name] for name in names], np.int32).tobytes() for split, names in by_split}
         self.numbering = Numbering(len(self.names), splits, narrow=self.layout.narrow)
         self.has_rows = np.zeros(len(self.names), bool)
         lengths = np.zeros(len(self.names), np.int64)
@@ -133,11 +133,11 @@ class Trace:
         settled = parts.gather(partial(settle, with_rows=self.layout.numbered), range(self.layout.places))
         runs = []
         for packed in settled:
-            said = unpack(packed)
-            self.again += said["again"]
-            self.different += said["different"]
-            self.contested_rows += [tuple(row) for row in said["rows"]]
-            runs += [(self._numbers[name], first, end - 1, once) for name, first, end, once in said["runs"]]
+            outcome = unpack(packed)
+            self.again += outcome["again"]
+            self.different += outcome["different"]
+            self.contested_rows += [tuple(row) for row in outcome["rows"]]
+            runs += [(self._numbers[name], first, end - 1, once) for name, first, end, once in outcome["runs"]]
         runs.sort()
         columns = list(zip(*runs, strict=True)) or [(), (), (), ()]
         self.numbering = msgspec.structs.replace(
@@ -166,17 +166,17 @@ class Trace:
                 self._regions, self._matched = (regions, by_region), by_region.joined()
         return self._matched
 
-    def docket(self, orders: tuple[str, ...], **options: Any) -> Docket:
+    def task(self, orders: tuple[str, ...], **options: Any) -> LinesTask:
         """Return the settings of a task that assembles the lines."""
-        return Docket(self._lengths.tobytes(), self._sparse.tobytes(), orders, scratch=self._scratch, **options)
+        return LinesTask(self._lengths.tobytes(), self._sparse.tobytes(), orders, scratch=self._scratch, **options)
 
     def judge(self, orders: tuple[str, ...], every_late: bool = False, **options: Any) -> tuple[Judged, Parts | None]:
         """Judge the trace. Return the summary and, with ``every_late``, the parts of the output. All parts except the
         first contain late deliveries."""
-        docket = self.docket(orders, every_late=every_late, **options)
+        task = self.task(orders, every_late=every_late, **options)
         if not every_late:
-            return read_judged(self.matched().gather(partial(verdict.only_summary, docket=docket), [0])[0]), None
-        parts = self.matched().scatter(partial(verdict.judged, docket=docket), [0], 1 + LATE_PARTS)
+            return read_judged(self.matched().gather(partial(verdict.only_summary, task=task), [0])[0]), None
+        parts = self.matched().scatter(partial(verdict.judged, task=task), [0], 1 + LATE_PARTS)
         return read_judged(parts.gather(b"".join, [0])[0]), parts
 
     def judge_by_chunks(
@@ -218,7 +218,7 @@ class Trace:
     def on_lines(self, work: Callable[[Lines], bytes]) -> bytes:
         """Run a function on the assembled lines, in the task that assembles them. Return its result, which must be
         small."""
-        return self.matched().gather(partial(verdict.on_lines, docket=self.docket(()), work=work), [0])[0]
+        return self.matched().gather(partial(verdict.on_lines, task=self.task(()), work=work), [0])[0]
 
     def on_buckets(self, stage: Callable[[Iterable[bytes]], bytes]) -> list[bytes]:
         """Run a function on each bucket of encoded rows. Return its results, which must be small."""
@@ -238,20 +238,20 @@ class Trace:
         if the send of the delivery has known destinations. ``split`` is the split that contains the row. ``at`` is the
         number of the row, or -1 if the rows are not numbered."""
         columns = {name: np.zeros(len(process), np.int64) for name in ("known", "split", "at")}
-        for found, back, said in self._sought(look_up, DELIVER, process, index, self._buckets):
+        for found, back, answer in self._sought(look_up, DELIVER, process, index, self._buckets):
             for name, column in columns.items():
                 values = np.zeros(len(found), np.int64)
-                values[said["found"]] = said[name]
-                hit = np.isin(back, said["found"])
+                values[answer["found"]] = answer[name]
+                hit = np.isin(back, answer["found"])
                 column[hit] = values[back[hit]]
         return columns
 
     def ids(self, process: Sequence[int] | NDArray[Any], index: Sequence[int] | NDArray[Any]) -> list[str]:
         """Return the ids of the messages sent at these places."""
         ids = [""] * len(process)
-        for _, back, said in self._sought(ids_at, SEND, process, index, self._homes(process, index)):
-            texts = dict(zip(said["found"].tolist(), said["ids"], strict=True))
-            for k in np.flatnonzero(np.isin(back, said["found"])).tolist():
+        for _, back, answer in self._sought(ids_at, SEND, process, index, self._homes(process, index)):
+            texts = dict(zip(answer["found"].tolist(), answer["ids"], strict=True))
+            for k in np.flatnonzero(np.isin(back, answer["found"])).tolist():
                 ids[k] = texts[back[k]]
         return ids
 
@@ -260,10 +260,10 @@ class Trace:
         save time, return all buckets."""
         if self._regions is None or not 0 < len(process) <= _few_places:
             return self._buckets
-        regions, said = self._regions
+        regions, parts = self._regions
         at, number = np.asarray(process, np.int32), np.asarray(index, np.int64)
         stage = partial(marks_of, sought=Sought(SEND, at.tobytes(), number.tobytes()), regions=regions)
-        marks = [mark for packed in said.gather(stage, regions.of(at, number)) for mark in unpack(packed)["marks"]]
+        marks = [mark for packed in parts.gather(stage, regions.of(at, number)) for mark in unpack(packed)["marks"]]
         return sorted({self.layout.places + mark % self.layout.buckets for mark in marks})
 
     def _sought(

@@ -27,7 +27,7 @@ portions."""
 _late_rows_at_once = 1 << 18
 
 
-class Docket(msgspec.Struct, frozen=True):
+class LinesTask(msgspec.Struct, frozen=True):
     """The settings of a task that assembles and judges the lines."""
 
     lengths: bytes
@@ -41,19 +41,19 @@ class Docket(msgspec.Struct, frozen=True):
     lanes_max: int | None = None
 
 
-def assembled(packed: Iterable[bytes], docket: Docket) -> tuple[Lines, list[ClockRows], list[Counted]]:
+def assembled(packed: Iterable[bytes], task: LinesTask) -> tuple[Lines, list[ClockRows], list[Counted]]:
     """Assemble the lines of a trace. Return them with their clocks and the counts of the buckets."""
     summaries: list[Counted] = []
 
     def pieces() -> Iterator[Piece | Region]:
-        for said in map(read_matched, packed):
-            if isinstance(said, Counted):
-                summaries.append(said)
+        for part in map(read_matched, packed):
+            if isinstance(part, Counted):
+                summaries.append(part)
             else:
-                yield said
+                yield part
 
-    lengths, sparse = np.frombuffer(docket.lengths, np.int64), np.frombuffer(docket.sparse, np.int32)
-    lines, clocks = assemble(lengths, sparse, pieces(), Scratch(docket.scratch))
+    lengths, sparse = np.frombuffer(task.lengths, np.int64), np.frombuffer(task.sparse, np.int32)
+    lines, clocks = assemble(lengths, sparse, pieces(), Scratch(task.scratch))
     return lines, clocks, summaries
 
 
@@ -71,22 +71,22 @@ def counted(summaries: Sequence[Counted]) -> Counted:
     )
 
 
-def judged(packed: Iterable[bytes], docket: Docket) -> Iterator[tuple[int, bytes]]:
+def judged(packed: Iterable[bytes], task: LinesTask) -> Iterator[tuple[int, bytes]]:
     """Judge the trace. Yield the summary for output part 0, and late deliveries for the other output parts."""
-    lines, clocks, summaries = assembled(packed, docket)
-    causal, circular = _causal_found(lines, docket), np.zeros(0, np.int64)
+    lines, clocks, summaries = assembled(packed, task)
+    causal, circular = _causal_found(lines, task), np.zeros(0, np.int64)
     if causal is None:
         circular = judge.cut_cycles(lines)
         clocks = [judge.without(piece, circular) for piece in clocks]
-        causal = _causal_found(lines, docket)
+        causal = _causal_found(lines, task)
         assert causal is not None, "there are cycles left after they were removed"
     sure, placed = judge.certain(lines), causal.count
     if sure is not lines:
-        causal = _causal_found(sure, docket)
+        causal = _causal_found(sure, task)
         assert causal is not None, "there are cycles among certain edges"
     summary = Judged(places_at(lines, circular), counted(summaries))
-    writer = LateRows(lines) if docket.every_late else None
-    if "fifo" in docket.orders:
+    writer = LateRows(lines) if task.every_late else None
+    if "fifo" in task.orders:
         count = 0
         for late in judge.fifo_late(sure):
             count += len(late)
@@ -94,20 +94,20 @@ def judged(packed: Iterable[bytes], docket: Docket) -> Iterator[tuple[int, bytes
                 yield from writer.rows("fifo", late, judge.fifo_overtaking(sure, late))
         summary.fifo_late = count
         summary.fifo_undecided = 0 if sure is lines else sum(map(len, judge.fifo_late(lines))) - count
-    if "causal" in docket.orders:
-        yield from _causal(lines, sure, docket, causal, summary, writer)
+    if "causal" in task.orders:
+        yield from _causal(lines, sure, task, causal, summary, writer)
         summary.causal_undecided = placed - causal.count
-    if "total" in docket.orders or "synchronous" in docket.orders:
+    if "total" in task.orders or "synchronous" in task.orders:
         sure = judge.certain(lines, sequences=True)
-    if "total" in docket.orders:
+    if "total" in task.orders:
         circle = judge.Circle(sure, with_sends=False)
         summary.cycle = None if circle.merges else _witness(sure, circle)
         summary.pairwise = circle.merges or judge.pairwise(sure)
-    if "synchronous" in docket.orders:
+    if "synchronous" in task.orders:
         circle = judge.Circle(sure, with_sends=True)
         summary.crown = None if circle.merges else _witness(sure, circle)
     summary.lamport = judge.check_lamport(lines, clocks)
-    summary.clocks = judge.check_clocks(lines, clocks, lines.processes, segments=docket.segments)
+    summary.clocks = judge.check_clocks(lines, clocks, lines.processes, segments=task.segments)
     summary.late_blobs = writer.blobs if writer else 0
     yield 0, pack_struct(summary)
 
@@ -120,7 +120,7 @@ class _Late(msgspec.Struct):
     kept: list[Longs] = []
 
 
-def _causal_found(lines: Lines, docket: Docket) -> _Late | None:
+def _causal_found(lines: Lines, task: LinesTask) -> _Late | None:
     """Return the deliveries that are late by causal order. If this order was not requested, the result is empty. If
     cycles must be removed first, return ``None``.
 
@@ -128,14 +128,14 @@ def _causal_found(lines: Lines, docket: Docket) -> _Late | None:
     """
     found = _Late()
     try:
-        if "causal" not in docket.orders:
+        if "causal" not in task.orders:
             return None if judge.is_circular(lines) else found
-        for late in judge.causal_late(lines, docket.lanes_max, docket.segments):
+        for late in judge.causal_late(lines, task.lanes_max, task.segments):
             found.count += len(late)
             candidate = least(lines, late)
             if found.first is None or _rank(lines, candidate) < _rank(lines, found.first):
                 found.first = candidate
-            if docket.every_late:
+            if task.every_late:
                 found.kept.append(late)
     except judge.Circular:
         return None
@@ -143,16 +143,16 @@ def _causal_found(lines: Lines, docket: Docket) -> _Late | None:
 
 
 def _causal(
-    lines: Lines, sure: Lines, docket: Docket, found: _Late, summary: Judged, writer: "LateRows | None"
+    lines: Lines, sure: Lines, task: LinesTask, found: _Late, summary: Judged, writer: "LateRows | None"
 ) -> Iterator[tuple[int, bytes]]:
     summary.causal_late = found.count
     if found.first is not None:
         at = np.array([found.first])
-        over = judge.causal_overtakers(sure, at, docket.lanes_max, docket.segments)
+        over = judge.causal_overtakers(sure, at, task.lanes_max, task.segments)
         summary.first = late_places(lines, at, over)
     if writer and found.kept:
         late = np.sort(np.concatenate(found.kept))
-        yield from writer.rows("causal", late, judge.causal_overtakers(sure, late, docket.lanes_max, docket.segments))
+        yield from writer.rows("causal", late, judge.causal_overtakers(sure, late, task.lanes_max, task.segments))
 
 
 def least(lines: Lines, late: Longs) -> int:
@@ -205,15 +205,15 @@ class LateRows:
             self.blobs += 1
 
 
-def only_summary(packed: Iterable[bytes], docket: Docket) -> bytes:
+def only_summary(packed: Iterable[bytes], task: LinesTask) -> bytes:
     """Judge the trace. Return the summary."""
-    (_, summary), *none = judged(packed, docket)
+    (_, summary), *none = judged(packed, task)
     assert not none
     return summary
 
 
-def on_lines(packed: Iterable[bytes], docket: Docket, work: Callable[[Lines], bytes]) -> bytes:
+def on_lines(packed: Iterable[bytes], task: LinesTask, work: Callable[[Lines], bytes]) -> bytes:
     """Run a function on the lines of a trace, in the task that assembles them, after cycles are removed."""
-    lines, _, _ = assembled(packed, docket)
+    lines, _, _ = assembled(packed, task)
     judge.cut_cycles(lines)
     return work(lines)

@@ -59,7 +59,7 @@ def clocks(
     clocked, first, indices, carried = recorded.at, recorded.first, recorded.indices, slots.rows
     lanes = known.shape[1]
     processes = len(offsets) - 1
-    said = np.zeros(lanes, np.int64)
+    entries = np.zeros(lanes, np.int64)
     for s in range(begin, end):
         process = segments.process[s]
         base = offsets[process]
@@ -80,10 +80,10 @@ def clocks(
                     known[process, sender - low] = max(known[process, sender - low], sent + 1)
                 give_back(slots, slot)
             if c < len(clocked) and clocked[c] == at:
-                said[:] = 0
+                entries[:] = 0
                 for e in range(first[c], first[c + 1]):
                     if low <= recorded.name[e] < low + lanes:
-                        said[recorded.name[e] - low] = recorded.entry[e]
+                        entries[recorded.name[e] - low] = recorded.entry[e]
                 for k in range(lanes):
                     other = low + k
                     reached = 0
@@ -93,18 +93,18 @@ def clocks(
                         wanted = 0
                         if reached > 0:
                             wanted = reached if len(indices) == 0 else indices[offsets[other] + reached - 1] + 1
-                        if said[k] != wanted:
+                        if entries[k] != wanted:
                             disagrees[c] = 1
                     else:
-                        if floor[process, k] > 0 and said[k] < floor[process, k]:
+                        if floor[process, k] > 0 and entries[k] < floor[process, k]:
                             disagrees[c] = 1
                         if other < processes:
                             a = np.searchsorted(clocked, offsets[other])
                             b = np.searchsorted(clocked, offsets[other + 1])
                             past = np.searchsorted(clocked, offsets[other] + reached)
-                            if np.searchsorted(recorded.own[a:b], said[k], side="right") != past - a:
+                            if np.searchsorted(recorded.own[a:b], entries[k], side="right") != past - a:
                                 disagrees[c] = 1
-                    floor[process, k] = max(floor[process, k], said[k])
+                    floor[process, k] = max(floor[process, k], entries[k])
                 c += 1
             if sender == SENT and argument[at] > 0:
                 slot = take(slots, argument[at])

@@ -1,5 +1,5 @@
 """Check whether the processes' sequences of messages can be merged into one. The answer shows whether the trace has
-total order or, if sends are included in the sequences, synchronous order (see antecede.trace.knots).
+total order or, if sends are included in the sequences, synchronous order (see antecede.trace.total_order).
 
 A message is given by the flat position of its send. A message is released when it is at the head of every sequence in
 which it still occurs. A message that cannot be released lies on a cycle, or comes after a message on a cycle. The order

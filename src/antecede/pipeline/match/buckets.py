@@ -356,9 +356,9 @@ def marks_of(packed: Iterable[bytes], sought: Sought, regions: Regions) -> bytes
     for number, place in places:
         wanted.setdefault(number, []).append(place)
     marks = set()
-    for said in map(read_matched, packed):
-        if isinstance(said, Region) and any((said.sent == place).any() for place in wanted.get(said.number, ())):
-            marks.add(said.mark)
+    for part in map(read_matched, packed):
+        if isinstance(part, Region) and any((part.sent == place).any() for place in wanted.get(part.number, ())):
+            marks.add(part.mark)
     return pack({"marks": sorted(marks)})
 
 

@@ -20,7 +20,7 @@ from antecede.pipeline.read.instances import CARRIED
 
 _nothing = pa.array([], pa.string())
 
-UNSAID, REQUESTED, OTHERWISE, COMMITTED, ABORTED = range(5)
+UNTYPED, REQUESTED, OTHERWISE, COMMITTED, ABORTED = range(5)
 """Numbers for the type of a row: no type, ``request``, any other type, ``commit``, ``abort``."""
 
 
@@ -29,14 +29,14 @@ def matched_instances(packed: Iterable[bytes], numbering: Numbering) -> Iterator
     clocks."""
     bucket = bucket_of(packed, numbering)
     kinds = (bucket.kind == SEND) | (bucket.kind == DELIVER) | (bucket.kind == LOCAL)
-    told = np.flatnonzero(kinds & (bucket.reason == VALID))
+    valid = np.flatnonzero(kinds & (bucket.reason == VALID))
     # A bucket without rows does not have the columns of instances.
     columns = {
-        name: _one(bucket.table.column(name)).take(pa.array(told)) if len(told) else _nothing for name in CARRIED
+        name: _one(bucket.table.column(name)).take(pa.array(valid)) if len(valid) else _nothing for name in CARRIED
     }
     # A row without an instance is needed only if it is a send, which may give the type of its message.
-    some = columns["instance"].is_valid().to_numpy(zero_copy_only=False) | (bucket.kind[told] == SEND)
-    rows = told[some]
+    some = columns["instance"].is_valid().to_numpy(zero_copy_only=False) | (bucket.kind[valid] == SEND)
+    rows = valid[some]
     columns = {name: column.filter(pa.array(some)) for name, column in columns.items()}
     encoded = [columns[name].dictionary_encode() for name in CARRIED[:3]]
     codes = [one.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32) for one in encoded]
@@ -55,5 +55,5 @@ def _one(column: Any) -> Any:
 def _types(column: Any) -> NDArray[np.uint8]:
     table = {"request": REQUESTED, "commit": COMMITTED, "abort": ABORTED}
     encoded = column.dictionary_encode()
-    codes = np.array([table.get(text, OTHERWISE) for text in encoded.dictionary.to_pylist()] + [UNSAID], np.uint8)
+    codes = np.array([table.get(text, OTHERWISE) for text in encoded.dictionary.to_pylist()] + [UNTYPED], np.uint8)
     return np.asarray(codes[encoded.indices.fill_null(len(codes) - 1).to_numpy(zero_copy_only=False)])

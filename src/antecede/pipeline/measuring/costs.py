@@ -145,7 +145,7 @@ def contested_hops(packed: Iterable[bytes], numbering: Numbering, excluded: Excl
     row."""
     rows = Rows(packed, numbering, Excluded())
     found = rows.contested(excluded)
-    said = zip(
+    claims = zip(
         rows.process[found].tolist(), rows.index[found].tolist(), rows.bucket.ids(found), rows.texts("domain", found),
         *(
             np.where(known, values, _last)[found].tolist()
@@ -156,7 +156,7 @@ def contested_hops(packed: Iterable[bytes], numbering: Numbering, excluded: Excl
         ),
         strict=True,
     )  # fmt: skip
-    return msgspec.msgpack.encode(list(said))
+    return msgspec.msgpack.encode(list(claims))
 
 
 def measured(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> Iterator[tuple[int, bytes]]:
@@ -257,25 +257,25 @@ def _add_routed(rows: Rows, found: dict[str, Any], message: Longs, size: Longs, 
     left = np.concatenate([sends, rows.hops])
     keys, group = np.unique(place_keys(level_message, level), return_inverse=True)
     packets = np.bincount(group, minlength=len(keys))
-    said = np.bincount(group, weights=rows.stamped[left], minlength=len(keys)).astype(np.int64)
+    sized = np.bincount(group, weights=rows.stamped[left], minlength=len(keys)).astype(np.int64)
     total = np.zeros(len(keys), np.int64)
     np.add.at(total, group, np.where(rows.stamped[left], rows.stamp[left], 0))
     router_message, _, router_behind, received, noted = _routers(rows)
     at, there = lookup(keys, place_keys(router_message, router_behind - 1))
-    there = there & (said[at] == packets[at])
+    there = there & (sized[at] == packets[at])
     mean = np.rint(total[at] / np.maximum(packets[at], 1)).astype(np.int64)
     # Without a size on the send, routers recorded the packets that they received.
     unsent = ~rows.stamped[rows.send_of[router_message]]
     mean, there = np.where(unsent, received, mean), np.where(unsent, noted, there)
     messages, back = np.unique(message, return_inverse=True)
     copies = np.bincount(back)
-    sums, lacking = np.zeros(len(messages), np.int64), np.zeros(len(messages), np.int64)
+    sums, missing = np.zeros(len(messages), np.int64), np.zeros(len(messages), np.int64)
     np.add.at(sums, back, np.where(known, size, 0))
-    np.add.at(lacking, back, ~known)
+    np.add.at(missing, back, ~known)
     place, mine = lookup(messages, router_message)
     np.add.at(sums, place[mine], np.where(there, mean, 0)[mine])
-    np.add.at(lacking, place[mine], ~there[mine])
-    whole = lacking == 0
+    np.add.at(missing, place[mine], ~there[mine])
+    whole = missing == 0
     found["copies"] += int(copies[whole].sum())
     found["bytes"] += int(sums[whole].sum())
     found["most"] = max(found["most"], int((-(-sums[whole] // copies[whole])).max(initial=0)))

@@ -79,7 +79,7 @@ def measured_on(trace: Trace) -> tuple[dict[str, Any], Tables]:
     summary = _summary([unpack(blob) for blob in msgspec.msgpack.decode(parts.gather(_joined, [SUMMARY])[0])])
     senders = range(SENDERS, SENDERS + PARTS)
     sums = [unpack(blob) for blob in parts.gather(partial(by_sender, first=summary["first"]), senders)]
-    lines = unpack(parts.gather(partial(on_lines, docket=trace.docket(())), [LINES])[0])
+    lines = unpack(parts.gather(partial(on_lines, task=trace.task(())), [LINES])[0])
     traffic = _traffic(trace.names, sums)
     delays = _delay_rows(trace.names, sums)
     bounds = _bounds(sums)
@@ -144,24 +144,25 @@ def _excluded(trace: Trace, circular: tuple[tuple[int, int], ...]) -> Excluded:
         return excluded
     claims: dict[tuple[int, int], set[tuple[Any, ...]]] = {}
     for packed in trace.on_buckets(partial(contested_hops, numbering=trace.numbering, excluded=excluded)):
-        for process, index, *said in msgspec.msgpack.decode(packed):
-            claims.setdefault((process, index), set()).add(tuple(said))
-    torn = tuple(sorted(place for place, said in claims.items() if len(said) > 1))
+        for process, index, *values in msgspec.msgpack.decode(packed):
+            claims.setdefault((process, index), set()).add(tuple(values))
+    torn = tuple(sorted(place for place, claimed in claims.items() if len(claimed) > 1))
     return msgspec.structs.replace(excluded, torn=torn)
 
 
-def _summary(said: list[dict[str, Any]]) -> dict[str, Any]:
+def _summary(summaries: list[dict[str, Any]]) -> dict[str, Any]:
     """Combine the summaries of all buckets into one: sums of the counts, and the smallest or largest of the other
     values."""
     found: dict[str, Any] = {
-        name: sum(int(one[name]) for one in said) for name in ("copies", "bytes", "all_copies", "packets", "passed")
+        name: sum(int(one[name]) for one in summaries)
+        for name in ("copies", "bytes", "all_copies", "packets", "passed")
     }
-    found |= {name: sum((one[name] for one in said), np.zeros(1, np.int64)) for name in ("arrivals", "direct")}
-    found["most"] = max(one["most"] for one in said)
+    found |= {name: sum((one[name] for one in summaries), np.zeros(1, np.int64)) for name in ("arrivals", "direct")}
+    found["most"] = max(one["most"] for one in summaries)
     for name, choose in (("first", min), ("last", max), ("behind", max)):
-        known = [one[name] for one in said if one[name] is not None]
+        known = [one[name] for one in summaries if one[name] is not None]
         found[name] = choose(known) if known else None
-    found["hop_table"] = [row for one in said for row in one["hop_table"]]
+    found["hop_table"] = [row for one in summaries for row in one["hop_table"]]
     return found
 
 
@@ -221,8 +222,8 @@ def _ranks(sums: list[dict[str, Any]]) -> tuple[int, list[int]]:
 
 def _bounds(sums: list[dict[str, Any]]) -> list[tuple[int, int]]:
     count, ranks = _ranks(sums)
-    told = [(int(one["d_count"].sum()), one["ranks"], one["values"]) for one in sums]
-    return [interval(told, rank) for rank in ranks] if count else []
+    samples = [(int(one["d_count"].sum()), one["ranks"], one["values"]) for one in sums]
+    return [interval(samples, rank) for rank in ranks] if count else []
 
 
 def _delay_figures(sums: list[dict[str, Any]], found: list[dict[str, Any]]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from antecede.pipeline.judge.deeds import Bench, Deeds, bench_for
+from antecede.pipeline.judge.operations import Operations, Settings, settings_for
 from antecede.pipeline.judge.precedences import precedences_among
 from antecede.pipeline.judge.trace import Trace
 from antecede.pipeline.kernels.significant import REQUEST, RESPONSE
@@ -27,15 +27,15 @@ def orderings_on(trace: Trace, conflicts: Conflicts) -> dict[str, Any] | None:
     """Return the report's ``significance``; ``None`` if no delivery names its instance. The trace must have been read
     with its column of instances (``instances=True``)."""
     pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
-    said = unpack(pieces.gather(partial(counted, bench=bench_for(trace, conflicts)), [0])[0])
-    return figures(said["messages"], said["causal"], said["significant"]) if said["judged"] else None
+    counts = unpack(pieces.gather(partial(counted, settings=settings_for(trace, conflicts)), [0])[0])
+    return figures(counts["messages"], counts["causal"], counts["significant"]) if counts["judged"] else None
 
 
-def counted(packed: Iterable[bytes], bench: Bench) -> bytes:
+def counted(packed: Iterable[bytes], settings: Settings) -> bytes:
     """Count the orderings in a whole trace that causal order keeps, and count how many of these orderings significant
     order needs. One task does the work for the whole trace."""
-    deeds = Deeds(packed, bench)
-    lines = deeds.lines
+    operations = Operations(packed, settings)
+    lines = operations.lines
     sends = np.flatnonzero(lines.source == SENT)
     picked = sends[np.array(drawn(len(sends)), np.int64)]
     # Look up the sends before the walk replaces the numbers of deliveries by slot numbers.
@@ -43,27 +43,28 @@ def counted(packed: Iterable[bytes], bench: Bench) -> bytes:
     number = np.searchsorted(picked, lines.send_of(delivered))
     some = picked[np.minimum(number, len(picked) - 1)] == lines.send_of(delivered) if len(picked) else number < 0
     delivered, number = delivered[some], number[some]
-    causal, significant = precedences_among(deeds, picked)
-    rivals = np.split(deeds.rivals, deeds.rival_from[1:-1])
-    request_rivals = np.split(deeds.request_rivals, deeds.request_rival_from[1:-1])
+    causal, significant = precedences_among(operations, picked)
+    rivals = np.split(operations.rivals, operations.rival_from[1:-1])
+    request_rivals = np.split(operations.request_rivals, operations.request_rival_from[1:-1])
     total = needed = 0
     process = lines.process_at(delivered)
     for p in np.unique(process).tolist():
         received = [
-            _received(deeds, int(at), int(which)) for at, which in zip(*_of(p, process, delivered, number), strict=True)
+            _received(operations, int(at), int(which))
+            for at, which in zip(*_of(p, process, delivered, number), strict=True)
         ]
         found = counted_at(received, causal, significant, rivals, request_rivals)
         total, needed = total + found[0], needed + found[1]
-    return pack({"judged": deeds.judged, "messages": len(picked), "causal": total, "significant": needed})
+    return pack({"judged": operations.judged, "messages": len(picked), "causal": total, "significant": needed})
 
 
 def _of(process: int, owner: Any, delivered: Any, number: Any) -> tuple[Any, Any]:
     return delivered[owner == process], number[owner == process]
 
 
-def _received(deeds: Deeds, at: int, number: int) -> Received:
-    own = int(deeds.instance[at])
+def _received(operations: Operations, at: int, number: int) -> Received:
+    own = int(operations.instance[at])
     if own < 0:
         return Received(number)
-    name = deeds.instance_names[deeds.name[own]]
-    return Received(number, name, int(deeds.cell[own]), _received_as[int(deeds.received_as[at])])
+    name = operations.instance_names[operations.name[own]]
+    return Received(number, name, int(operations.cell[own]), _received_as[int(operations.received_as[at])])

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antecede.pipeline.judge.orders import cut_cycles
-from antecede.pipeline.judge.verdict import Docket
+from antecede.pipeline.judge.verdict import LinesTask
 from antecede.pipeline.kernels.concurrency import ordered_pairs
 from antecede.pipeline.kernels.slots import grown, slots_of
 from antecede.pipeline.kernels.walk import SENT
@@ -26,7 +26,7 @@ from antecede.trace.costs import drawn
 
 Longs = NDArray[np.int64]
 
-_told = 2_048
+_sample_size = 2_048
 """Largest number of delays that a part reports in the first round."""
 
 _safe = 2**62
@@ -36,9 +36,9 @@ _safe = 2**62
 def _columns(packed: Iterable[bytes], names: Sequence[str]) -> list[Longs]:
     found: list[list[Longs]] = [[] for _ in names]
     for blob in packed:
-        said = unpack(blob)
+        arrays = unpack(blob)
         for column, name in zip(found, names, strict=True):
-            column.append(said[name])
+            column.append(arrays[name])
     return [np.concatenate(column) if column else np.zeros(0, np.int64) for column in found]
 
 
@@ -116,9 +116,9 @@ def _rank(count: Any, percent: int) -> Any:
 
 
 def _spaced(count: int) -> Longs:
-    if count <= _told:
+    if count <= _sample_size:
         return np.arange(count)
-    return np.unique(np.linspace(0, count - 1, _told).astype(np.int64))
+    return np.unique(np.linspace(0, count - 1, _sample_size).astype(np.int64))
 
 
 def interval(parts: Sequence[tuple[int, Longs, Longs]], rank: int) -> tuple[int, int]:
@@ -128,45 +128,45 @@ def interval(parts: Sequence[tuple[int, Longs, Longs]], rank: int) -> tuple[int,
     Each part is given by the number of its values, the ranks of its sample, and the values of its sample. The sample
     must contain the smallest and the largest value of the part.
     """
-    told = np.unique(np.concatenate([values for _, _, values in parts]))
-    at_least = np.zeros(len(told), np.int64)
-    at_most = np.zeros(len(told), np.int64)
+    sampled = np.unique(np.concatenate([values for _, _, values in parts]))
+    at_least = np.zeros(len(sampled), np.int64)
+    at_most = np.zeros(len(sampled), np.int64)
     for count, ranks, values in parts:
         if not count:
             continue
         # For each sampled value, bounds on how many of the part's values are not larger: at least, at most.
-        upto = np.searchsorted(values, told, side="right")
+        upto = np.searchsorted(values, sampled, side="right")
         at_least += np.where(upto > 0, ranks[np.maximum(upto - 1, 0)] + 1, 0)
         at_most += np.where(upto < len(values), ranks[np.minimum(upto, len(values) - 1)], count)
     # The value of this rank has more than ``rank`` values up to it, and every smaller value has fewer.
-    high = told[int(np.searchsorted(at_least, rank + 1))]
+    high = sampled[int(np.searchsorted(at_least, rank + 1))]
     below = int(np.searchsorted(at_most, rank, side="right"))
-    return int(told[below]), int(high)
+    return int(sampled[below]), int(high)
 
 
 def inside(packed: Iterable[bytes], bounds: Sequence[tuple[int, int]]) -> bytes:
     """Return for each interval how many delays of a part are below it, and the delays inside it, ascending."""
     (delay,) = _columns(packed, ("delay",))
     ascending = np.sort(delay)
-    said: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for number, (low, high) in enumerate(bounds):
         a, b = np.searchsorted(ascending, low), np.searchsorted(ascending, high, side="right")
-        said |= {f"below{number}": int(a), f"values{number}": ascending[a:b]}
-    return pack(said)
+        found |= {f"below{number}": int(a), f"values{number}": ascending[a:b]}
+    return pack(found)
 
 
-def on_lines(packed: Iterable[bytes], docket: Docket) -> bytes:
+def on_lines(packed: Iterable[bytes], task: LinesTask) -> bytes:
     """Return the figures that depend on the sequence of events: how many of the arrivals in :class:`Waits` are direct,
     and the number of ordered pairs of messages."""
     waits: list[Waits] = []
 
     def pieces() -> Iterable[Piece]:
-        for said in map(read_waits, packed):
-            waits.append(said)
-            yield said.piece
+        for bucket in map(read_waits, packed):
+            waits.append(bucket)
+            yield bucket.piece
 
-    lengths, sparse = np.frombuffer(docket.lengths, np.int64), np.frombuffer(docket.sparse, np.int32)
-    lines, _ = assemble(lengths, sparse, pieces(), Scratch(docket.scratch))
+    lengths, sparse = np.frombuffer(task.lengths, np.int64), np.frombuffer(task.sparse, np.int32)
+    lines, _ = assemble(lengths, sparse, pieces(), Scratch(task.scratch))
     cut_cycles(lines)
     process, arrived, delivered = (
         np.concatenate([getattr(wait, name) for wait in waits]) if waits else np.zeros(0, np.int64)

@@ -229,13 +229,13 @@ def route(parent: Sequence[int], block: Sequence[int], depth: Sequence[int], sou
 def _front(parts: Sequence[_Part]) -> list[dict[str, Any]]:
     """Return the Pareto front if the plan is one tree. If it has several trees, return only the chosen plan."""
     if len(parts) == 1:
-        return [_told(parts[0], one) for one in parts[0].outcome.front]
+        return [_front_row(parts[0], one) for one in parts[0].outcome.front]
     figures = _summed([part.outcome.best.figures for part in parts])
     domains = _named([(part, part.outcome.best.plan) for part in parts])
     return [_axes(figures) | {"domains": domains}] if parts and figures.feasible else []
 
 
-def _told(part: _Part, one: Candidate) -> dict[str, Any]:
+def _front_row(part: _Part, one: Candidate) -> dict[str, Any]:
     return _axes(one.figures) | {"domains": _named([(part, one.plan)])}
 
 

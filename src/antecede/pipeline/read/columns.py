@@ -123,8 +123,8 @@ class Encoder:
             # Odd rows get their original numbers: the good rows between them are filtered out.
             some = batch.filter(pa.array(odd))
             items = [
-                (int(number) + 1, raw, said)
-                for number, (_, raw, said) in zip(numbers[odd], items_in(some, folded, 0, True), strict=True)
+                (int(number) + 1, raw, decoded)
+                for number, (_, raw, decoded) in zip(numbers[odd], items_in(some, folded, 0, True), strict=True)
             ]
             batch = batch.filter(pa.array(~odd))
             numbers = numbers[~odd]

@@ -200,17 +200,17 @@ class Task:
 
     def take_items(self, items: Sequence[Item]) -> Iterator[Any]:
         """Encode rows that were read one by one. Optional values of a wrong type become null and are counted."""
-        return self.from_items([(number, raw, self.nulled.take(number, said)) for number, raw, said in items])
+        return self.from_items([(number, raw, self.nulled.take(number, decoded)) for number, raw, decoded in items])
 
     def from_items(self, items: Sequence[Item]) -> Iterator[Any]:
         events, at = [], []
-        for number, _, said in items:
-            if isinstance(said, Event):
-                events.append(said)
+        for number, _, decoded in items:
+            if isinstance(decoded, Event):
+                events.append(decoded)
                 at.append(number - 1)
             else:
-                self.unread_first.setdefault(said.reason, (number, said.detail))
-                self.fault(said)
+                self.unread_first.setdefault(decoded.reason, (number, decoded.detail))
+                self.fault(decoded)
         if events:
             yield self.encoder.from_events(events, at)
 

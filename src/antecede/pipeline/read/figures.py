@@ -43,7 +43,7 @@ class FigureTask(Task):
             yield from self.take_items(list(items_in(piece.batch, piece.folded, piece.first + 1, False)))
 
     def from_items(self, items: Sequence[Item]) -> Iterator[Any]:
-        events = [said for _, _, said in items if isinstance(said, Event)]
+        events = [decoded for _, _, decoded in items if isinstance(decoded, Event)]
         for batch in super().from_items(items):
             sizes = [payload_bytes(event) if event.kind == "send" else None for event in events]
             yield _extended(

@@ -34,7 +34,7 @@ class InstanceTask(Task):
             yield from self.take_items(list(items_in(piece.batch, piece.folded, piece.first + 1, False)))
 
     def from_items(self, items: Sequence[Item]) -> Iterator[Any]:
-        events = [said for _, _, said in items if isinstance(said, Event)]
+        events = [decoded for _, _, decoded in items if isinstance(decoded, Event)]
         for batch in super().from_items(items):
             yield _extended(batch, [pa.array([getattr(e, name) for e in events], pa.string()) for name in CARRIED])
 

@@ -48,15 +48,15 @@ def survey(packed: Iterable[bytes]) -> bytes:
     summaries: list[Summary] = []
     runs: dict[tuple[bool, str], list[tuple[bool, Longs, Longs]]] = {}
     for blob in packed:
-        said = read_places(blob)
-        if isinstance(said, Summary):
-            summaries.append(said)
+        part = read_places(blob)
+        if isinstance(part, Summary):
+            summaries.append(part)
             continue
-        order = np.argsort(said.lane, kind="stable")
-        ends = np.searchsorted(said.lane[order], np.arange(len(said.names) + 1))
-        for k, name in enumerate(said.names):
+        order = np.argsort(part.lane, kind="stable")
+        ends = np.searchsorted(part.lane[order], np.arange(len(part.names) + 1))
+        for k, name in enumerate(part.names):
             mine = order[ends[k] : ends[k + 1]]
-            runs.setdefault((said.hop, name), []).append((said.fault, said.start[mine], said.end[mine]))
+            runs.setdefault((part.hop, name), []).append((part.fault, part.start[mine], part.end[mine]))
     found = []
     for (hop, name), pieces in sorted(runs.items()):
         events = [piece[1:] for piece in pieces if not piece[0]]
@@ -113,16 +113,16 @@ def claims(split: Split, layout: Layout, contest: Contest) -> Iterator[tuple[int
     for piece in read(split):
         items = piece if isinstance(piece, list) else items_in(piece.batch, piece.folded, piece.first + 1, False)
         for number, _, read_as in items:
-            said = nulled.take(number, read_as)
-            if not isinstance(said, Event) or not layout.cut.keeps(said):
+            event = nulled.take(number, read_as)
+            if not isinstance(event, Event) or not layout.cut.keeps(event):
                 continue
-            hop = said.kind == HOP
-            bounds = table.get(("h" if hop else "p") + said.process)
-            if bounds is None or not np.searchsorted(bounds, np.uint64(said.index), side="right") % 2:
+            hop = event.kind == HOP
+            bounds = table.get(("h" if hop else "p") + event.process)
+            if bounds is None or not np.searchsorted(bounds, np.uint64(event.index), side="right") % 2:
                 continue
-            digest = blake2b(content(said), digest_size=16).digest()
-            row = [hop, said.process, said.index, digest, split.number, number]
-            found.setdefault(layout.place(said.process), []).append(row)
+            digest = blake2b(content(event), digest_size=16).digest()
+            row = [hop, event.process, event.index, digest, split.number, number]
+            found.setdefault(layout.place(event.process), []).append(row)
         for part, rows in found.items():
             yield part, msgspec.msgpack.encode(rows)
         found = {}

@@ -39,11 +39,11 @@ def java_home(scratch: Path) -> str:
 def version_of(java: Path) -> int:
     """Return the major version of the program ``java``, such as 17; 0 if the program does not run."""
     try:
-        said = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=False)
+        completed = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.SubprocessError):
         return 0
-    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
-    return int(found.group(1)) if found and said.returncode == 0 else 0
+    found = re.search(r'version "(?:1\.)?(\d+)', completed.stderr + completed.stdout)
+    return int(found.group(1)) if found and completed.returncode == 0 else 0
 
 
 def _packaged(scratch: Path) -> str:

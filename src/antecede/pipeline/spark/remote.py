@@ -52,14 +52,14 @@ def outfit(context: Any, scratch: Path) -> None:
     waiting.daemon = True
     waiting.start()
     try:
-        said = context.parallelize(range(64), 64).map(ask).collect()
+        answers = context.parallelize(range(64), 64).map(ask).collect()
     finally:
         waiting.cancel()
-    lacking = {name for one in said for name in one}
-    libraries = sorted(lacking & set(_needed))
+    missing = {name for one in answers for name in one}
+    libraries = sorted(missing & set(_needed))
     if libraries:
         raise SparkError(f"the workers lack {', '.join(libraries)}: install antecede[spark] for the workers' Python")
-    if "antecede" in lacking:
+    if "antecede" in missing:
         context.addPyFile(_package(scratch))
 
 

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from antecede.pipeline.judge.orders import cut_cycles
 from antecede.pipeline.judge.trace import Trace
-from antecede.pipeline.judge.verdict import Docket
+from antecede.pipeline.judge.verdict import LinesTask
 from antecede.pipeline.kernels.match import DELIVER, LOCAL
 from antecede.pipeline.kernels.significant import REQUEST, RESPONSE
 from antecede.pipeline.kernels.walk import NOTHING, SENT
-from antecede.pipeline.match.instances import ABORTED, COMMITTED, REQUESTED, UNSAID
+from antecede.pipeline.match.instances import ABORTED, COMMITTED, REQUESTED, UNTYPED
 from antecede.pipeline.match.lines import ClockRows, Scratch, assemble
 from antecede.pipeline.pieces import Ints, Piece, read_piece
 from antecede.trace.cells import check_kin
@@ -35,12 +35,12 @@ parents of these parents, and so on. After this number of steps, the remaining a
 each instance. The value is twice the largest nesting depth of calls in our own servers."""
 
 
-class Bench(msgspec.Struct, frozen=True):
-    """The settings of the task that judges significant order. ``docket`` says how to assemble the lines, and whether to
+class Settings(msgspec.Struct, frozen=True):
+    """The settings of the task that judges significant order. ``task`` says how to assemble the lines, and whether to
     list every late delivery. ``names`` has the names of the processes. ``tables`` and ``everything`` are the fields of
     the :class:`Conflicts`, in a form that can be packed."""
 
-    docket: Docket
+    task: LinesTask
     names: list[str]
     tables: dict[str, dict[str, list[str]]]
     everything: list[str]
@@ -54,14 +54,16 @@ class Bench(msgspec.Struct, frozen=True):
         return Conflicts(tables, frozenset(self.everything))
 
 
-def bench_for(trace: Trace, conflicts: Conflicts, every_late: bool = False, lanes_max: int | None = None) -> Bench:
+def settings_for(
+    trace: Trace, conflicts: Conflicts, every_late: bool = False, lanes_max: int | None = None
+) -> Settings:
     """Return the settings of the task that judges significant order in this trace."""
     tables = {name: {one: sorted(others) for one, others in own.items()} for name, own in conflicts.tables.items()}
-    docket = trace.docket((), every_late=every_late)
-    return Bench(docket, trace.names, tables, sorted(conflicts.everything), lanes_max)
+    task = trace.task((), every_late=every_late)
+    return Settings(task, trace.names, tables, sorted(conflicts.everything), lanes_max)
 
 
-class Deeds:
+class Operations:
     """The assembled lines of a trace with their operation instances, as arrays.
 
     ``instance`` has the number of the instance of each event. A send without an instance gets an artificial instance,
@@ -72,24 +74,24 @@ class Deeds:
     rivals, the cells that conflict with it. The second list has the cells whose requests conflict with its requests.
     """
 
-    def __init__(self, packed: Iterable[bytes], bench: Bench) -> None:
-        docket = bench.docket
+    def __init__(self, packed: Iterable[bytes], settings: Settings) -> None:
+        task = settings.task
         texts: dict[str, dict[str, int]] = {"instance": {}, "operation": {}, "parent": {}}
-        lengths, sparse = np.frombuffer(docket.lengths, np.int64), np.frombuffer(docket.sparse, np.int32)
-        scratch = Scratch(docket.scratch)
-        self.lines, told = assemble(
+        lengths, sparse = np.frombuffer(task.lengths, np.int64), np.frombuffer(task.sparse, np.int32)
+        scratch = Scratch(task.scratch)
+        self.lines, clock_rows = assemble(
             lengths, sparse, map(partial(_renumbered, texts=texts), map(read_piece, packed)), scratch
         )
         cut_cycles(self.lines)
-        self.operations = list(texts["operation"])
+        self.operation_names = list(texts["operation"])
         self.instance_names = list(texts["instance"])
-        self._take(told, texts)
-        self._cells(bench)
+        self._take(clock_rows, texts)
+        self._cells(settings)
 
-    def _take(self, told: list[ClockRows], texts: dict[str, dict[str, int]]) -> None:
+    def _take(self, clock_rows: list[ClockRows], texts: dict[str, dict[str, int]]) -> None:
         lines = self.lines
-        given = [piece.instances for piece in told if piece.instances is not None]
-        columns = [[piece.instances_flat for piece in told if piece.instances_flat is not None]]
+        given = [piece.instances for piece in clock_rows if piece.instances is not None]
+        columns = [[piece.instances_flat for piece in clock_rows if piece.instances_flat is not None]]
         columns += [
             [getattr(rows, field) for rows in given]
             for field in ("kind", "type", "instance", "operation", "parent", "process")
@@ -100,8 +102,8 @@ class Deeds:
         order = np.argsort(flat[keep], kind="stable")
         flat, kind, type_, name, operation, parent, process = (column[keep][order] for column in (flat, kind, *rest))
         events = len(lines.source)
-        said = lines.scratch.array(events, np.uint8)
-        said[flat] = type_
+        types = lines.scratch.array(events, np.uint8)
+        types[flat] = type_
         mine = np.flatnonzero(name >= 0)
         keys = process[mine].astype(np.int64) * max(1, len(texts["instance"])) + name[mine]
         unique, start, number = np.unique(keys, return_index=True, return_inverse=True)
@@ -120,11 +122,11 @@ class Deeds:
         self.operation_of = _firsts(number, operation[mine], count)
         self.opening = _firsts(number, np.where(kind[mine] <= DELIVER, flat[mine], -1), count)
         self.parent = _firsts(name[mine], parent[mine], len(texts["instance"])).astype(np.int32)
-        self._requests(said)
+        self._requests(types)
         alone = np.flatnonzero((lines.source == SENT) & (self.instance < 0))
         self.instance[alone] = count + np.arange(len(alone))
 
-    def _requests(self, said: Bytes) -> None:
+    def _requests(self, types: Bytes) -> None:
         """Decide whether each delivery is a request, a response or neither. The type of the delivery decides. If the
         delivery has no type, the type of its send decides. If both have no type, the first message of an instance is a
         request, and each other delivery is a response. A delivery without an instance, or with an aborted instance,
@@ -132,11 +134,11 @@ class Deeds:
         lines = self.lines
         self.received_as = lines.scratch.array(len(lines.source), np.uint8)
         delivered = np.flatnonzero(lines.source >= 0)
-        type_ = said[delivered]
-        type_ = np.where(type_ == UNSAID, said[lines.send_of(delivered)], type_)
+        type_ = types[delivered]
+        type_ = np.where(type_ == UNTYPED, types[lines.send_of(delivered)], type_)
         own = self.instance[delivered]
         opens = (own >= 0) & (self.opening[np.maximum(own, 0)] == delivered) if self.count else own >= 0
-        request = (type_ == REQUESTED) | ((type_ == UNSAID) & opens)
+        request = (type_ == REQUESTED) | ((type_ == UNTYPED) & opens)
         passed = (own < 0) | (type_ == COMMITTED) | (type_ == ABORTED)
         if self.count:
             mine = np.maximum(own, 0)
@@ -146,12 +148,12 @@ class Deeds:
         self.received_as[delivered] = np.where(passed, 0, np.where(request, REQUEST, RESPONSE))
         self.judged = int((own >= 0).sum())
 
-    def _cells(self, bench: Bench) -> None:
-        width = max(1, len(self.operations))
+    def _cells(self, settings: Settings) -> None:
+        width = max(1, len(self.operation_names))
         has = self.operation_of >= 0
-        self.used = sorted({self.operations[k] for k in np.unique(self.operation_of[has]).tolist()})
-        conflicts = bench.conflicts().over(self.used)
-        kin = self._kin(conflicts, bench.names)
+        self.used = sorted({self.operation_names[k] for k in np.unique(self.operation_of[has]).tolist()})
+        conflicts = settings.conflicts().over(self.used)
+        kin = self._kin(conflicts, settings.names)
         alone = np.zeros(self.count, bool)
         alone[list(kin)] = True
         shared = has & ~alone
@@ -167,14 +169,14 @@ class Deeds:
         by_operation: dict[tuple[int, int], list[int]] = {}
         for cell, key in enumerate(zip(place.tolist(), self.operation.tolist(), strict=True)):
             by_operation.setdefault(key, []).append(cell)
-        codes = {text: code for code, text in enumerate(self.operations)}
+        codes = {text: code for code, text in enumerate(self.operation_names)}
         excluded = {int(self.cell[one]): {int(self.cell[k]) for k in others} for one, others in kin.items()}
         starts, rivals = [0], list[int]()
         request_starts, request_rivals = [0], list[int]()
         for cell, (process, operation) in enumerate(zip(place.tolist(), self.operation.tolist(), strict=True)):
             mine = excluded.get(cell, set())
             own = cell if cell >= len(unique) else -1
-            for other in sorted(conflicts.at(bench.names[process]).get(self.operations[operation], ())):
+            for other in sorted(conflicts.at(settings.names[process]).get(self.operation_names[operation], ())):
                 found = by_operation.get((process, codes[other]), ()) if other in codes else ()
                 rivals += [rival for rival in found if rival not in mine and rival != own]
                 request_rivals += [rival for rival in found if rival != own]
@@ -190,8 +192,8 @@ class Deeds:
         kin: dict[int, set[int]] = {}
         for one, other in self._at_one_object():
             process, mine, its = int(self.place[one]), self.operation_of[one], self.operation_of[other]
-            pairs = conflicts.at(names[process]).get(self.operations[mine], ()) if mine >= 0 else ()
-            if its >= 0 and self.operations[its] in pairs:
+            pairs = conflicts.at(names[process]).get(self.operation_names[mine], ()) if mine >= 0 else ()
+            if its >= 0 and self.operation_names[its] in pairs:
                 kin.setdefault(one, set()).add(other)
                 kin.setdefault(other, set()).add(one)
         for process, count in Counter(int(self.place[one]) for one in kin).items():
