@@ -296,11 +296,11 @@ def _add(row: dict[str, Any], more: dict[str, Any]) -> None:
         if name in _given:
             raise UsageError(f"{name}=…: the recorder writes this column itself; leave it out")
     row.update(more)
-    said = event_of(row)
-    if not isinstance(said, Event):
-        raise UsageError(said.detail)
-    if isinstance(said, Mended):
-        raise UsageError(said.nulled[0][1])
+    checked = event_of(row)
+    if not isinstance(checked, Event):
+        raise UsageError(checked.detail)
+    if isinstance(checked, Mended):
+        raise UsageError(checked.nulled[0][1])
     size = row.get("bytes")
     if size is not None and not is_count(size):
         # The schema does not name this column, but ``measure`` would ignore such a size.

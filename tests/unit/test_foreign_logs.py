@@ -13,7 +13,7 @@ from antecede import limits
 from antecede.errors import TraceError, UsageError
 from antecede.trace import Event, read_events, verify
 from antecede.trace.foreign import PRESETS, convert
-from antecede.trace.foreign.patterns import Pattern, Said, choose
+from antecede.trace.foreign.patterns import LoggedEvent, Pattern, choose
 
 _two = [
     ('a {"a":1}', "starts"),
@@ -280,5 +280,5 @@ def test_presets_read_any_lines(texts: list[str]) -> None:
     chosen = choose(lines)
     for name, text in PRESETS.items():
         for said in Pattern(name, text).read(lines):
-            assert isinstance(said, Said) or 1 <= said[0] <= len(texts)
+            assert isinstance(said, LoggedEvent) or 1 <= said[0] <= len(texts)
     assert chosen is None or chosen.name in PRESETS

@@ -81,14 +81,14 @@ class Ours(msgspec.Struct, frozen=True):
         if keys is not None:
             here["credentials"], there["keys"] = str(keys / "program"), str(keys)
         with party("ours", "server", source, topology=topology, **there) as receiver:
-            ready = receiver.hear(_start_seconds)
+            ready = receiver.receive(_start_seconds)
             if source is not None:
                 package = Path(ready["package"]).resolve()
                 if not package.is_relative_to(Path(source).resolve()):
                     raise SideError(f"the package was imported from {package.parent}: expected a folder in {source}")
                 here["pid"] = receiver.pid
             with party("ours", self.role, source, topology=topology, messages=messages, **here) as sender:
-                return sender.hear(_run_seconds)
+                return sender.receive(_run_seconds)
 
 
 def _clients(messages: int, place: str) -> Sample:
@@ -99,11 +99,11 @@ def _clients(messages: int, place: str) -> Sample:
     topology = topology_text(free_ports(2)) + '\n[mailboxes]\n"taker@s2" = { letters = 0, bytes = 0 }\n'
     with ExitStack() as stack:
         server = stack.enter_context(party("ours", "server", topology=topology, data=f"{place}/s2"))
-        server.hear(_start_seconds)
+        server.receive(_start_seconds)
         taker = stack.enter_context(party("ours", "taker", topology=topology, messages=messages))
-        taker.hear(_start_seconds)
+        taker.receive(_start_seconds)
         giver = stack.enter_context(party("ours", "giver", topology=topology, messages=messages))
-        return _rate(messages, giver.hear(_run_seconds), taker.hear(_run_seconds))
+        return _rate(messages, giver.receive(_run_seconds), taker.receive(_run_seconds))
 
 
 def _idle(messages: int, place: str) -> Sample:
@@ -123,10 +123,10 @@ def soak(messages: int, directory: str | None) -> dict[str, list[float]]:
     with TemporaryDirectory(prefix="antecede-bench-", dir=directory) as place:
         topology = topology_text(free_ports(2))
         with party("ours", "server", topology=topology, data=f"{place}/s2") as receiver:
-            receiver.hear(_start_seconds)
+            receiver.receive(_start_seconds)
             settings = {"messages": messages, "pid": receiver.pid, "data": f"{place}/s1"}
             with party("ours", "soak", topology=topology, **settings) as sender:
-                found = [sender.hear(_soak_seconds) for _ in range(10)]
+                found = [sender.receive(_soak_seconds) for _ in range(10)]
     return {name: [sample[name] for sample in found] for name in found[0]}
 
 
@@ -139,10 +139,10 @@ def _floor(receiver: str, sender: str, there: bool = False, here: bool = False, 
 
     def run(messages: int, place: str) -> Sample:
         with party("bare", receiver, **({"data": f"{place}/there"} if there else {})) as taker:
-            port = taker.hear(_start_seconds)["port"]
+            port = taker.receive(_start_seconds)["port"]
             data = {"data": f"{place}/here"} if here else {}
             with party("bare", sender, port=port, messages=messages, **data, **more) as giver:
-                return giver.hear(_run_seconds)
+                return giver.receive(_run_seconds)
 
     return run
 
@@ -165,12 +165,12 @@ def _through(
             if receiver is not None:
                 wants = {} if receiver == "echo" else {"messages": messages}
                 taker = stack.enter_context(party(module, receiver, port=port, **wants))
-                taker.hear(_start_seconds)
+                taker.receive(_start_seconds)
             giver = stack.enter_context(party(module, sender, port=port, messages=messages))
-            said = giver.hear(_run_seconds)
-            if taker is None or "started" not in said:
-                return said
-            return _rate(messages, said, taker.hear(_run_seconds))
+            answer = giver.receive(_run_seconds)
+            if taker is None or "started" not in answer:
+                return answer
+            return _rate(messages, answer, taker.receive(_run_seconds))
 
     return run
 
@@ -178,10 +178,10 @@ def _through(
 def _zeromq(waits: bool) -> Callable[..., Sample]:
     def run(messages: int, place: str) -> Sample:
         with party("zeromq", "receiver", messages=messages, waits=waits) as receiver:
-            port = receiver.hear(_start_seconds)["port"]
+            port = receiver.receive(_start_seconds)["port"]
             with party("zeromq", "pipelined", port=port, messages=messages, waits=waits) as sender:
-                said = sender.hear(_run_seconds)
-                return _rate(messages, said, receiver.hear(_run_seconds))
+                answer = sender.receive(_run_seconds)
+                return _rate(messages, answer, receiver.receive(_run_seconds))
 
     return run
 

@@ -49,7 +49,7 @@ class Child:
         )
         self._silent = silent
         self._seconds = seconds
-        self._heard = b""
+        self._unread = b""
         self._command = command
 
     @property
@@ -78,13 +78,13 @@ class Child:
             process.stdout.close()
         self._errors.close()
 
-    def hear(self, seconds: float) -> dict[str, Any]:
+    def receive(self, seconds: float) -> dict[str, Any]:
         """Return the next JSON document that the party writes. Raise :class:`SideError` if the party has ended, or
         writes no document within ``seconds``."""
         out = self._process.stdout
         assert out is not None
         until = monotonic() + seconds
-        line = self._heard
+        line = self._unread
         with selectors.DefaultSelector() as selector:
             selector.register(out, selectors.EVENT_READ)
             while b"\n" not in line:
@@ -92,11 +92,11 @@ class Child:
                     raise SideError(f"{self._name} wrote nothing for {seconds:.0f} s")
                 more = out.read(65_536)
                 if not more:
-                    raise SideError(f"{self._name} ended: {self.last_words()}")
+                    raise SideError(f"{self._name} ended: {self.last_output()}")
                 line += more
-        line, _, self._heard = line.partition(b"\n")
-        said: dict[str, Any] = json.loads(line)
-        return said
+        line, _, self._unread = line.partition(b"\n")
+        document: dict[str, Any] = json.loads(line)
+        return document
 
     def ask(self) -> None:
         """Send an empty line to the party: a request to report."""
@@ -109,7 +109,7 @@ class Child:
         file = self._errors.fileno()
         return os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
 
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         """Return the last line that the process has written to standard error, or ``without output`` if it has written
         nothing."""
         lines = self.errors().strip().splitlines()
@@ -187,9 +187,9 @@ def _unreadable(pids: tuple[int, ...], error: OSError) -> SideError:
 Role = Callable[..., Coroutine[Any, Any, None]]
 
 
-def say(**words: Any) -> None:
+def say(**fields: Any) -> None:
     """Write these values as one line of JSON to standard output, where the benchmark reads the line."""
-    os.write(1, json.dumps(words).encode() + b"\n")
+    os.write(1, json.dumps(fields).encode() + b"\n")
 
 
 def act(roles: dict[str, Role]) -> None:

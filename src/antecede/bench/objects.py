@@ -127,15 +127,15 @@ def _ours(place: str | None, state: int) -> Iterator[Caller]:
             data = {} if place is None else {"data": f"{place}/{state}-{name}"}
             servers.append(stack.enter_context(party("replicated", "server", topology=topology, name=name, **data)))
         for server in servers:
-            server.hear(_start_seconds)
+            server.receive(_start_seconds)
         with party("replicated", "filled", topology=topology, bytes_=state) as filler:
-            filler.hear(_run_seconds)
+            filler.receive(_run_seconds)
 
         def counted() -> dict[str, int]:
             totals: dict[str, int] = {}
             for server in servers:
                 server.ask()
-                for name, count in server.hear(_start_seconds).items():
+                for name, count in server.receive(_start_seconds).items():
                     totals[name] = totals.get(name, 0) + count
             return totals
 
@@ -164,9 +164,9 @@ def _floor(place: str | None) -> Iterator[Caller]:
 
     with ExitStack() as stack:
         replicas = [stack.enter_context(party("replicated_floor", "replica", **data(name))) for name in ("2", "3")]
-        others = [replica.hear(_start_seconds)["port"] for replica in replicas]
+        others = [replica.receive(_start_seconds)["port"] for replica in replicas]
         first = stack.enter_context(party("replicated_floor", "first", others=others, **data("1")))
-        port = first.hear(_start_seconds)["port"]
+        port = first.receive(_start_seconds)["port"]
         servers = [first, *replicas]
         yield lambda kind, calls, under_way: _called("replicated_floor", servers, calls, under_way, port=port)
 
@@ -176,7 +176,7 @@ def _called(module: str, servers: list[Child], calls: int, under_way: int, **mor
     of the servers."""
     settings = {"calls": calls, "under_way": under_way, "pids": [one.pid for one in servers], "warm": _warm}
     with party(module, "caller", **settings, **more) as caller:
-        return caller.hear(_run_seconds)
+        return caller.receive(_run_seconds)
 
 
 def _row(key: tuple[str, bool, int, str, int], found: list[dict[str, float]]) -> dict[str, Any]:

@@ -148,7 +148,7 @@ class _Up(Child):
         """Wait until all servers are started and connected."""
         while "\nantecede: ready: " not in self.errors():
             if self._process.poll() is not None:
-                raise SideError(f"antecede up ended: {self.last_words().removeprefix('antecede: ')}")
+                raise SideError(f"antecede up ended: {self.last_output().removeprefix('antecede: ')}")
             if monotonic() > self.started + seconds:
                 raise SideError(f"the servers were not connected after {seconds:.0f} s")
             sleep(_look_seconds)
@@ -216,8 +216,8 @@ def table(report: dict[str, Any]) -> str:
         for kind in ("remote", "broadcast"):
             laws = [(name, law["r2"]) for name, law in kinds[kind].items() if law is not None]
             if laws:
-                said = ", ".join(f"{name} {share:.2f}" for name, share in laws)
-                lines.append(f"{shape} {kind}: share of the variance explained: {said}")
+                shares = ", ".join(f"{name} {share:.2f}" for name, share in laws)
+                lines.append(f"{shape} {kind}: share of the variance explained: {shares}")
     return "\n".join([*lines, report["interpreter"]["text"]])
 
 

@@ -93,7 +93,7 @@ class Chat:
     async def run(self, typed: Typed | None = None) -> None:
         """Join the room, send every line of input, and leave the room when the input ends. Raise ClosedError if the
         server does not accept all lines."""
-        self._bus.on(Said, self._said)
+        self._bus.on(Said, self._show_line)
         self._bus.on(Members, self._changed)
         self._bus.otherwise(lambda letter: None)
         if typed is None:
@@ -150,8 +150,8 @@ class Chat:
     def _progress(self, typed: Typed) -> tuple[int, int]:
         return typed.waiting, self._bus.last_accepted
 
-    def _said(self, said: Said, letter: Received) -> None:
-        self._show(f"{said.by}: {said.text}")
+    def _show_line(self, message: Said, letter: Received) -> None:
+        self._show(f"{message.by}: {message.text}")
 
     def _changed(self, members: Members, letter: Received) -> None:
         if members.names != self._members:

@@ -70,9 +70,9 @@ class _Chat:
         """Show a line on the screen of ``name``, and send it to the other members of the room."""
         letters = self._world.client(PEOPLE[name]).inbox
         rooms = [msgspec.msgpack.decode(one.body, type=Members) for one in letters if one.type == name_of(Members)]
-        said = Said(by=name, text=text)
-        self.screens[name].append(said.label())
-        self._world.send(PEOPLE[name], [one for one in rooms[-1].names if one != PEOPLE[name]], said)
+        line = Said(by=name, text=text)
+        self.screens[name].append(line.label())
+        self._world.send(PEOPLE[name], [one for one in rooms[-1].names if one != PEOPLE[name]], line)
 
     def look(self) -> None:
         """Show on the screen of each person all lines that the person has received since the last call."""

@@ -34,13 +34,13 @@ def register(app: typer.Typer) -> None:
         broken = next((run for run in runs if run["name"] == "fifo" and run["verdict"].causal), None)
         if not as_json:
             _tell(runs, broken)
-        told = _live(keep, spark, quiet=as_json) if live else None
+        result = _live(keep, spark, quiet=as_json) if live else None
         if as_json:
-            judged = told["verdict"] if told is not None and told["verdict"]["engine"] == "spark" else None
-            document = {"seed": seed, "runs": [run["report"] for run in runs], "live": told, "spark": judged}
+            judged = result["verdict"] if result is not None and result["verdict"]["engine"] == "spark" else None
+            document = {"seed": seed, "runs": [run["report"] for run in runs], "live": result, "spark": judged}
             print(json.dumps(document, indent=2))
         kept = all(not run["broken"] for run in runs)
-        well = told is None or (not told["found"] and _is_spotless(told["verdict"]))
+        well = result is None or (not result["found"] and _is_spotless(result["verdict"]))
         return 0 if kept and well else 1
 
 
@@ -61,8 +61,8 @@ def _live(keep: str | None, spark: bool, quiet: bool) -> dict[str, Any]:
     say("\nNow live: three servers, s1 –A– s2 –B– s3, causal order in both domains.\n")
     with TemporaryDirectory(prefix="antecede-demo-") as scratch:
         folder = (Path(scratch) if keep is None else Path(keep)) / "live"
-        told = run_live(folder, say)
-        for line in told["found"]:
+        result = run_live(folder, say)
+        for line in result["found"]:
             say(f"wrong: {line}")
         say(f"\nThe events are in the servers' logs. Verifying them with {'Spark' if spark else 'the plain engine'} …")
         with gathered([str(folder)]) as paths:
@@ -73,7 +73,7 @@ def _live(keep: str | None, spark: bool, quiet: bool) -> dict[str, Any]:
         f"{report['quarantined'].get('duplicate_delivery', 0):,} twice; fifo {_word(fifo)}, causal {_word(causal)} "
         f"({report['seconds']:.0f} s)."
     )
-    return {**told, "verdict": report}
+    return {**result, "verdict": report}
 
 
 def _judged(paths: list[str], spark: bool) -> dict[str, Any]:
@@ -159,11 +159,11 @@ def _show_overtaking(console: Any, run: dict[str, Any]) -> None:
 
     late = min(run["verdict"].causal, key=lambda late: (late.source == late.to, late.deliver_index, late.to))
     chain = Chains(match(run["rows"])).shortest(late)
-    words = ", then ".join(f"{link.message} from {link.source} to {link.to}" for link in chain)
+    links = ", then ".join(f"{link.message} from {link.source} to {link.to}" for link in chain)
     console.print(
         f"\n[bold]The first overtaking[/] under {run['name']}: {late.message} from {late.source} to {late.to}"
     )
-    console.print(f"is overtaken by {words}.\n")
+    console.print(f"is overtaken by {links}.\n")
     rows = rows_of(overtaking(late, chain))
     involved = sorted({row.process for row in rows})
     drawing = from_events(rows, processes=involved, late={(late.message, late.to)})

@@ -159,33 +159,33 @@ class _Places:
         return f"index {index}" if source is None else f"index {index}, {shown_name(source)}"
 
 
-def _overtaking(number: int, said: dict[str, Any], at: _Places, titles: Titles) -> Iterator[str]:
-    from antecede.trace.story import clauses, is_told
+def _overtaking(number: int, late: dict[str, Any], at: _Places, titles: Titles) -> Iterator[str]:
+    from antecede.trace.story import clauses, is_causal_chain
 
     def title(message: str) -> str:
         return shown_name(titles(message))
 
-    message, source, to = title(said["message"]), shown_name(said["from"]), shown_name(said["to"])
-    if is_told(said):
-        steps = clauses(said, title, shown_name, at)
+    message, source, to = title(late["message"]), shown_name(late["from"]), shown_name(late["to"])
+    if is_causal_chain(late):
+        steps = clauses(late, title, shown_name, at)
         yield f"{number:>3}  {to} delivered {message} late:"
         yield from (f"       {step}{';' if step is not steps[-1] else ''}" for step in steps)
         return
-    sent = at(said["from"], said["send_index"])
+    sent = at(late["from"], late["send_index"])
     yield f"{number:>3}  {to} delivers {message} late: {source} had sent it at {sent}, but"
-    for link in said["chain"]:
-        yield from _significant_link(link, said, at, title)
-    yield f"     and only then does {to} deliver {message} ({at(said['to'], said['deliver_index'])})"
+    for link in late["chain"]:
+        yield from _significant_link(link, late, at, title)
+    yield f"     and only then does {to} deliver {message} ({at(late['to'], late['deliver_index'])})"
 
 
 def _significant_link(
-    link: dict[str, Any], said: dict[str, Any], at: _Places, title: Callable[[str], str]
+    link: dict[str, Any], late: dict[str, Any], at: _Places, title: Callable[[str], str]
 ) -> Iterator[str]:
     source, message, after = shown_name(link["from"]), title(link["message"]), link["after"]
     if after is None:
-        there = said["elsewhere"]
-        here = at(said["to"], link["deliver_index"])
-        yield f"       {shown_name(said['to'])} delivered {message} ({here}), which conflicts,"
+        there = late["elsewhere"]
+        here = at(late["to"], link["deliver_index"])
+        yield f"       {shown_name(late['to'])} delivered {message} ({here}), which conflicts,"
         yield (
             f"       and {shown_name(there['process'])} delivers it after this one (index {there['index']}, "
             f"then {there['overtaken_by_index']})"
@@ -203,11 +203,11 @@ def _significant_link(
     yield f"       {then} sends {message} ({at(link['from'], link['send_index'])}){arrival}"
 
 
-def _circle(said: dict[str, Any], report: dict[str, Any], at: _Places, titles: Titles) -> Iterator[str]:
+def _circle(explanation: dict[str, Any], report: dict[str, Any], at: _Places, titles: Titles) -> Iterator[str]:
     def title(message: str) -> str:
         return shown_name(titles(message))
 
-    for step in said["circle"]:
+    for step in explanation["circle"]:
         first = f"{step['kind']}s {title(step['message'])} ({at(step['process'], step['index'])})"
         then = f"it {step['before_kind']}s " if report["order"] == "synchronous" else ""
         then += f"{title(step['before'])} ({at(step['process'], step['before_index'])})"

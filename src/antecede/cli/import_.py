@@ -204,16 +204,16 @@ def _lines(report: dict[str, Any]) -> list[str]:
         f"{counted(report['events'], 'event')} of {counted(report['processes'], 'process|processes')}, "
         f"{counted(report['messages'], 'message')}"
     )
-    for key, said in _remarks.items():
+    for key, wording in _remarks.items():
         if report[key]:
-            lines.append(f"  {counted(report[key], said)}")
+            lines.append(f"  {counted(report[key], wording)}")
     lines += [f"    {shown_text(where)}" for where in report["unreadable_first"]]
     lines += assumed_rows(report)
     if report["skipped"]:
         lines.append(f"  {counted(len(report['skipped']), 'file')} left out:")
         lines += [f"    {shown_text(why)}" for why in report["skipped"]]
     read = {file["format"] for file in report["files"]}
-    lines += [f"  {said}" for formats, said in _caveats.items() if read.intersection(formats)]
+    lines += [f"  {wording}" for formats, wording in _caveats.items() if read.intersection(formats)]
     for trace in report["executions"] or ():
         where = f", written to {shown_text(trace['to'])}" if trace["to"] else ""
         lines.append(f"  execution {shown_text(trace['execution'])}: {counted(trace['messages'], 'message')}{where}")

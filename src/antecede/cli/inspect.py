@@ -149,9 +149,11 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
     span = f" ({report['first']:,} to {report['last']:,})" if report["records"] else ""
     yield f"{report['records']:,} records{span}, {report['record_bytes']:,} bytes in {report['groups']:,} groups"
     for row in report["segments"]:
-        said = f"{row['used_bytes']:,} of {row['bytes']:,} bytes, {row['groups']:,} groups, {row['records']:,} records"
+        contents = (
+            f"{row['used_bytes']:,} of {row['bytes']:,} bytes, {row['groups']:,} groups, {row['records']:,} records"
+        )
         span = f" ({row['first']:,} to {row['last']:,})" if row["records"] else ""
-        yield f"  {row['file']}  {said}{span}"
+        yield f"  {row['file']}  {contents}{span}"
     for row in report["snapshots"]:
         state = f"damaged: {row['damage']}" if row["damage"] else f"{row['bytes']:,} bytes in {row['parts']:,} parts"
         yield f"  {row['file']}  up to record {row['upto']:,}: {state}"

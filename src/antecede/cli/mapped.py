@@ -61,14 +61,14 @@ def _remarks(report: dict[str, Any]) -> Iterator[str]:
         yield f"  no send has the field that is mapped to the column to; fields: {fields}"
     yield from _lost(report)
     if report["sent_again"]:
-        said = "id is|ids are"
+        wording = "id is|ids are"
         yield (
-            f"  {counted(report['sent_again'], said)} sent more than once: verify will set these messages aside; "
+            f"  {counted(report['sent_again'], wording)} sent more than once: verify will set these messages aside; "
             "make the id unique with more fields, such as message='{topic}-{offset}'"
         )
     if report["tied"]:
-        said = counted(report["tied"], "event has the|events have the")
-        yield f"  {said} same position (--index) as the previous one: kept in the order of the lines"
+        wording = counted(report["tied"], "event has the|events have the")
+        yield f"  {wording} same position (--index) as the previous one: kept in the order of the lines"
     yield from assumed_rows(report)
     if report["unreadable"]:
         yield f"  {counted(report['unreadable'], 'line')} could not be read:"
@@ -79,13 +79,13 @@ def _lost(report: dict[str, Any]) -> Iterator[str]:
     """Yield warnings about deliveries that ``antecede verify`` will not check: the delivery has no send, or its send
     does not name the receiving process as a destination."""
     if report["orphans"] and report["matched"]:
-        said = "delivery has no send|deliveries have no send"
-        yield f"  {counted(report['orphans'], said)}: not checked by verify; is a file missing? The first:"
+        wording = "delivery has no send|deliveries have no send"
+        yield f"  {counted(report['orphans'], wording)}: not checked by verify; is a file missing? The first:"
         yield from (f"    {shown_text(place)}" for place in report["orphans_first"])
     if report["not_addressed"]:
-        said = "delivery is|deliveries are"
+        wording = "delivery is|deliveries are"
         yield (
-            f"  {counted(report['not_addressed'], said)} at a process that the send does not name: "
+            f"  {counted(report['not_addressed'], wording)} at a process that the send does not name: "
             "not checked by verify. The first:"
         )
         yield from (f"    {shown_text(place)}" for place in report["not_addressed_first"])

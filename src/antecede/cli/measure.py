@@ -77,7 +77,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
         f"{counted(report['messages'], 'message')}, "
         f"{counted(report['deliveries'], 'delivery|deliveries')}"
     ]
-    for figure, said in (
+    for figure, texts in (
         ("traffic", _traffic(report["traffic"])),
         ("stamp", _stamp(report["stamp"])),
         ("delay", _delay(report["delay"])),
@@ -87,7 +87,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
         ("significance", _significance(report["significance"])),
         ("rates", _rates(report["rates"])),
     ):
-        for number, line in enumerate(said or ["not recorded"]):
+        for number, line in enumerate(texts or ["not recorded"]):
             lines.append(f"{'' if number else figure:<12} {line}")
     return lines + set_aside(report, "the figures describe the remaining rows")
 
@@ -152,13 +152,13 @@ def _concurrency(report: dict[str, Any]) -> list[str]:
     return [f"{share:.1%} of pairs of messages are concurrent{sample}"]
 
 
-def _significance(said: dict[str, Any] | None) -> list[str]:
-    if said is None:
+def _significance(figures: dict[str, Any] | None) -> list[str]:
+    if figures is None:
         return []
-    share = f" ({said['spared'] / said['causal']:.1%})" if said["causal"] else ""
+    share = f" ({figures['spared'] / figures['causal']:.1%})" if figures["causal"] else ""
     return [
-        f"{said['causal']:,} orderings of deliveries by causal order, {said['significant']:,} needed by conflicts: "
-        f"{said['spared']:,} spared{share}"
+        f"{figures['causal']:,} orderings of deliveries by causal order, "
+        f"{figures['significant']:,} needed by conflicts: {figures['spared']:,} spared{share}"
     ]
 
 

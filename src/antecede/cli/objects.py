@@ -258,7 +258,7 @@ def _pair(pair: "Pair") -> dict[str, Any]:
     }
 
 
-_words = {
+_finding_texts = {
     "undeclared": "CONFLICT, not declared",
     "needless": "declared, but no difference was found",
     "conflict": "conflict, as declared",
@@ -271,7 +271,7 @@ def _show_pairs(found: "dict[str, list[Pair]]") -> None:
         print(name)
         for pair in pairs:
             one, other = pair.operations
-            print(f"  {one} ~ {other}: {_words[pair.finding]}")
+            print(f"  {one} ~ {other}: {_finding_texts[pair.finding]}")
             if pair.finding == "undeclared":
                 print(f"      {pair.example}")
 

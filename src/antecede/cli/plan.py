@@ -165,18 +165,20 @@ def _described(metadata: "Sequence[Metadata]") -> TopologyFile | None:
     named = [one for one in metadata if isinstance(one.topology, dict)]
     if not named:
         return None
-    said = max(named, key=_newest_change).topology
+    topology = max(named, key=_newest_change).topology
     try:
         addresses = {}
-        for name, text in said["servers"].items():
+        for name, text in topology["servers"].items():
             host, _, port = str(text).removeprefix("tcp://").rpartition(":")
             addresses[str(name)] = Address(host.strip("[]"), int(port))
-        domains = tuple(DomainEntry(name, tuple(own), order) for name, (own, order) in said["domains"].items())
-        agents = tuple(AgentHome(name, home, kind) for name, (home, kind) in said["agents"].items())
-        made = TopologyFile(addresses, domains, agents, said.get("application"), said["guarantee"], name="metadata")
+        domains = tuple(DomainEntry(name, tuple(own), order) for name, (own, order) in topology["domains"].items())
+        agents = tuple(AgentHome(name, home, kind) for name, (home, kind) in topology["agents"].items())
+        made = TopologyFile(
+            addresses, domains, agents, topology.get("application"), topology["guarantee"], name="metadata"
+        )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
-    if said.get("objects"):
+    if topology.get("objects"):
         raise UsageError("the topology in the trace's metadata: cannot split a domain with replicated objects")
     return made
 

@@ -179,8 +179,8 @@ def _report(
             _draw(result)
         for failure in result.failures:
             at = f"{scenario.file}:{failure.line}"
-            words = f"{at}: expected {failure.expected}; actual: {failure.actual} (under {result.order})"
-            console.print(Text(words), style="red")
+            message = f"{at}: expected {failure.expected}; actual: {failure.actual} (under {result.order})"
+            console.print(Text(message), style="red")
     if len(plays) == 1:
         if not isinstance(plays[0], str):
             console.print(Text(_summary(plays[0])))
@@ -204,14 +204,14 @@ def _tell(console: Any, result: "Played") -> None:
 
     record, scenario = result.world.record, result.world.scenario
     console.print(Text(_title(result)), style="bold")
-    told: dict[int, list[str]] = {}
+    sentences: dict[int, list[str]] = {}
     for line, sentence in record.story:
-        told.setdefault(line, []).append(sentence)
+        sentences.setdefault(line, []).append(sentence)
     failures = {failure.line: failure for failure in result.failures}
     for statement in scenario.statements:
         text = scenario.text[statement.line - 1].partition("#")[0].strip()
         console.print(Text(f"{statement.line:>4}  {text}"), style="red" if statement.line in failures else "cyan")
-        for sentence in told.get(statement.line, []):
+        for sentence in sentences.get(statement.line, []):
             console.print(Text(f"        {sentence}"))
 
 

@@ -118,7 +118,9 @@ def _is_cyclic(topology: Any) -> bool:
     if not isinstance(domains, dict):
         return False
     try:
-        return Topology([Domain(name, tuple(map(str, said[0]))) for name, said in domains.items()]).cycle is not None
+        return (
+            Topology([Domain(name, tuple(map(str, fields[0]))) for name, fields in domains.items()]).cycle is not None
+        )
     except (TypeError, IndexError, KeyError, TopologyError):
         return False
 

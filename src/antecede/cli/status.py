@@ -117,9 +117,9 @@ def _reasons(waiting: dict[str, Any]) -> str:
     """Return the text that follows "waits for" in the report. The text names each server from which the order still
     needs something, such as a message. If there is no such server, the text lists the frames that have not arrived
     yet."""
-    said = "; ".join(f"{one['server']}: {one['what']}" for one in waiting["waits_for"])
-    if said:
-        return said
+    servers = "; ".join(f"{one['server']}: {one['what']}" for one in waiting["waits_for"])
+    if servers:
+        return servers
     frames = waiting.get("missing", {}).items()
     missing = "; ".join(f"{peer}: frames {numbers}" for peer, numbers in frames if numbers)
     return missing or "frames in transit"

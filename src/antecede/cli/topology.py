@@ -256,10 +256,10 @@ def _report(topology: TopologyFile, verdict: Check) -> None:
         else:
             kept: dict[str, int] = {}
             for pair in verdict.pairs:
-                words = strength(pair.guarantees) if pair.route else "no route"
-                kept[words] = kept.get(words, 0) + 1
-            for words, count in kept.items():
-                print(f"{count} pairs of domains: {words}")
+                description = strength(pair.guarantees) if pair.route else "no route"
+                kept[description] = kept.get(description, 0) + 1
+            for description, count in kept.items():
+                print(f"{count} pairs of domains: {description}")
         cost = _cost(topology)
         print(
             f"cost of a message (s² in a domain of s): mean {cost['mean']:.1f}, at most {cost['max']:.0f}, "

@@ -89,7 +89,7 @@ def add_to(group: typer.Typer) -> None:
             access = Access(new, "operator", *keys)
             outcome = _on_servers(carry_out(wish), [file, before], access)
         else:
-            outcome = change_directories(data, wish, before, _Told())
+            outcome = change_directories(data, wish, before, _Progress())
         if as_json:
             print(json.dumps(document(outcome, file), indent=2))
         else:
@@ -225,8 +225,8 @@ def _end(decision: str, topology: str | None, data: str | None, keys: Keys, as_j
         outcome = _on_servers(end_change(_wish(file, resolve=decision)), [file], access)
     if as_json:
         ended = [{"change": number, "state": state} for number, state in outcome.ended.items()]
-        told = {"change": outcome.number, "epoch": outcome.old.epoch, "ended": ended, "silent": list(outcome.absent)}
-        print(json.dumps(told, indent=2))
+        report = {"change": outcome.number, "epoch": outcome.old.epoch, "ended": ended, "silent": list(outcome.absent)}
+        print(json.dumps(report, indent=2))
     else:
         for number, state in outcome.ended.items():
             print(f"{state}: change {number}")
@@ -249,8 +249,8 @@ def _on_servers(steps: "Steps", files: list[TopologyFile | None], access: "Acces
     from antecede.live.client.changing import RunningServers
 
     known = [file for file in files if file is not None]
-    told = _Told()
-    servers = RunningServers(known, access.token, access.tls, access.keyring, told, told.slow)
+    progress = _Progress()
+    servers = RunningServers(known, access.token, access.tls, access.keyring, progress, progress.slow)
     try:
         return asyncio.run(servers.drive(steps))
     except KeyboardInterrupt:
@@ -261,7 +261,7 @@ def _on_servers(steps: "Steps", files: list[TopologyFile | None], access: "Acces
         raise
 
 
-class _Told:
+class _Progress:
     """Prints the progress of a change on a terminal, one line per step. A line that equals the previous line is not
     printed."""
 

@@ -186,8 +186,8 @@ def register(app: typer.Typer) -> None:
         outcome = asyncio.run(trial.run(kills, "kills"))
         counts = {"kills": trial.faults["kills"], "answered": trial.load.answered, "late": trial.load.late}
         document = {"trial": "objects", **counts, "deliveries": outcome.figures.deliveries, "found": outcome.found}
-        said = "{kills:,} kills, {answered:,} calls answered, {late:,} late, {deliveries:,} deliveries; "
-        return _conclude(document, said.format(**document), as_json)
+        template = "{kills:,} kills, {answered:,} calls answered, {late:,} late, {deliveries:,} deliveries; "
+        return _conclude(document, template.format(**document), as_json)
 
     @group.command("frames")
     def frames(

@@ -168,7 +168,7 @@ async def _run(
         if len(ended) < len(processes):
             console.say("stopping", f"{', '.join(ended)} ended; stopping the others")
         reasons = [console.last[server] for server in ended if server in console.last and ended[server] > 0]
-        cause = _told(ended, reasons[0].removeprefix("antecede: ") if reasons else "", kept)
+        cause = _end_text(ended, reasons[0].removeprefix("antecede: ") if reasons else "", kept)
     _tell(processes, signal.SIGTERM)
     codes = await asyncio.gather(*ending)
     await asyncio.gather(*printing.values())
@@ -200,10 +200,10 @@ async def _wait_for_an_end(
             return
 
 
-def _told(ended: dict[str, int], reason: str, kept: bool) -> str:
+def _end_text(ended: dict[str, int], reason: str, kept: bool) -> str:
     """Return a line about the servers that ended although the user did not stop them: how each ended, the reason, and
     how to continue."""
-    said = [
+    parts = [
         ", ".join(
             f"{server} was killed (signal {-code})" if code < 0 else f"{server} ended (exit code {code})"
             for server, code in ended.items()
@@ -211,8 +211,8 @@ def _told(ended: dict[str, int], reason: str, kept: bool) -> str:
         + (f": {reason}" if reason else "")
     ]
     if kept and min(ended.values()) < 0:
-        said.append("run the same command again to continue: nothing accepted is lost")
-    return "; ".join(said)
+        parts.append("run the same command again to continue: nothing accepted is lost")
+    return "; ".join(parts)
 
 
 _last_words_seconds = 1.0

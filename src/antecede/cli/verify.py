@@ -234,7 +234,7 @@ def _lines(report: dict[str, Any], lenient: bool) -> list[str]:
     lines += unread(report)
     titles = Titles(report["named"])
     for order, entry in report["orders"].items():
-        lines.append(f"{order:<12} {_said(entry, doubtful)}")
+        lines.append(f"{order:<12} {_verdict_text(entry, doubtful)}")
         lines += _evidence(entry, titles)
         if entry.get("undecided"):
             late = (
@@ -278,7 +278,7 @@ def _speed(report: dict[str, Any]) -> str:
     return f"{report['seconds']} s, {report['events_per_second']:,} events/s, " if report["seconds"] else ""
 
 
-def _said(entry: dict[str, Any], doubtful: bool) -> str:
+def _verdict_text(entry: dict[str, Any], doubtful: bool) -> str:
     if entry["holds"] is None:
         return "not judged: no delivery"
     if entry["holds"]:

@@ -95,7 +95,7 @@ def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "de
     if report["events"]:
         return found + _strayed(report)
     files = [path for path in paths if os.path.isfile(path)]
-    hint = next((said for path in files if (said := _instead(path))), None)
+    hint = next((text for path in files if (text := _instead(path))), None)
     if hint is not None:
         return f"{found} ({hint})"
     aside = ", ".join(f"{count:,} {reason}" for reason, count in report["quarantined"].items())

@@ -7,7 +7,7 @@ from typing import Any
 
 from antecede.diagram.computation import Diagram, from_events
 from antecede.trace.explain import rows_of
-from antecede.trace.story import is_told, sentence
+from antecede.trace.story import is_causal_chain, sentence
 from antecede.trace.titles import Titles, short_id
 
 
@@ -23,7 +23,9 @@ def of_explanation(explanation: dict[str, Any], titles: Titles | None = None) ->
     way = [explanation["from"], *(end for link in chain for end in (link["from"], link["to"]) if end is not None)]
     message, to = explanation["message"], explanation["to"]
     called, target = titles(message), short_id(to, 40)
-    caption = sentence(explanation, titles.quoted, lambda name: short_id(name, 40)) if is_told(explanation) else ""
+    caption = (
+        sentence(explanation, titles.quoted, lambda name: short_id(name, 40)) if is_causal_chain(explanation) else ""
+    )
     return from_events(
         rows,
         processes=list(dict.fromkeys(way)),

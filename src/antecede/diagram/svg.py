@@ -156,15 +156,15 @@ class _Panel:
 
 def _describe(diagram: Diagram) -> str:
     """Return a description of the computation in words, for screen readers: one sentence per process."""
-    words = {"send": "sends", "deliver": "delivers", "hold": "holds", "repeat": "gets again", "drop": "drops"}
-    said: list[str] = []
+    verbs = {"send": "sends", "deliver": "delivers", "hold": "holds", "repeat": "gets again", "drop": "drops"}
+    sentences: list[str] = []
     for lane, name in enumerate(diagram.processes):
         own = [point for point in diagram.points if point.lane == lane]
         did = ", ".join(
-            f"{words.get(point.kind, 'does')} {point.label}{' late' if point.late else ''}" for point in own
+            f"{verbs.get(point.kind, 'does')} {point.label}{' late' if point.late else ''}" for point in own
         )
-        said.append(f"{name}: {did or 'nothing'}.")
-    return " ".join(said)
+        sentences.append(f"{name}: {did or 'nothing'}.")
+    return " ".join(sentences)
 
 
 def _waits(diagram: Diagram, layout: Layout) -> Iterator[str]:
@@ -281,13 +281,13 @@ def _legend(diagrams: Sequence[Diagram]) -> tuple[list[str], float]:
     kinds = {_class(point) for diagram in diagrams for point in diagram.points}
     parts: list[str] = []
     x, y = _edge + 5, 0.0
-    for kind, words in _meanings:
+    for kind, meaning in _meanings:
         if kind not in kinds:
             continue
         if kind == "hold":
             parts.append(f'<line class="wait" x1="{x:.1f}" y1="{y:.1f}" x2="{x + 18:.1f}" y2="{y:.1f}"/>')
         parts.append(_dot_at(kind, x, y))
         x += 24 if kind == "hold" else 10
-        parts.append(f'<text class="note" x="{x:.1f}" y="{y + 4:.1f}">{words}</text>')
-        x += 0.9 * LETTER * len(words) + 18
+        parts.append(f'<text class="note" x="{x:.1f}" y="{y + 4:.1f}">{meaning}</text>')
+        x += 0.9 * LETTER * len(meaning) + 18
     return parts, x - 18

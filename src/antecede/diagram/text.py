@@ -249,12 +249,12 @@ def _legend(canvas: _Canvas, colour: bool, width: int) -> list[str]:
         kinds.add("holding")
     lines: list[str] = []
     reach = width
-    for kind, words in _meanings.items():
+    for kind, meaning in _meanings.items():
         if kind not in kinds:
             continue
-        entry = f"{_paint(canvas.signs[kind], kind, colour)} {words}"
+        entry = f"{_paint(canvas.signs[kind], kind, colour)} {meaning}"
         # The sign takes one column, with a space after it.
-        size = 2 + len(words)
+        size = 2 + len(meaning)
         if reach + 2 + size > width:
             lines.append(entry)
             reach = size

@@ -142,19 +142,19 @@ class _Requests:
         # Only the main thread may install signal handlers; in another thread the main thread handles the signals.
         with suppress(ValueError):
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
-                self._before[number] = signal.signal(number, self._heard)
+                self._before[number] = signal.signal(number, self._on_signal)
             # A closing terminal sends SIGHUP. It is a request to end too, unless the process was started to ignore it
             # (nohup).
             if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
-                self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._heard)
+                self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._on_signal)
 
     def regain(self) -> None:
         """Install the handlers again, because Spark's context has replaced the handler for Ctrl-C. Spark's handler
         would call the JVM while an interrupted call to the JVM is still open."""
         for number in self._before:
-            signal.signal(number, self._heard)
+            signal.signal(number, self._on_signal)
 
-    def _heard(self, number: int, frame: object) -> None:
+    def _on_signal(self, number: int, frame: object) -> None:
         again = number == signal.SIGALRM
         if not again:
             self._pending = number
@@ -162,15 +162,15 @@ class _Requests:
             return
         self._raised = True
         signal.setitimer(signal.ITIMER_REAL, 0.5)
-        raise self._wish()
+        raise self._exception()
 
     def insist(self) -> None:
         """Raise the exception of the pending request, if there is one. Otherwise the request may be lost, because py4j
         turns an interrupted call into a different exception."""
         if self._pending is not None:
-            raise self._wish() from None
+            raise self._exception() from None
 
-    def _wish(self) -> BaseException:
+    def _exception(self) -> BaseException:
         assert self._pending is not None, "there is no pending request"
         return KeyboardInterrupt() if self._pending == signal.SIGINT else SystemExit(128 + self._pending)
 
@@ -183,7 +183,7 @@ class _Requests:
         finally:
             self._waiting = False
         if self._pending is not None:
-            self._heard(signal.SIGALRM, None)
+            self._on_signal(signal.SIGALRM, None)
 
     def ignore(self) -> None:
         """Ignore all further signals that ask the program to end."""

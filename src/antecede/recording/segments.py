@@ -89,8 +89,8 @@ def place_of(piece: Piece) -> Place:
     except ImportError:
         raise TraceError(f"{piece.path}: Parquet needs pyarrow: install antecede[spark]") from None
     try:
-        said = parquet.read_metadata(piece.path).metadata or {}
-        place = msgspec.msgpack.decode(said[PLACE_KEY], type=Place)
+        metadata = parquet.read_metadata(piece.path).metadata or {}
+        place = msgspec.msgpack.decode(metadata[PLACE_KEY], type=Place)
     except (OSError, ValueError, KeyError, msgspec.MsgspecError) as error:
         reason = (
             str(error).splitlines()[0]

@@ -85,10 +85,10 @@ def heat_map(traffic: Sequence[Mapping[str, Any]]) -> str:
     for (source, to), count in sorted(cells.items()):
         shade = _shade(count, most)
         x, y = left + places[to] * size, top + places[source] * size
-        told = f"{shown[places[source]]} → {shown[places[to]]}: {count:,}"
+        title = f"{shown[places[source]]} → {shown[places[to]]}: {count:,}"
         parts.append(
             f'<rect class="s{shade}" x="{x:.0f}" y="{y:.0f}" width="{size - 1}" height="{size - 1}">'
-            f"<title>{told}</title></rect>"
+            f"<title>{title}</title></rect>"
         )
     y = top + side + 14
     used = range(_shade(least, most), _shades + 1)

@@ -12,7 +12,7 @@ from antecede.errors import DiagramError
 from antecede.report import charts
 from antecede.report.charts import text
 from antecede.trace.quarantine import unreadable_rows
-from antecede.trace.story import is_told, sentence
+from antecede.trace.story import is_causal_chain, sentence
 from antecede.trace.titles import Titles
 
 _style = """
@@ -134,8 +134,10 @@ def _drawn(explanation: dict[str, Any], titles: Titles) -> str:
         least = f' style="min-width: {int(size[1]) * 0.7:.0f}px"' if size else ""
         return f"<figure>{drawn.replace('<svg ', f'<svg{least} ', 1)}</figure>"
     except DiagramError as error:
-        told = sentence(explanation, titles) if is_told(explanation) else f"{explanation['length']:,} messages"
-        return f"<p>{escape(printable(told))} (not drawn: {escape(str(error))})</p>"
+        caption = (
+            sentence(explanation, titles) if is_causal_chain(explanation) else f"{explanation['length']:,} messages"
+        )
+        return f"<p>{escape(printable(caption))} (not drawn: {escape(str(error))})</p>"
 
 
 def _costs(figures: Mapping[str, Any]) -> Iterator[str]:
@@ -168,8 +170,8 @@ def _traffic(figures: Mapping[str, Any]) -> Iterator[str]:
     others = len({name for row in rows for name in (row["from"], row["to"])}) - limits.report_processes_max
     least = f" The {others:,} processes with the least traffic are together in the last row and column."
     more = least if others > 0 else ""
-    words = "Copies of messages from each process (rows) to each (columns): the stronger the colour, the more."
-    yield f"<p>{words}{more}</p>"
+    description = "Copies of messages from each process (rows) to each (columns): the stronger the colour, the more."
+    yield f"<p>{description}{more}</p>"
     yield f"<figure>{charts.heat_map(rows)}</figure>"
     busiest = sorted(rows, key=lambda row: (-row["messages"], row["from"], row["to"]))[:_busiest]
     head = '<tr><th>from</th><th>to</th><th class="n">copies</th><th class="n">bytes</th></tr>'
@@ -231,8 +233,8 @@ def _share(value: float | None) -> str | None:
     return None if value is None else f"{value:.1%}"
 
 
-def _most(words: str, value: int | None, unit: str = "") -> str:
-    return "" if value is None else f"{words} {value:,}{unit}"
+def _most(description: str, value: int | None, unit: str = "") -> str:
+    return "" if value is None else f"{description} {value:,}{unit}"
 
 
 def _seconds(value: float | None) -> str | None:

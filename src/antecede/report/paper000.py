@@ -18,8 +18,8 @@ def figures(report: Mapping[str, Any]) -> str:
     panels = []
     for shape in shapes:
         law = "quadratic" if shape == "flat" else "linear"
-        named, said = _titles.get(shape, (f"{shape}: remote unicast", "the dashed curve is linear"))
-        panels.append(Panel(named, said, [_series(report, shape, "remote", law)]))
+        named, subtitle = _titles.get(shape, (f"{shape}: remote unicast", "the dashed curve is linear"))
+        panels.append(Panel(named, subtitle, [_series(report, shape, "remote", law)]))
     if len(shapes) > 1:
         panels.append(
             Panel(

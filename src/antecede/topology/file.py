@@ -133,7 +133,7 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
 
     def canonical(self) -> str:
         """Return the content of the file in canonical form, independent of its layout."""
-        said: dict[str, Any] = {
+        content: dict[str, Any] = {
             "agents": {agent.name: [agent.server, agent.kind] for agent in self.agents},
             "application": self.module,
             "domains": {domain.name: [list(domain.servers), domain.order] for domain in self.domains},
@@ -141,10 +141,10 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
             "servers": {server: str(address) for server, address in self.servers.items()},
         }
         if self.objects:
-            said["objects"] = {one.name: [list(one.servers), one.kind] for one in self.objects}
+            content["objects"] = {one.name: [list(one.servers), one.kind] for one in self.objects}
         if self.moved:
-            said["moved"] = self.moved
-        return json.dumps(said, sort_keys=True, separators=(",", ":"))
+            content["moved"] = self.moved
+        return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
     @cached_property
     def epoch(self) -> str:
@@ -236,11 +236,11 @@ class _Reader:
             self._moved(document, servers),
         )
 
-    def _bad_toml(self, said: str) -> TopologyError:
-        found = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)", said)
+    def _bad_toml(self, reason: str) -> TopologyError:
+        found = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)", reason)
         if found is None or found[1] is None:
-            return self.error(f"bad TOML: {said}")
-        return TopologyError(f"{self.file}:{found[1]}: bad TOML: {said[: found.start()]} in column {found[2]}")
+            return self.error(f"bad TOML: {reason}")
+        return TopologyError(f"{self.file}:{found[1]}: bad TOML: {reason[: found.start()]} in column {found[2]}")
 
     def _servers(self, document: dict[str, Any]) -> dict[str, Address]:
         table = self._table(document, "servers", needed=True)

@@ -97,7 +97,7 @@ def read_conflicts(path: str | os.PathLike[str]) -> Conflicts:
 def conflicts_of(metadata: Iterable[Metadata]) -> Conflicts | None:
     """Return the union of the conflict tables in the metadata of a trace's files; ``None`` if no file has a table."""
     united: dict[str, dict[str, frozenset[str]]] = {}
-    tables = [conflicts_in(said.conflicts, "metadata") for said in metadata if said.conflicts is not None]
+    tables = [conflicts_in(one_file.conflicts, "metadata") for one_file in metadata if one_file.conflicts is not None]
     for one in tables:
         for name, table in one.tables.items():
             own = united.setdefault(name, {})

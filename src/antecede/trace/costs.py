@@ -3,7 +3,7 @@
 All functions expect valid events (:mod:`antecede.trace.quarantine`). The parameter ``hops`` contains the valid rows of
 routers. A *copy* is a message together with one of its destinations. If the send row of a message does not name its
 destinations, the processes where the message arrived or was delivered are taken as its destinations; the parameter
-``unsaid`` contains them, as :func:`destinations` returns them. A figure that the trace does not record is ``None``,
+``implied`` contains them, as :func:`destinations` returns them. A figure that the trace does not record is ``None``,
 never 0.
 """
 
@@ -45,7 +45,7 @@ def payload_bytes(send: Event) -> int | None:
     return None
 
 
-def traffic(trace: Matched, unsaid: dict[str, tuple[str, ...]]) -> dict[Pair, tuple[int, int | None]]:
+def traffic(trace: Matched, implied: dict[str, tuple[str, ...]]) -> dict[Pair, tuple[int, int | None]]:
     """Return, for each pair of sender and receiver, the number of copies and the sum of their payload bytes. The sum is
     ``None`` if the size of one of the messages is not recorded."""
     messages: Counter[Pair] = Counter()
@@ -53,7 +53,7 @@ def traffic(trace: Matched, unsaid: dict[str, tuple[str, ...]]) -> dict[Pair, tu
     total: Counter[Pair] = Counter()
     for send in _events(trace, SEND):
         size = payload_bytes(send)
-        for name in _to(send, unsaid):
+        for name in _to(send, implied):
             pair = send.process, name
             messages[pair] += 1
             if size is not None:
@@ -77,7 +77,7 @@ class Stamps(msgspec.Struct):
         self.most = max(self.most, ceil(total / copies))
 
 
-def stamps(trace: Matched, hops: Iterable[Event], unsaid: dict[str, tuple[str, ...]]) -> Stamps:
+def stamps(trace: Matched, hops: Iterable[Event], implied: dict[str, tuple[str, ...]]) -> Stamps:
     """Return the stamp sizes per copy. The stamps on all hops of a copy are added.
 
     The stamp size of a copy is recorded in the row of its first arrival, or else in its delivery row, or else in its
@@ -99,7 +99,7 @@ def stamps(trace: Matched, hops: Iterable[Event], unsaid: dict[str, tuple[str, .
     found = Stamps()
     for send in _events(trace, SEND):
         message = send.message or ""
-        to = _to(send, unsaid)
+        to = _to(send, implied)
         own = [arrived.get((message, name), None if message in passed else send.stamp_bytes) for name in to]
         if message in passed:
             packets = [*own, *_router_packets(send, passed[message], to)]
@@ -200,7 +200,7 @@ def held(trace: Matched, hops: Iterable[Event] = ()) -> dict[str, tuple[int, int
 
 
 def hop_figures(
-    trace: Matched, hops: Iterable[Event], unsaid: dict[str, tuple[str, ...]]
+    trace: Matched, hops: Iterable[Event], implied: dict[str, tuple[str, ...]]
 ) -> tuple[float | None, int | None]:
     """Return two figures: the mean number of packets per copy, and the largest number of hops to a destination. Both
     are ``None`` if no router wrote a ``hop`` row.
@@ -213,7 +213,7 @@ def hop_figures(
         return None, None
     packets = copies = 0
     for send in _events(trace, SEND):
-        to = _to(send, unsaid)
+        to = _to(send, implied)
         if to:
             copies += len(to)
             routers = {row.process for row in passed.get(send.message or "", ())} - {send.process}
@@ -320,5 +320,5 @@ def _events(trace: Matched, *kinds: str) -> Iterable[Event]:
     return (event for line in trace.lines for event in line if event.kind in kinds)
 
 
-def _to(send: Event, unsaid: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
-    return send.to if send.to is not None else unsaid.get(send.message or "", ())
+def _to(send: Event, implied: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    return send.to if send.to is not None else implied.get(send.message or "", ())

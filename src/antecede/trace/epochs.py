@@ -193,7 +193,7 @@ def epochs_in(document: Any, where: str) -> list[Epoch]:
 
 def epochs_of(metadata: Iterable[Metadata]) -> Epochs | None:
     """Join the epochs in the metadata of all files of a trace. Return ``None`` if no file has epochs."""
-    return united([epochs_in(said.epochs, "metadata") for said in metadata if said.epochs is not None])
+    return united([epochs_in(one_file.epochs, "metadata") for one_file in metadata if one_file.epochs is not None])
 
 
 def united(lists: Iterable[Sequence[Epoch]]) -> Epochs | None:

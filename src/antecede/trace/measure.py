@@ -36,12 +36,12 @@ def measure(
     sifted = sift(loaded.events, loaded.placed)
     trace = sifted.trace
     hops = [event for number, event in enumerate(loaded.events) if event.kind == HOP and number not in sifted.reasons]
-    unsaid = costs.destinations(trace)
-    traffic = costs.traffic(trace, unsaid)
-    stamps = costs.stamps(trace, hops, unsaid)
+    implied = costs.destinations(trace)
+    traffic = costs.traffic(trace, implied)
+    stamps = costs.stamps(trace, hops, implied)
     delays = costs.delays(trace)
     held = costs.held(trace, hops)
-    hops_mean, hops_max = costs.hop_figures(trace, hops, unsaid)
+    hops_mean, hops_max = costs.hop_figures(trace, hops, implied)
     concurrency, compared = costs.concurrency(trace)
     span = costs.span(trace)
     table = conflicts if conflicts is not None else conflicts_of(loaded.metadata)

@@ -20,7 +20,7 @@ Place = tuple[str, int]
 def with_origins(report: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
     """Return the report of ``explain`` with an additional key ``sources``: for each row that an explanation names, its
     place in the imported log."""
-    places = {(row.process, row.index) for said in report["explanations"] for row in rows_of(said)}
+    places = {(row.process, row.index) for explanation in report["explanations"] for row in rows_of(explanation)}
     found = _origins([path for path in paths if os.path.exists(path)], places) if places else {}
     sources = [
         {"process": process, "index": index, "source": found[process, index]} for process, index in sorted(found)

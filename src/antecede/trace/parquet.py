@@ -334,8 +334,8 @@ class Rows:
         kinds |= {"to": pa.list_(text), "clock": pa.map_(text, number)}
         fields = [pa.field(name, kinds[name], nullable=name not in COLUMNS[:3]) for name in COLUMNS]
         fields.append(pa.field("extra", text, metadata=_folded))
-        said = {METADATA_KEY: metadata_bytes(metadata)} if metadata is not None else None
-        self._schema = pa.schema(fields, metadata=said)
+        schema_metadata = {METADATA_KEY: metadata_bytes(metadata)} if metadata is not None else None
+        self._schema = pa.schema(fields, metadata=schema_metadata)
         self._writer = pa.parquet.ParquetWriter(raw, self._schema)
         self._events: list[Event] = []
 

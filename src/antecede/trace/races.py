@@ -78,12 +78,12 @@ def races(
         "complete": not sifted.reasons and not loaded.reasons,
         "quarantined": counts(sifted, loaded.reasons),
     }
-    report = assembled("plain", declared, found, _told(trace, found.races), about)
+    report = assembled("plain", declared, found, _race_rows(trace, found.races), about)
     return report | {"session_seconds": 0.0, "seconds": round(time.perf_counter() - started, 3)}
 
 
 def assembled(
-    engine: str, declared: Declared, found: Found, told: list[dict[str, Any]], about: dict[str, Any]
+    engine: str, declared: Declared, found: Found, rows: list[dict[str, Any]], about: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the report on the races of a trace, without the durations of the run."""
     return {
@@ -97,19 +97,19 @@ def assembled(
         "pairs": found.pairs,
         "untimed": found.untimed,
         "resolution_seconds": None if found.resolution is None else found.resolution / _second,
-        "shown": len(told),
-        "races": told,
+        "shown": len(rows),
+        "races": rows,
         "complete": about["complete"],
         "quarantined": about["quarantined"],
     }
 
 
-def _told(trace: Matched, found: list[Race]) -> list[dict[str, Any]]:
+def _race_rows(trace: Matched, found: list[Race]) -> list[dict[str, Any]]:
     """Return the report of each race, with a shortest chain through which the second message depends on the first."""
     if not found:
         return []
     chains = Chains(trace)
-    told = []
+    rows = []
     for race in found:
         line = trace.lines[race.at]
         first, second = line[race.first], line[race.second]
@@ -119,8 +119,8 @@ def _told(trace: Matched, found: list[Race]) -> list[dict[str, Any]]:
             # The chain that reaches the second sender before it sends, as if a delivery were late there at that moment.
             links = chains.shortest(Late(after.index, after.process, first.message or "", sent.process, sent.index))
         links.append(Link(second.message or "", after.process, after.index, second.process, second.index))
-        told.append(race_of(first, sent, second, None if race.untimed else race.slack, links))
-    return told
+        rows.append(race_of(first, sent, second, None if race.untimed else race.slack, links))
+    return rows
 
 
 def race_of(first: Event, sent: Event, second: Event, slack: int | None, chain: Sequence[Link]) -> dict[str, Any]:

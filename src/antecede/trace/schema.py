@@ -163,18 +163,18 @@ class Nulled:
         self.first: dict[str, tuple[int, str]] = {}
         """For each column, the number of the first row with a value of a wrong type, and the text of this error."""
 
-    def take(self, number: int, said: "Event | Fault") -> "Event | Fault":
+    def take(self, number: int, event: "Event | Fault") -> "Event | Fault":
         """Count the dropped values of a row and return its event. If one of the dropped values is in a needed column
         (``used`` in the constructor), count nothing and return a fault."""
-        if type(said) is not Mended:
-            return said
-        for column, detail in said.nulled:
+        if type(event) is not Mended:
+            return event
+        for column, detail in event.nulled:
             if column in self._used:
-                return Fault("wrong_type", detail, said.process, said.index, said.kind == HOP)
-        for column, detail in said.nulled:
+                return Fault("wrong_type", detail, event.process, event.index, event.kind == HOP)
+        for column, detail in event.nulled:
             self.counts[column] += 1
             self.first.setdefault(column, (number, detail))
-        return Event(**{name: getattr(said, name) for name in Event.__struct_fields__})
+        return Event(**{name: getattr(event, name) for name in Event.__struct_fields__})
 
 
 def case_matched(names: Collection[str]) -> dict[str, str]:

@@ -85,27 +85,27 @@ class Loaded:
         file = len(self.files)
         self.files.append(name)
         for line, raw, read in items:
-            said = self.nulled.take(line, read)
-            if said is not read:
+            item = self.nulled.take(line, read)
+            if item is not read:
                 for column, (number, detail) in self.nulled.first.items():
                     self.nulled_first.setdefault(column, f"{name}:{number}: {detail}")
-            if isinstance(said, Event):
-                if self._keep is not None and not self._keep(said):
+            if isinstance(item, Event):
+                if self._keep is not None and not self._keep(item):
                     self.outside += 1
                     continue
-                self.events.append(said)
+                self.events.append(item)
                 self._file_of.append(file)
                 self._line_of.append(line)
                 if self._keep_raw:
                     self._raw_of.append(raw)
                 continue
-            self.reasons[said.reason] += 1
-            self.unread_first.setdefault(said.reason, f"{name}:{line}: {said.detail}")
-            if said.process is not None:
-                self.placed.append(said)
+            self.reasons[item.reason] += 1
+            self.unread_first.setdefault(item.reason, f"{name}:{line}: {item.detail}")
+            if item.process is not None:
+                self.placed.append(item)
             if self._keep_raw:
                 text = raw.decode("utf-8", "replace")
-                self.set_aside.append(SetAside(name, line, said.reason, said.detail, text))
+                self.set_aside.append(SetAside(name, line, item.reason, item.detail, text))
 
 
 def load(
@@ -146,9 +146,9 @@ def events_in(path: str) -> Iterator[Event]:
     """Yield the events of one file, in the order of the file. Duplicates and contradictions are not detected."""
     try:
         with open(path, "rb") as stream:
-            for _, _, said in _items(shown(path), stream, False)[1]:
-                if isinstance(said, Event):
-                    yield said
+            for _, _, item in _items(shown(path), stream, False)[1]:
+                if isinstance(item, Event):
+                    yield item
     except OSError as error:
         raise TraceError(f"{shown(path)}: cannot be read: {error.strerror or error}") from None
 

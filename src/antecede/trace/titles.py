@@ -51,9 +51,9 @@ class Titles:
     def __call__(self, message: str) -> str:
         """Return the full name of a message, for a sentence."""
         notification, label = self._known.get(message, (None, None))
-        words = [notification] if notification else []
-        words += [f'"{label}"'] if label else []
-        return " ".join([*words, f"({short_id(message)})"]) if words else short_id(message, 40)
+        parts = [notification] if notification else []
+        parts += [f'"{label}"'] if label else []
+        return " ".join([*parts, f"({short_id(message)})"]) if parts else short_id(message, 40)
 
     def quoted(self, message: str) -> str:
         """Return the whole label in quotes. If the message has no label, or if several messages have its short name,

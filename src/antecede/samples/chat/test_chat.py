@@ -23,5 +23,5 @@ def test_an_answer_never_appears_before_its_question() -> None:
 
         assert world.state("kitchen").members == tuple(PEOPLE)
         for client in ("cy@s3", "dan@s4"):
-            assert [said.by for said in world.inbox(client, Said)] == ["ann", "bob"], f"seed {seed}"
+            assert [one.by for one in world.inbox(client, Said)] == ["ann", "bob"], f"seed {seed}"
         world.check()

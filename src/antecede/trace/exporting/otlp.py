@@ -81,17 +81,17 @@ def _spans(view: View, process: int, roots: dict[str, str]) -> Iterator[dict[str
 
 
 def _attributes(event: Event) -> list[dict[str, Any]]:
-    told = [
+    attributes = [
         _text("messaging.system", "antecede"),
         _text("messaging.operation.type", "send" if event.kind == SEND else "process"),
         _text("messaging.message.id", event.message or ""),
         {"key": "antecede.index", "value": {"intValue": str(event.index)}},
     ]
     if event.to is not None:
-        told.append(_text("messaging.destination.name", ",".join(event.to)))
+        attributes.append(_text("messaging.destination.name", ",".join(event.to)))
     if label := label_of(event):
-        told.append(_text("antecede.label", label))
-    return told
+        attributes.append(_text("antecede.label", label))
+    return attributes
 
 
 def _text(key: str, value: str) -> dict[str, Any]:

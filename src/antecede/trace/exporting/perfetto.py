@@ -67,13 +67,13 @@ def _copies(view: View) -> dict[tuple[int, int], list[int]]:
 def _slice(view: View, one: Placed, begin: int) -> dict[str, Any]:
     event, late = one.event, view.is_late(one.event)
     _, length = view.slices[one.process, one.position]
-    told: dict[str, Any] = {"index": event.index}
-    told |= {"message": event.message} if event.message is not None else {}
-    told |= {"to": list(event.to)} if event.to is not None else {}
-    told |= {"label": label_of(event)} if label_of(event) else {}
-    told |= {"late": True, "overtaken_by": late.overtaken_by} if late is not None else {}
+    details: dict[str, Any] = {"index": event.index}
+    details |= {"message": event.message} if event.message is not None else {}
+    details |= {"to": list(event.to)} if event.to is not None else {}
+    details |= {"label": label_of(event)} if label_of(event) else {}
+    details |= {"late": True, "overtaken_by": late.overtaken_by} if late is not None else {}
     where = {"pid": one.process + 1, "tid": 1, "ts": (one.time - begin) / 1000, "dur": length / 1000}
-    return {"ph": "X", "name": described(event, late), "cat": event.kind, **where, "args": told}
+    return {"ph": "X", "name": described(event, late), "cat": event.kind, **where, "args": details}
 
 
 def _flow(one: Placed, begin: int, phase: str, number: int) -> dict[str, Any]:

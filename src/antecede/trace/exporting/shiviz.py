@@ -55,18 +55,18 @@ def written(view: View) -> Iterator[str]:
         if entries > limits.foreign_clock_entries_max:
             most = limits.foreign_clock_entries_max
             raise TraceError(f"more than {most:,} clock entries: export fewer processes, or a shorter range of time")
-        yield f"{names[one.process]} {encode(clock).decode()} {_said(event, view.is_late(event))}\n"
+        yield f"{names[one.process]} {encode(clock).decode()} {_event_text(event, view.is_late(event))}\n"
 
 
-def _said(event: Event, late: Late | None) -> str:
-    words = event.kind
+def _event_text(event: Event, late: Late | None) -> str:
+    text = event.kind
     if event.message is not None:
-        words += f" {_word(event.message)}"
+        text += f" {_word(event.message)}"
     if event.kind == SEND and event.to:
-        words += f" to {','.join(map(_word, event.to))}"
+        text += f" to {','.join(map(_word, event.to))}"
     if label := label_of(event):
-        words += f" : {label}"
-    return f"{words} (late, after {_word(late.overtaken_by)})" if late is not None else words
+        text += f" : {label}"
+    return f"{text} (late, after {_word(late.overtaken_by)})" if late is not None else text
 
 
 def _word(name: str) -> str:

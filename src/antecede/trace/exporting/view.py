@@ -118,9 +118,9 @@ def described(event: Event, late: Late | None = None) -> str:
     """Return an event in words: ``send x to bob``, ``deliver x (late, after z)``."""
     if event.kind not in (SEND, ARRIVE, DELIVER):
         return one_line(label_of(event) or event.kind)
-    words = f"{event.kind} {one_line(event.message or '')}"
+    text = f"{event.kind} {one_line(event.message or '')}"
     if event.kind == SEND and event.to:
-        words += f" to {one_line(', '.join(event.to))}"
+        text += f" to {one_line(', '.join(event.to))}"
     if label := label_of(event):
-        words += f': "{label}"'
-    return f"{words} (late, after {one_line(late.overtaken_by)})" if late is not None else words
+        text += f': "{label}"'
+    return f"{text} (late, after {one_line(late.overtaken_by)})" if late is not None else text

@@ -55,9 +55,9 @@ class CloudEvents:
     def read(self, file: ForeignFile) -> None:
         """Read one document."""
         for number, fields, _ in json_records(file):
-            said = fields or {}
-            id_, source = said.get("id"), said.get("source")
-            if type(id_) is not str or type(source) is not str or "specversion" not in said:
+            document = fields or {}
+            id_, source = document.get("id"), document.get("source")
+            if type(id_) is not str or type(source) is not str or "specversion" not in document:
                 file.unreadable(number, "not a CloudEvent: expected specversion, and texts as id and source")
                 continue
             if source in self._found.get(id_, ()):
@@ -68,10 +68,10 @@ class CloudEvents:
             self.events += 1
             kept = {"event": id_}
             for name, column in _kept.items():
-                if (text := text_of(said.get(name))) is not None:
+                if (text := text_of(document.get(name))) is not None:
                     kept[column] = text
-            moment = Moment(Noted(kept), nanoseconds(said.get("time")))
-            event = _Event(source, id_, text_of(said.get("causationid")), moment)
+            moment = Moment(Noted(kept), nanoseconds(document.get("time")))
+            event = _Event(source, id_, text_of(document.get("causationid")), moment)
             self._found.setdefault(id_, {})[source] = event
             self._lines.setdefault(source, []).append(event)
 

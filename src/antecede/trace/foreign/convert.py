@@ -109,11 +109,11 @@ def convert(
         collector.choose(execution)
     say("finding messages")
     traces = collector.weave() if isinstance(collector, Logs) else {"": collector.weave()}
-    told = []
+    described = []
     for number, (name, woven) in enumerate(traces.items(), 1):
         target = to if len(traces) == 1 or to is None else _numbered(to, number)
-        told.append(_about(name, woven, _write(woven, target, files, say), target))
-    report = _report(collector, told, files, unreadable, to) | {"skipped": skipped}
+        described.append(_about(name, woven, _write(woven, target, files, say), target))
+    report = _report(collector, described, files, unreadable, to) | {"skipped": skipped}
     return report | {"seconds": round(time.perf_counter() - started, 3)}
 
 

@@ -88,25 +88,25 @@ class Editing:
         done: dict[int, _Done] = {}
         for number, raw in enumerate(listed):
             try:
-                said = msgspec.json.decode(raw, type=_Transaction)
+                decoded = msgspec.json.decode(raw, type=_Transaction)
             except JSON_ERRORS as error:
                 file.unreadable(None, f"transaction {number}: {error}")
                 continue
-            if any(parent not in done for parent in said.parents):
+            if any(parent not in done for parent in decoded.parents):
                 file.unreadable(None, f"transaction {number}: a parent is not an earlier transaction")
                 continue
-            done[number] = self._added(number, said, done)
+            done[number] = self._added(number, decoded, done)
             if self._entries > limits.foreign_clock_entries_max:
                 raise TraceError(
                     f"{file.name}: more messages between agents than one import can hold: import a smaller recording"
                 )
 
-    def _added(self, number: int, said: _Transaction, done: dict[int, _Done]) -> _Done:
-        agent = f"agent-{said.agent}" if isinstance(said.agent, int) else said.agent
+    def _added(self, number: int, decoded: _Transaction, done: dict[int, _Done]) -> _Done:
+        agent = f"agent-{decoded.agent}" if isinstance(decoded.agent, int) else decoded.agent
         line = self._lines.setdefault(agent, [])
-        moment = Moment(_Place(number, said.parents), _nanoseconds(said.time))
+        moment = Moment(_Place(number, decoded.parents), _nanoseconds(decoded.time))
         known = self._known.setdefault(agent, {})
-        others = {parent: done[parent] for parent in said.parents if done[parent].agent != agent}
+        others = {parent: done[parent] for parent in decoded.parents if done[parent].agent != agent}
         new = {
             parent: one
             for parent, one in others.items()
@@ -124,7 +124,7 @@ class Editing:
         self._entries += len(known) if new else 0
         line.append(moment)
         self.events += 1
-        self.merges += len(said.parents) > 1
+        self.merges += len(decoded.parents) > 1
         return _Done(agent, moment, len(line) - 1, known)
 
     def weave(self) -> Woven:

@@ -13,7 +13,7 @@ from itertools import groupby, islice
 from antecede import limits
 from antecede.errors import TraceError, UsageError
 from antecede.trace.foreign.files import ForeignFile
-from antecede.trace.foreign.patterns import NEEDED, Pattern, Said, compiled, preset
+from antecede.trace.foreign.patterns import NEEDED, LoggedEvent, Pattern, compiled, preset
 from antecede.trace.foreign.vectors import ClockedLog
 from antecede.trace.foreign.weave import Woven
 
@@ -66,7 +66,7 @@ def header_of(file: ForeignFile) -> Header | None:
         pattern = _pattern(text, file)
     following = [(number, line.rstrip(b"\r")) for number, line in enumerate(rest.split(b"\n", 20)[:20], 2)]
     begins = next(iter(pattern.read(following)), None)
-    if isinstance(begins, Said) and begins.line == 2:
+    if isinstance(begins, LoggedEvent) and begins.line == 2:
         # A log without a line for the delimiter.
         return Header(pattern, None, 1)
     second = following[0][1].strip().decode("utf-8", "backslashreplace") if following else ""
@@ -103,20 +103,20 @@ class Logs:
         used: set[str] = set()
         for name, part in parts:
             log: ClockedLog | None = None
-            for said in pattern.read(part):
-                if not isinstance(said, Said):
-                    file.unreadable(*said)
+            for event in pattern.read(part):
+                if not isinstance(event, LoggedEvent):
+                    file.unreadable(*event)
                     continue
                 if log is None:
                     log = self._executions.setdefault(_unused(name, used), ClockedLog())
-                self._entries += len(said.clock)
-                if not log.add(said):
-                    file.unreadable(said.line, f"{said.host[:40]!r} already has an event {said.clock[said.host]}")
+                self._entries += len(event.clock)
+                if not log.add(event):
+                    file.unreadable(event.line, f"{event.host[:40]!r} already has an event {event.clock[event.host]}")
                     continue
                 self.events += 1
                 if self.events > limits.foreign_events_max or self._entries > limits.foreign_clock_entries_max:
                     raise TraceError(
-                        f"{file.name}:{said.line}: more events or clock entries than one import holds: split the file"
+                        f"{file.name}:{event.line}: more events or clock entries than one import holds: split the file"
                     )
 
     def choose(self, name: str) -> None:

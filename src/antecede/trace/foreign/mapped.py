@@ -97,15 +97,15 @@ class Mapped:
             self._take(record, fields, where, file.name, guard)
 
     def _take(self, record: Record, fields: dict[str, Any], where: str, file: str, guard: Guard) -> None:
-        said = text_of(self.plan.kind.of(fields)) or "" if self.plan.kind else record.text
+        kind_text = text_of(self.plan.kind.of(fields)) or "" if self.plan.kind else record.text
         with guard.on(file, record.number):
-            found, groups = self.plan.kind_of(said)
+            found, groups = self.plan.kind_of(kind_text)
         fields = fields | groups if groups else fields
         kind, values = _kinds[found], self.plan.values[found]
-        self._count_kind(kind, said)
+        self._count_kind(kind, kind_text)
         process = text_of(values["process"].of(fields)) if "process" in values else None
         if kind == LOCAL and self.plan.mapping.others == "skip":
-            self.skipped.add("others", where, said[:_chars_shown])
+            self.skipped.add("others", where, kind_text[:_chars_shown])
             return
         if process is None:
             self.skipped.add("no_process", where, _lacking("process", values, fields))
@@ -129,10 +129,10 @@ class Mapped:
         texts, extra = self._more(fields, found)
         self._add(Row(process, place, file, record.number, kind, message, to, at, texts, extra))
 
-    def _count_kind(self, kind: str, said: str) -> None:
-        counts, said = self.kinds[kind], said[:_chars_shown]
-        if self.plan.kind and (said in counts or len(counts) < limits.mapped_kinds_max):
-            counts[said] += 1
+    def _count_kind(self, kind: str, kind_text: str) -> None:
+        counts, kind_text = self.kinds[kind], kind_text[:_chars_shown]
+        if self.plan.kind and (kind_text in counts or len(counts) < limits.mapped_kinds_max):
+            counts[kind_text] += 1
 
     def _place(self, fields: dict[str, Any], at: int | None) -> int | None:
         if self.plan.index is not None:
@@ -158,12 +158,12 @@ class Mapped:
         for name, value in self.plan.values[found].items():
             if name in ("process", "message", "to", "time"):
                 continue
-            said = value.of(fields)
-            if said is None:
+            content = value.of(fields)
+            if content is None:
                 continue
             if name not in Event.__struct_fields__:
-                extra[name] = said
-            elif (text := text_of(said)) is not None:
+                extra[name] = content
+            elif (text := text_of(content)) is not None:
                 texts[name] = text
         return texts or None, extra or None
 
@@ -176,8 +176,8 @@ class Mapped:
         self.lines.setdefault(row.process, []).append(row)
         if len(self.preview) < _previewed and self._previewed[row.process, row.kind] < _previewed_alike:
             self._previewed[row.process, row.kind] += 1
-            said = {"at": row.source, "process": row.process, "kind": row.kind, "message": row.message}
-            self.preview.append(said | {"to": None if row.to is None else list(row.to), "time": row.time})
+            shown = {"at": row.source, "process": row.process, "kind": row.kind, "message": row.message}
+            self.preview.append(shown | {"to": None if row.to is None else list(row.to), "time": row.time})
 
     def sort(self) -> int:
         """Sort the events of each process by their ``place``. Return the number of events that have the same ``place``
@@ -345,22 +345,22 @@ def _lacking(column: str, values: dict[str, Value], fields: dict[str, Any]) -> s
     return f"no {column}: {path} is {'empty' if found == '' else f'not {wanted}'}"
 
 
-def _destinations(said: Any, separator: str) -> tuple[str, ...] | None:
+def _destinations(given: Any, separator: str) -> tuple[str, ...] | None:
     """Return the destinations of a message from a field that has a list of names, or one text with names between
     separators. ``None`` means that the destinations are unknown."""
-    if type(said) is str:
-        said = said.strip()
-        if said.startswith("["):
+    if type(given) is str:
+        given = given.strip()
+        if given.startswith("["):
             try:
-                said = msgspec.json.decode(said)
+                given = msgspec.json.decode(given)
             except (msgspec.MsgspecError, RecursionError):
-                said = said.strip("[]")
-    if type(said) is str:
-        said = [name.strip() for name in said.split(separator) if name.strip()] or None
-    if type(said) is not list:
-        text = text_of(said)
+                given = given.strip("[]")
+    if type(given) is str:
+        given = [name.strip() for name in given.split(separator) if name.strip()] or None
+    if type(given) is not list:
+        text = text_of(given)
         return None if text is None else (text,)
-    names = [text_of(name) for name in said]
+    names = [text_of(name) for name in given]
     # One destination without a name makes the whole set unknown, because deliveries outside a smaller set would be
     # wrong.
     return None if None in names else tuple(sorted({name for name in names if name is not None}))

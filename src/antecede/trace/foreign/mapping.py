@@ -250,12 +250,12 @@ class Plan:
             raise TraceError(f"{name}: --file-pattern does not match the path of this file: {self.file.pattern}")
         return {group: text for group, text in found.groupdict().items() if text is not None}
 
-    def kind_of(self, said: str) -> tuple[str, dict[str, str]]:
+    def kind_of(self, kind_text: str) -> tuple[str, dict[str, str]]:
         """Return the kind of a record and the named groups of the regular expression that matched the kind. The kind is
         ``send.``, ``deliver.`` or, for all other kinds, an empty text."""
         for prefix, pattern in (("send.", self.send), ("deliver.", self.deliver)):
             # The value of a field must match as a whole; in a line of text, a match anywhere is enough.
-            found = pattern.fullmatch(said) if self.kind else pattern.search(said)
+            found = pattern.fullmatch(kind_text) if self.kind else pattern.search(kind_text)
             if found is not None:
                 return prefix, {name: text for name, text in found.groupdict().items() if text is not None}
         return "", {}

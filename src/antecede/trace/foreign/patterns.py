@@ -48,7 +48,7 @@ NEEDED: Final = ("event", "host", "clock")
 _clock_decoder = msgspec.json.Decoder(dict[str, int])
 
 
-class Said(msgspec.Struct, frozen=True, gc=False):
+class LoggedEvent(msgspec.Struct, frozen=True, gc=False):
     """One event that a pattern found in a log."""
 
     line: int
@@ -81,7 +81,7 @@ class Pattern:
         self._lines = 1 + text.count("\n") + len(re.findall(r"(?<!\\)(?:\\\\)*\\n", text))
         self._anchored = text.startswith("^")
 
-    def read(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Said | tuple[int, str]]:
+    def read(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[LoggedEvent | tuple[int, str]]:
         """Yield the events. For a line that is not part of an event, yield the number of the line and the error. Blank
         lines between events are ignored."""
         window: list[tuple[int, str]] = []
@@ -98,7 +98,7 @@ class Pattern:
                     yield number, "no event: the pattern does not match"
                 del window[0]
                 continue
-            yield _said(number, found)
+            yield _logged_event(number, found)
             del window[: found.string.count("\n", 0, found.end()) + 1]
 
     def _find(self, window: list[tuple[int, str]], first: str) -> re.Match[str] | None:
@@ -131,14 +131,14 @@ def choose(sample: list[tuple[int, bytes]], names: Iterable[str] = tuple(PRESETS
     for name in names:
         pattern = preset(name)
         found = list(pattern.read(sample))
-        unread = [said[0] for said in found if not isinstance(said, Said)]
+        unread = [event[0] for event in found if not isinstance(event, LoggedEvent)]
         merit = -len(unread), unread[0] if unread else 0, len(found) - len(unread)
         if merit[2] and (best is None or merit > best[0]):
             best = merit, pattern
     return best[1] if best else None
 
 
-def _said(number: int, found: re.Match[str]) -> Said | tuple[int, str]:
+def _logged_event(number: int, found: re.Match[str]) -> LoggedEvent | tuple[int, str]:
     groups: Mapping[str, str | None] = found.groupdict()
     host = groups["host"]
     if not host:
@@ -153,7 +153,7 @@ def _said(number: int, found: re.Match[str]) -> Said | tuple[int, str]:
         return number, f"the clock has no entry for its own host {host[:40]!r}"
     event = _short(groups["event"] or "")
     more = {name: _short(text) for name, text in groups.items() if text is not None and name not in NEEDED}
-    return Said(number, host, clock, event, more)
+    return LoggedEvent(number, host, clock, event, more)
 
 
 def _short(text: str) -> str:

@@ -200,7 +200,7 @@ def _text(file: ForeignFile, patterns: list[re.Pattern[str]], guard: Guard) -> I
         if found is None:
             yield Record(number, None, text)
             continue
-        fields: dict[str, Any] = {name: said for name, said in found.groupdict().items() if said is not None}
+        fields: dict[str, Any] = {name: value for name, value in found.groupdict().items() if value is not None}
         if "json" in fields:
             try:
                 inner = msgspec.json.decode(fields.pop("json"))

@@ -158,21 +158,21 @@ def zipkin(document: bytes | Raw, instances: bool) -> Iterator[Found]:
 
 def _zipkin_span(raw: bytes | Raw, instances: bool) -> Found:
     try:
-        said = msgspec.json.decode(raw, type=_Zipkin)
+        span = msgspec.json.decode(raw, type=_Zipkin)
     except JSON_ERRORS as error:
         return str(error)
-    place = said.local_endpoint or _Endpoint()
-    if said.timestamp is None:
+    place = span.local_endpoint or _Endpoint()
+    if span.timestamp is None:
         return "the span has no timestamp"
     return _span(
-        said.trace_id,
-        said.id,
+        span.trace_id,
+        span.id,
         _place(place.service_name, place.ipv4 or place.ipv6, instances),
-        said.timestamp * 1000,
-        said.parent_id,
-        said.kind,
-        said.name,
-        said.duration * 1000 if said.duration is not None else None,
+        span.timestamp * 1000,
+        span.parent_id,
+        span.kind,
+        span.name,
+        span.duration * 1000 if span.duration is not None else None,
     )
 
 
@@ -184,18 +184,18 @@ def otlp(document: bytes, instances: bool) -> Iterator[Found]:
         except JSON_ERRORS as error:
             yield str(error)
             continue
-        said = {attribute.key: attribute.text() for attribute in group.resource.attributes}
-        instance = next((said[key] for key in _instance_keys if said.get(key)), None)
-        place = _place(said.get("service.name"), instance, instances)
+        attributes = {attribute.key: attribute.text() for attribute in group.resource.attributes}
+        instance = next((attributes[key] for key in _instance_keys if attributes.get(key)), None)
+        place = _place(attributes.get("service.name"), instance, instances)
         for scope in (*group.scope_spans, *group.instrumentation_library_spans):
             for span in scope.spans:
                 yield _otlp_span(span, place)
 
 
 def _resource_spans(document: bytes | Raw, depth: int = 2) -> list[Raw]:
-    said = msgspec.json.decode(document, type=_Otlp)
-    inner = next((raw for raw in (said.trace, said.result) if bytes(raw)), None)
-    found = said.resource_spans if said.resource_spans is not None else said.batches
+    decoded = msgspec.json.decode(document, type=_Otlp)
+    inner = next((raw for raw in (decoded.trace, decoded.result) if bytes(raw)), None)
+    found = decoded.resource_spans if decoded.resource_spans is not None else decoded.batches
     if found is None and inner is not None and depth:
         return _resource_spans(inner, depth - 1)
     if found is None:
@@ -208,18 +208,18 @@ _instance_keys = ("service.instance.id", "k8s.pod.name", "host.name", "hostname"
 
 def _otlp_span(raw: Raw, place: Place) -> Found:
     try:
-        said = msgspec.json.decode(raw, type=_OtlpSpan)
-        start, end = int(said.start_time_unix_nano), int(said.end_time_unix_nano)
+        span = msgspec.json.decode(raw, type=_OtlpSpan)
+        start, end = int(span.start_time_unix_nano), int(span.end_time_unix_nano)
     except JSON_ERRORS as error:
         return str(error)
-    kind = said.kind
+    kind = span.kind
     if isinstance(kind, int):
         kind = _otlp_kinds[kind] if 0 <= kind < len(_otlp_kinds) else None
     elif kind is not None:
         kind = kind.removeprefix("SPAN_KIND_")
-    links = tuple((link.trace_id, link.span_id) for link in said.links)
+    links = tuple((link.trace_id, link.span_id) for link in span.links)
     duration = end - start if end >= start else None
-    return _span(said.trace_id, said.span_id, place, start, said.parent_span_id, kind, said.name, duration, links)
+    return _span(span.trace_id, span.span_id, place, start, span.parent_span_id, kind, span.name, duration, links)
 
 
 def jaeger(document: bytes, instances: bool) -> Iterator[Found]:
@@ -245,27 +245,27 @@ def jaeger(document: bytes, instances: bool) -> Iterator[Found]:
 
 def _jaeger_span(raw: Raw, places: dict[str, Place]) -> Found:
     try:
-        said = msgspec.json.decode(raw, type=_JaegerSpan)
+        span = msgspec.json.decode(raw, type=_JaegerSpan)
     except JSON_ERRORS as error:
         return str(error)
-    parent = said.parent_span_id
+    parent = span.parent_span_id
     links = []
-    for reference in said.references or ():
+    for reference in span.references or ():
         # A span has one parent, in its own trace; all its other causes are links.
-        if reference.type == "CHILD_OF" and not parent and reference.trace_id == said.trace_id:
+        if reference.type == "CHILD_OF" and not parent and reference.trace_id == span.trace_id:
             parent = reference.span_id
-        elif reference.span_id != parent or reference.trace_id != said.trace_id:
+        elif reference.span_id != parent or reference.trace_id != span.trace_id:
             links.append((reference.trace_id, reference.span_id))
-    kind = next((tag.text() for tag in said.tags or () if tag.key == "span.kind"), None)
+    kind = next((tag.text() for tag in span.tags or () if tag.key == "span.kind"), None)
     return _span(
-        said.trace_id,
-        said.span_id,
-        places.get(said.process_id or "", (None, None)),
-        said.start_time * 1000,
+        span.trace_id,
+        span.span_id,
+        places.get(span.process_id or "", (None, None)),
+        span.start_time * 1000,
         parent,
         kind,
-        said.operation_name,
-        said.duration * 1000 if said.duration is not None else None,
+        span.operation_name,
+        span.duration * 1000 if span.duration is not None else None,
         tuple(links),
     )
 

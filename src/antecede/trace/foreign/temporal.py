@@ -90,8 +90,8 @@ class History:
         about = event.get(f"{kind[:1].lower()}{kind[1:]}EventAttributes")
         about = about if isinstance(about, dict) else {}
         asked = text_of(about.get("scheduledEventId")) or ""
-        said = Noted({"event": kind, "event_id": number})
-        moment = Moment(said, at)
+        recorded = Noted({"event": kind, "event_id": number})
+        moment = Moment(recorded, at)
         if kind == "ActivityTaskStarted" and asked in run.scheduled:
             worker = run.started[asked] = text_of(about.get("identity")) or "worker"
             message = f"{run.prefix}:{asked}"
@@ -104,7 +104,7 @@ class History:
         run.last = max(run.last, at or 0)
         if kind.removeprefix("ActivityTask") in _ends and asked in run.started:
             message = f"{run.prefix}:{asked}:{kind.removeprefix('ActivityTask')}"
-            sent = Moment(said, at)
+            sent = Moment(recorded, at)
             sent.give(message, run.workflow)
             self._work(run.started.pop(asked), sent, run)
             moment.take(message)

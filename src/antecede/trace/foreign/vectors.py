@@ -21,7 +21,7 @@ from bisect import bisect_right
 from typing import Final
 
 from antecede.trace.clocks import raise_to
-from antecede.trace.foreign.patterns import Said
+from antecede.trace.foreign.patterns import LoggedEvent
 from antecede.trace.foreign.weave import Moment, Woven
 from antecede.trace.schema import INT64_MAX
 
@@ -32,16 +32,16 @@ class ClockedLog:
     """Collects logged events and finds the messages between them."""
 
     def __init__(self) -> None:
-        self._hosts: dict[str, dict[int, Said]] = {}
+        self._hosts: dict[str, dict[int, LoggedEvent]] = {}
         self.events = 0
         self.unlogged = 0
         """The number of clock entries that refer to an event that was not logged."""
 
-    def add(self, said: Said) -> bool:
+    def add(self, event: LoggedEvent) -> bool:
         """Add one event and return True. If its host already has an event with the same value in the host's own clock
         entry, add nothing and return False."""
-        own = self._hosts.setdefault(said.host, {})
-        new = own.setdefault(said.clock[said.host], said) is said
+        own = self._hosts.setdefault(event.host, {})
+        new = own.setdefault(event.clock[event.host], event) is event
         self.events += new
         return new
 
@@ -112,8 +112,8 @@ def _mark_contradictions(woven: Woven) -> None:
             carried.update((message, known) for message, _ in moment.gives)
 
 
-def _moment(said: Said) -> Moment:
-    stamp = said.more.get("timestamp", "")
+def _moment(event: LoggedEvent) -> Moment:
+    stamp = event.more.get("timestamp", "")
     # The format of TSViz and GoVector: nanoseconds by the clock of the host.
     time = int(stamp) if stamp.isascii() and stamp.isdigit() and len(stamp) <= 19 else None
-    return Moment(said, time if time is None or time <= INT64_MAX else None, said.clock)
+    return Moment(event, time if time is None or time <= INT64_MAX else None, event.clock)

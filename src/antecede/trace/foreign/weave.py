@@ -43,16 +43,16 @@ class Recorded(Protocol):
 class Noted(msgspec.Struct, frozen=True, gc=False):
     """Recorded data that is already in the form of columns."""
 
-    said: dict[str, Any]
+    recorded: dict[str, Any]
 
     def columns(self) -> dict[str, Any]:
-        return self.said
+        return self.recorded
 
 
 class Moment(msgspec.Struct, gc=False):
     """One recorded event in a process, with the messages that it receives and sends."""
 
-    said: Recorded
+    recorded: Recorded
     time: int | None = None
     clock: dict[str, int] | None = None
     takes: Sequence[str] = ()
@@ -196,5 +196,5 @@ def _rows(process: str, index: int, moment: Moment) -> Iterator[Event]:
     assumed = True if moment.assumed and moment.tied else None
     main = max(len(moment.takes) - 1, 0)
     for row, (kind, message, to) in enumerate(rows or [(LOCAL, None, None)]):
-        clock, extra = (moment.clock, moment.said.columns()) if row == main else (None, None)
+        clock, extra = (moment.clock, moment.recorded.columns()) if row == main else (None, None)
         yield Event(process, index + row, kind, message, to, moment.time, clock=clock, assumed=assumed, extra=extra)
