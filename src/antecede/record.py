@@ -346,7 +346,7 @@ def _close_quietly(file: int) -> None:
         os.close(file)
 
 
-def _disown() -> None:
+def _close_in_child() -> None:
     """Close the files of the parent's recorders in a forked child. Otherwise the child would keep the parent's file
     locks after the parent has ended."""
     for recorder in list(_open):
@@ -357,4 +357,4 @@ def _disown() -> None:
             _close_quietly(recorder._file)
 
 
-os.register_at_fork(after_in_child=_disown)
+os.register_at_fork(after_in_child=_close_in_child)

@@ -73,14 +73,14 @@ class Player(Agent):
     """An agent that exchanges one letter with the agent ``wall``, back and forth, until all round trips are done."""
 
     def on_serve(self, serve: Serve, ctx: Context) -> None:
-        _strokes.append(perf_counter())
+        _instants.append(perf_counter())
         ctx.send("wall", Item(body=payload))
 
     def on_item(self, item: Item, ctx: Context) -> None:
-        _strokes.append(perf_counter())
-        if len(_strokes) == _strokes_warm[0]:
+        _instants.append(perf_counter())
+        if len(_instants) == _instants_warm[0]:
             _meter.start()
-        if len(_strokes) <= _strokes_wanted[0]:
+        if len(_instants) <= _instants_wanted[0]:
             ctx.send("wall", Item(body=payload))
         else:
             _over.set()
@@ -120,9 +120,9 @@ settle_memory = import_module(f"{ServerRuntime.__module__.rpartition('.')[0]}.pr
 server. In every version, it is in the module ``process`` of the package that contains the live server."""
 _meter = Meter()
 _soak_parts = 10
-_strokes: list[float] = []
-_strokes_wanted = [0]
-_strokes_warm = [0]
+_instants: list[float] = []
+_instants_wanted = [0]
+_instants_warm = [0]
 _over = asyncio.Event()
 
 _agents: dict[str, dict[str, type[Agent]]] = {
@@ -307,14 +307,14 @@ async def exchange(
     topology: str, messages: int, data: str | None = None, warm: int = 200, pid: int | None = None
 ) -> None:
     """Run server s1 with an agent that exchanges one letter, back and forth, with an agent of server s2."""
-    _strokes_wanted[0], _strokes_warm[0] = warm + messages, warm + 1
+    _instants_wanted[0], _instants_warm[0] = warm + messages, warm + 1
     _meter.receiver = pid
     runtime = await _start(topology, "s1", data, False)
     async with runtime.bus("program") as bus:
         await bus.send("player", Serve(count=messages))
         await _over.wait()
         cpu = _meter.figures(messages)
-    times = [after - before for before, after in pairwise(_strokes)]
+    times = [after - before for before, after in pairwise(_instants)]
     say(**figures(times[warm:]), **cpu)
     await runtime.stop(0.1)
 

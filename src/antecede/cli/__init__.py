@@ -120,19 +120,19 @@ def _clean_up_when_terminated() -> list[int]:
     """From now on, let SIGTERM end this process as Ctrl-C does, so that unfinished output is removed. Return a list
     that is empty until SIGTERM arrives. Then it contains the number of the signal. A forked process that gets
     SIGTERM ends at once, and removes nothing."""
-    came: list[int] = []
-    me = os.getpid()
+    received: list[int] = []
+    owner = os.getpid()
 
     def terminate(number: int, _: object) -> None:
-        if os.getpid() != me:
+        if os.getpid() != owner:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
-        came.append(number)
+        received.append(number)
         raise Terminated
 
     signal.signal(signal.SIGTERM, terminate)
-    return came
+    return received
 
 
 def run(arguments: list[str]) -> int:

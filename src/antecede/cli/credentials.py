@@ -186,9 +186,9 @@ class _Issue:
             raise UsageError(f"--days {days:g}: expected more than 0")
         self._as_json = as_json
         self._file = read_topology(topology)
-        beside = Path(topology).parent
-        self._folder = beside / "credentials" if out is None else Path(out)
-        self._text: AccessText = AccessText(beside / "access.toml" if access is None else Path(access))
+        directory = Path(topology).parent
+        self._folder = directory / "credentials" if out is None else Path(out)
+        self._text: AccessText = AccessText(directory / "access.toml" if access is None else Path(access))
 
     def create(self, clients: list[str], operators: list[str], days: float, tls: bool, system: str) -> None:
         from antecede.access.model import CLIENT, OPERATOR, SERVER

@@ -49,8 +49,8 @@ def register(app: typer.Typer) -> None:
         for one in letters:
             count += 1
             label = f' "{shown_name(one["label"])}"' if one.get("label") else ""
-            who = f"{one['type']}{label} from {one['from']}"
-            print(f"{one['id']}  {one['agent']}  {who}: {one['reason']}{_holding(one)}")
+            description = f"{one['type']}{label} from {one['from']}"
+            print(f"{one['id']}  {one['agent']}  {description}: {one['reason']}{_holding(one)}")
         if not count:
             print("no dead letters", file=sys.stderr)
         elif count == first:

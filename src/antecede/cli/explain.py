@@ -140,8 +140,8 @@ def _heading(report: dict[str, Any]) -> Iterator[str]:
         if about["set_aside"]:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in about["reasons"].items())
             yield f"{called}: {counted(about['set_aside'], 'row')} set aside ({reasons})"
-        fate = f"{shown} of its {counted(about['deliveries'], 'delivery|deliveries')} late"
-        yield f"{called}: {fate}" if about["deliveries"] else f"{called}: no valid delivery, so no late one"
+        outcome = f"{shown} of its {counted(about['deliveries'], 'delivery|deliveries')} late"
+        yield f"{called}: {outcome}" if about["deliveries"] else f"{called}: no valid delivery, so no late one"
     elif late and shown:
         these = "" if shown == late else "the first, " if shown == 1 else f"the first {shown}, "
         yield f"{these}{'each ' if shown > 1 else ''}with a shortest chain that overtook it:"
@@ -191,9 +191,9 @@ def _significant_link(
             f"then {there['overtaken_by_index']})"
         )
         return
-    had = "sent" if after["kind"] == "send" else "delivered"
+    verb = "sent" if after["kind"] == "send" else "delivered"
     there = at(link["from"], after["index"])
-    yield f"       {source} had {had} it in instance {shown_name(after['instance'])} ({there});"
+    yield f"       {source} had {verb} it in instance {shown_name(after['instance'])} ({there});"
     then = "the same instance"
     if after["by"] == "conflict":
         then = f"instance {shown_name(after['sender'])}, which conflicts with that one,"

@@ -45,12 +45,12 @@ def check_folder(data: str | None) -> None:
 def check_identities(topology: str, options: "Serving") -> None:
     """Raise an error if there are credentials beside the topology file, but no access file: the server would not check
     who connects. A token file or ``--insecure`` allows the start nevertheless."""
-    beside = Path(topology).parent
-    if options.access is not None or options.credentials is not None or (beside / "access.toml").exists():
+    folder = Path(topology).parent
+    if options.access is not None or options.credentials is not None or (folder / "access.toml").exists():
         return
-    if options.token_file is None and not options.insecure and any(beside.glob("credentials/**/credential.toml")):
+    if options.token_file is None and not options.insecure and any(folder.glob("credentials/**/credential.toml")):
         raise UsageError(
-            f"{beside / 'access.toml'} is missing, but {beside / 'credentials'} exists: create this access file, or "
+            f"{folder / 'access.toml'} is missing, but {folder / 'credentials'} exists: create this access file, or "
             "give --access FILE, or give --insecure to let every client do everything"
         )
 
@@ -113,10 +113,10 @@ def server_security(
     file: TopologyFile, topology: str, server: str, access: str | None, credentials: str | None
 ) -> "ServerSecurity | None":
     """Return the access file and the credentials of a server; None if there is no access file."""
-    beside = Path(topology).parent / "access.toml"
-    if access is None and not beside.exists():
+    default = Path(topology).parent / "access.toml"
+    if access is None and not default.exists():
         if credentials is not None:
-            raise UsageError(f"--credentials needs an access file: expected {beside}, or --access FILE")
+            raise UsageError(f"--credentials needs an access file: expected {default}, or --access FILE")
         return None
     if server not in file.servers:
         raise UsageError(f"{file.name} has no server {server}: expected one of {', '.join(file.servers)}")
@@ -127,8 +127,8 @@ def server_security(
         given = str(Path(access).parent / "credentials")
     own = find_credentials(given, topology, "server", server)
     if own is None:
-        raise UsageError(f"{access or beside} needs the credentials of server {server}: expected --credentials DIR")
-    return ServerSecurity(access or beside, own, server)
+        raise UsageError(f"{access or default} needs the credentials of server {server}: expected --credentials DIR")
+    return ServerSecurity(access or default, own, server)
 
 
 def client_tls(authority: str | None) -> ssl.SSLContext | None:

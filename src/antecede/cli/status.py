@@ -126,8 +126,8 @@ def _reasons(waiting: dict[str, Any]) -> str:
 
 
 def _report(one: dict[str, Any]) -> None:
-    trouble = one["trouble"].removeprefix("no answer from ")
-    print(f"{one['server']}: {one['health']}" + (f" ({trouble})" if trouble else ""))
+    problem = one["trouble"].removeprefix("no answer from ")
+    print(f"{one['server']}: {one['health']}" + (f" ({problem})" if problem else ""))
     if one["health"] == "no answer":
         return
     clients = ", ".join(one["clients"]["here"]) or "none"
@@ -146,8 +146,8 @@ def _report(one: dict[str, Any]) -> None:
     _report_change(one.get("topology"))
     _report_access(one.get("access"))
     if trace := one.get("trace"):
-        trouble = f" (trouble: {trace['trouble']})" if trace["trouble"] else ""
-        print(f"  trace converted up to {trace['converted']}, segments behind {trace['segments_behind']}{trouble}")
+        problem = f" (trouble: {trace['trouble']})" if trace["trouble"] else ""
+        print(f"  trace converted up to {trace['converted']}, segments behind {trace['segments_behind']}{problem}")
     for agent, depth in one["mailboxes"].items():
         away = ", a disconnected client" if agent in one["clients"]["away"] else ""
         full = ", above its quota" if agent in one.get("crowded", ()) else ""

@@ -84,12 +84,14 @@ def add_to(group: typer.Typer) -> None:
         find_beside(new)
         if not 1 <= limit <= 3_600:
             raise UsageError(f"--limit {limit:g}: expected 1 to 3600 seconds")
-        wish = _wish(file, dry=dry_run, drop=drop, limit_seconds=limit, basis="" if before is None else before.epoch)
+        request = _request(
+            file, dry=dry_run, drop=drop, limit_seconds=limit, basis="" if before is None else before.epoch
+        )
         if data is None:
             access = Access(new, "operator", *keys)
-            outcome = _on_servers(carry_out(wish), [file, before], access)
+            outcome = _on_servers(carry_out(request), [file, before], access)
         else:
-            outcome = change_directories(data, wish, before, _Progress())
+            outcome = change_directories(data, request, before, _Progress())
         if as_json:
             print(json.dumps(document(outcome, file), indent=2))
         else:
@@ -222,7 +224,7 @@ def _end(decision: str, topology: str | None, data: str | None, keys: Keys, as_j
     else:
         file = usable_topology(_given(topology))
         access = Access(_given(topology), "operator", *keys)
-        outcome = _on_servers(end_change(_wish(file, resolve=decision)), [file], access)
+        outcome = _on_servers(end_change(_request(file, resolve=decision)), [file], access)
     if as_json:
         ended = [{"change": number, "state": state} for number, state in outcome.ended.items()]
         report = {"change": outcome.number, "epoch": outcome.old.epoch, "ended": ended, "silent": list(outcome.absent)}
@@ -237,7 +239,7 @@ def _end(decision: str, topology: str | None, data: str | None, keys: Keys, as_j
         print(f"in force: change {outcome.number}, epoch {outcome.old.epoch}")
 
 
-def _wish(new: TopologyFile, **more: Any) -> "Wish":
+def _request(new: TopologyFile, **more: Any) -> "Wish":
     from antecede.server.change.surveying import Wish
 
     return Wish(new, tuple(new.servers), token_hex(8), int(time() * 1000), attempt=token_hex(8), **more)

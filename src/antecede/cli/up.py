@@ -194,7 +194,7 @@ async def _wait_for_an_end(
             return
         ended = [server for server, task in ending.items() if task.done()]
         # Print their last log lines first.
-        await asyncio.wait([printing[server] for server in ended], timeout=_last_words_seconds)
+        await asyncio.wait([printing[server] for server in ended], timeout=_last_output_seconds)
         removed = [server for server in ended if server in console.removed and not ending[server].result()]
         if len(removed) < len(ended) or len(ended) == len(ending):
             return
@@ -215,7 +215,7 @@ def _end_text(ended: dict[str, int], reason: str, kept: bool) -> str:
     return "; ".join(parts)
 
 
-_last_words_seconds = 1.0
+_last_output_seconds = 1.0
 _probe_seconds = 0.5
 
 

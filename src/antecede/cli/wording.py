@@ -65,10 +65,10 @@ def unread(report: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def counted(count: int, thing: str) -> str:
-    """Return a number with its noun: ``1 row``, ``2 rows``. If the plural of ``thing`` is not formed with "s" alone,
-    ``thing`` has both forms: ``delivery|deliveries``."""
-    one, _, many = thing.partition("|")
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: ``1 row``, ``2 rows``. If the plural of ``noun`` is not formed with "s" alone,
+    ``noun`` has both forms: ``delivery|deliveries``."""
+    one, _, many = noun.partition("|")
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
@@ -93,9 +93,9 @@ def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "de
     also says what the file probably is, or why its rows were set aside."""
     found = f"no valid {sought} among {counted(report['events'], 'event')}"
     if report["events"]:
-        return found + _strayed(report)
+        return found + _unusable_deliveries(report)
     files = [path for path in paths if os.path.isfile(path)]
-    hint = next((text for path in files if (text := _instead(path))), None)
+    hint = next((text for path in files if (text := _file_kind(path))), None)
     if hint is not None:
         return f"{found} ({hint})"
     aside = ", ".join(f"{count:,} {reason}" for reason, count in report["quarantined"].items())
@@ -114,7 +114,7 @@ def exit_code(report: Mapping[str, Any], found: object, what: str, paths: list[s
     return 2
 
 
-def _strayed(report: Mapping[str, Any]) -> str:
+def _unusable_deliveries(report: Mapping[str, Any]) -> str:
     """Return a text with the number of deliveries that were set aside for each reason. If there are processes that are
     destinations of sends but have no rows, the text names some of them. The text is empty if no delivery was set
     aside."""
@@ -134,7 +134,7 @@ def silent_names(report: Mapping[str, Any]) -> str:
     return names if len(report["silent_first"]) == report["silent"] else f"{names}, …"
 
 
-def _instead(path: str) -> str | None:
+def _file_kind(path: str) -> str | None:
     """Return a message about a file that is not a trace. The message says what kind of file it is, and what to do with
     it. Return None if the kind of file is not known."""
     from antecede.trace.foreign import recognised

@@ -180,10 +180,10 @@ class Diagram:
         return draw_stack([self])
 
 
-def _check(count: int, things: str, most: int) -> None:
+def _check(count: int, noun: str, most: int) -> None:
     if count > most:
         raise DiagramError(
-            f"{count} {things}: a diagram shows at most {most}; without a diagram, the command does not have this limit"
+            f"{count} {noun}: a diagram shows at most {most}; without a diagram, the command does not have this limit"
         )
 
 

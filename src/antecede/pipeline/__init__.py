@@ -60,9 +60,9 @@ def missing() -> list[str]:
 
 def require() -> None:
     """Raise :class:`SparkError` if a module that the pipeline needs is not installed."""
-    lacking = missing()
-    if lacking:
-        raise SparkError(f"the spark engine needs {', '.join(lacking)}: install antecede[spark]")
+    absent = missing()
+    if absent:
+        raise SparkError(f"the spark engine needs {', '.join(absent)}: install antecede[spark]")
 
 
 def __getattr__(name: str) -> Any:

@@ -100,12 +100,12 @@ def _arrow_table(table: Any) -> Any:
 def _check_columns(columns: Sequence[str]) -> None:
     other = case_matched(columns)
     named = [other.get(name, name) for name in columns]
-    lacking = [name for name in _needed if name not in named]
-    if len(lacking) == len(_needed):
+    absent = [name for name in _needed if name not in named]
+    if len(absent) == len(_needed):
         raise TraceError("the DataFrame has none of the columns process, index and kind of a trace")
-    if lacking:
+    if absent:
         raise TraceError(
-            f"the DataFrame lacks the column {lacking[0]} of a trace, which every row needs: "
+            f"the DataFrame lacks the column {absent[0]} of a trace, which every row needs: "
             "rename the column that has these values, or add the column"
         )
     twice = [name for name in COLUMNS if named.count(name) > 1]

@@ -25,7 +25,7 @@ import antecede
 from antecede import errors
 from antecede.errors import AntecedeError, SparkError
 from antecede.pipeline.spark.java import java_home
-from antecede.pipeline.spark.remote import answering, outfit
+from antecede.pipeline.spark.remote import check_master, prepare_workers
 
 
 class Session:
@@ -61,22 +61,22 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, le
     try:
         quiet.enter_context(_quiet_gateway())
         with requests.deferred():
-            requests.listen()
+            requests.install()
             settings = _settings(local, lean, scratch) | dict(conf or {}) | {"spark.master": master}
-            answering(master)
+            check_master(master)
             gateway, spark = _start(local, settings, scratch)
-            requests.regain()
+            requests.reinstall()
         if local:
             # The first task starts the daemon that forks the workers. When the daemon is ready, it has loaded the
             # kernels.
             spark.sparkContext.parallelize([0], 1).count()
         else:
             with one_line():
-                outfit(spark.sparkContext, scratch)
+                prepare_workers(spark.sparkContext, scratch)
         with one_line():
             yield Session(spark, scratch, local, time.perf_counter() - started)
     except Exception:
-        requests.insist()
+        requests.raise_pending()
         raise
     finally:
         # A second Ctrl-C must not leave a JVM or a directory behind.
@@ -137,7 +137,7 @@ class _Requests:
         self._pending: int | None = None
         self._before: dict[int, Any] = {}
 
-    def listen(self) -> None:
+    def install(self) -> None:
         """Install the signal handlers."""
         # Only the main thread may install signal handlers; in another thread the main thread handles the signals.
         with suppress(ValueError):
@@ -148,7 +148,7 @@ class _Requests:
             if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
                 self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._on_signal)
 
-    def regain(self) -> None:
+    def reinstall(self) -> None:
         """Install the handlers again, because Spark's context has replaced the handler for Ctrl-C. Spark's handler
         would call the JVM while an interrupted call to the JVM is still open."""
         for number in self._before:
@@ -164,7 +164,7 @@ class _Requests:
         signal.setitimer(signal.ITIMER_REAL, 0.5)
         raise self._exception()
 
-    def insist(self) -> None:
+    def raise_pending(self) -> None:
         """Raise the exception of the pending request, if there is one. Otherwise the request may be lost, because py4j
         turns an interrupted call into a different exception."""
         if self._pending is not None:
@@ -385,8 +385,8 @@ def _error_line(error: BaseException) -> str:
     """Return the most informative line of a long error report."""
     # Exceptions from py4j begin with a colon.
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
-    chosen = (telling or lines or [type(error).__name__])[-1 if telling else 0]
+    informative = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
+    chosen = (informative or lines or [type(error).__name__])[-1 if informative else 0]
     return chosen[:300]
 
 

@@ -83,7 +83,7 @@ class Topology:
         waiting = deque([root])
         while waiting:
             node = waiting.popleft()
-            for other in self._neighbours(node):
+            for other in self._adjacent(node):
                 if other == parent[node]:
                     continue
                 if other in parent:
@@ -92,7 +92,7 @@ class Topology:
                 waiting.append(other)
         return None
 
-    def _neighbours(self, node: "_Node") -> list["_Node"]:
+    def _adjacent(self, node: "_Node") -> list["_Node"]:
         kind, name = node
         if kind == _SERVER:
             return [(_DOMAIN, domain) for domain in self._domains_of[name]]

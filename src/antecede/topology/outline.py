@@ -80,7 +80,7 @@ def outline(file: TopologyFile, *, unicode: bool = True) -> str:
                 lead = f"{child.via}: "
                 stroke, onward = (strokes[1], "   ") if place == 0 else (strokes[0], strokes[2])
                 waiting.append((child, f"{rest}{stroke}{lead}", f"{rest}{onward}{' ' * len(lead)}"))
-    lonely = [server for server in topology.servers if not topology.domains_of(server)]
-    if lonely:
-        lines.append(f"in no domain: {' '.join(lonely)}")
+    isolated = [server for server in topology.servers if not topology.domains_of(server)]
+    if isolated:
+        lines.append(f"in no domain: {' '.join(isolated)}")
     return "\n".join(lines) + "\n"

@@ -46,13 +46,13 @@ class Cells:
     def _divide(self, process: int, own: dict[str, Instance]) -> None:
         where = self.trace.names[process]
         pairs = self.conflicts.at(where)
-        kin: dict[str, set[str]] = {}
+        relatives: dict[str, set[str]] = {}
         for name, instance in own.items():
             for other in self.instances.ancestors_among(name, own):
                 if own[other].operation in pairs.get(instance.operation or "", ()):
-                    kin.setdefault(name, set()).add(other)
-                    kin.setdefault(other, set()).add(name)
-        check_kin(len(kin), where)
+                    relatives.setdefault(name, set()).add(other)
+                    relatives.setdefault(other, set()).add(name)
+        check_relatives(len(relatives), where)
         shared: dict[str, int] = {}
         members: list[tuple[str, str | None]] = []
         """For each cell its operation and, if the cell belongs to one instance only, the name of this instance."""
@@ -60,7 +60,7 @@ class Cells:
         for name, instance in own.items():
             if instance.operation is None:
                 continue
-            if name in kin:
+            if name in relatives:
                 number = begin + len(members)
                 members.append((instance.operation, name))
             else:
@@ -75,12 +75,12 @@ class Cells:
                 for number, (other, name) in enumerate(members)
                 if other in rivals and (name is None or name != alone)
             ]
-            excluded = kin.get(alone, ()) if alone is not None else ()
+            excluded = relatives.get(alone, ()) if alone is not None else ()
             self.request_rivals.append(frozenset(number for number, _ in others))
             self.rivals.append(frozenset(number for number, name in others if name not in excluded))
 
 
-def check_kin(count: int, where: str) -> None:
+def check_relatives(count: int, where: str) -> None:
     """Refuse an object with more than ``kin_instances_max`` instances that need separate cells."""
     if count > limits.kin_instances_max:
         raise UsageError(

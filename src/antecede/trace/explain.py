@@ -231,7 +231,7 @@ def _shortened(circle: list[str], homes: Mapping[str, Homes]) -> list[str]:
 def _way_back(start: str, after: Mapping[str, list[str]], shorter_than: int) -> list[str] | None:
     """Return the shortest path from the message ``start`` back to itself, or ``None`` if this path has ``shorter_than``
     messages or more. ``after`` contains, for each message, the messages that come after it."""
-    came_from = {start: start}
+    previous = {start: start}
     edge = [start]
     for _ in range(shorter_than - 1):
         further = []
@@ -239,11 +239,11 @@ def _way_back(start: str, after: Mapping[str, list[str]], shorter_than: int) -> 
             if start in after[message]:
                 way = [message]
                 while way[-1] != start:
-                    way.append(came_from[way[-1]])
+                    way.append(previous[way[-1]])
                 return way[::-1]
             for following in after[message]:
-                if following not in came_from:
-                    came_from[following] = message
+                if following not in previous:
+                    previous[following] = message
                     further.append(following)
         edge = further
     return None

@@ -116,10 +116,10 @@ class Instances:
         may contain a cycle of parents; the search then stops."""
         found: list[str] = []
         seen = {name}
-        climbing = self._parents.get(name)
-        while climbing is not None and climbing not in seen:
-            seen.add(climbing)
-            if climbing in names:
-                found.append(climbing)
-            climbing = self._parents.get(climbing)
+        current = self._parents.get(name)
+        while current is not None and current not in seen:
+            seen.add(current)
+            if current in names:
+                found.append(current)
+            current = self._parents.get(current)
         return found

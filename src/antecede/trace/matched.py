@@ -52,12 +52,12 @@ class Matched(msgspec.Struct, frozen=True):
         """Return how many copies were not delivered. A message has one copy for each destination. If the destinations
         of a message are unknown, it is not counted."""
         sends = [event for line in self.lines for event in line if event.kind == SEND]
-        owed = sum(len(event.to) for event in sends if event.to)
+        expected = sum(len(event.to) for event in sends if event.to)
         unknown = {event.message for event in sends if event.to is None}
         if not unknown:
-            return owed - self.deliveries
+            return expected - self.deliveries
         known = (e.kind == DELIVER and e.message not in unknown for line in self.lines for e in line)
-        return owed - sum(known)
+        return expected - sum(known)
 
     def in_causal_order(self) -> Iterator[tuple[int, int, Event]]:
         """Yield every event as (process, position, event). Each event comes after all events that happened before it.

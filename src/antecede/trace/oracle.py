@@ -72,16 +72,16 @@ def _causal(trace: Matched) -> list[Late]:
     bits, carried = pasts(trace)
     late = []
     for line in trace.lines:
-        brought = 0
+        received = 0
         for event in line:
             if event.kind == DELIVER:
                 message = event.message
                 assert message is not None
                 bit = bits[message]
-                if brought & bit:
+                if received & bit:
                     first = next(e.message for e in line if e.kind == DELIVER and carried[e.message or ""] & bit)
                     late.append(trace.late(event, first or ""))
-                brought |= carried[message]
+                received |= carried[message]
     return sorted(late)
 
 

@@ -83,7 +83,7 @@ def _pasts(cells: Cells, compared: Collection[str]) -> tuple[dict[str, int], lis
     walk = Significance(cells, compared, squeeze=False)
     for process, position, event in cells.trace.in_causal_order():
         message = event.message or ""
-        met = walk.take(process, position, event)
+        arrived = walk.take(process, position, event)
         if event.kind == SEND:
             if message in walk.bits:
                 causal[message] = known[process]
@@ -91,8 +91,8 @@ def _pasts(cells: Cells, compared: Collection[str]) -> tuple[dict[str, int], lis
             carried[message] = known[process]
         elif event.kind == DELIVER:
             known[process] |= carried[message]
-            if met is not None and met.bit:
-                significant[message] = met.carried & ~met.bit
+            if arrived is not None and arrived.bit:
+                significant[message] = arrived.carried & ~arrived.bit
     # The walk gives bits in the order in which it reaches the messages.
     numbers = {message: number for number, message in enumerate(walk.bits)}
     return numbers, [causal[message] for message in numbers], [significant.get(message, 0) for message in numbers]

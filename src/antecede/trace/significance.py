@@ -49,7 +49,7 @@ class _Running(msgspec.Struct):
     """The part of ``known`` that came with requests and responses to this instance."""
 
 
-class Brought(msgspec.Struct):
+class DeliveryMasks(msgspec.Struct):
     """The data to judge a delivery, as bit masks: the bit of its message, the messages that this message carries, and
     the messages that were known at the object from earlier deliveries."""
 
@@ -86,7 +86,7 @@ class Significance:
         before the send and after the last delivery."""
         return self._carried.get(message, 0)
 
-    def take(self, process: int, position: int, event: Event) -> Brought | None:
+    def take(self, process: int, position: int, event: Event) -> DeliveryMasks | None:
         """Process one event of a walk. If the event is a delivery to an instance, return the data to judge it."""
         instance = self._instances.of(process, event)
         if instance is None:
@@ -99,17 +99,17 @@ class Significance:
         if position == instance.first:
             self._running[key] = _Running(self._union(self._done, instance, self._cells.rivals))
         running = self._running[key]
-        met = None
+        arrived = None
         if event.kind == SEND:
             self._send(event.message or "", running)
         elif event.kind == DELIVER:
-            met = self._deliver(process, position, event, instance, running)
+            arrived = self._deliver(process, position, event, instance, running)
         if position == instance.last:
             del self._running[key]
             cell = self._cells.of(instance)
             if cell != NO_CELL and not instance.aborted:
                 self._done[cell] = self._done.get(cell, 0) | running.known
-        return met
+        return arrived
 
     def _union(self, sets: dict[int, int], instance: Instance, conflicting: list[frozenset[int]]) -> int:
         """Return the union of the sets of all cells that conflict with the cell of an instance."""
@@ -135,13 +135,15 @@ class Significance:
         if self._width > 2 * len(self.bits) + _squeezed_bits:
             self._squeeze_out()
 
-    def _deliver(self, process: int, position: int, event: Event, instance: Instance, running: _Running) -> Brought:
+    def _deliver(
+        self, process: int, position: int, event: Event, instance: Instance, running: _Running
+    ) -> DeliveryMasks:
         message = event.message or ""
         carried = self._carried.get(message, 0)
         received_as = self._instances.received_as(process, position, event)
         conflicting = self._cells.request_rivals if received_as == REQUEST else self._cells.rivals
         requests = self._union(self._requests, instance, conflicting)
-        met = Brought(self.bits.get(message, 0), carried, running.received, requests)
+        arrived = DeliveryMasks(self.bits.get(message, 0), carried, running.received, requests)
         running.known |= carried
         if received_as is not None:
             running.received |= carried
@@ -149,7 +151,7 @@ class Significance:
         if cell != NO_CELL and received_as == REQUEST:
             self._requests[cell] = self._requests.get(cell, 0) | carried
         self._delivered(message)
-        return met
+        return arrived
 
     def _delivered(self, message: str) -> None:
         self._awaited[message] -= 1

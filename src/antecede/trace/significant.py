@@ -93,8 +93,8 @@ def _late_places(cells: Cells) -> set[Place]:
     late: set[Place] = set()
     walk = Significance(cells)
     for process, position, event in cells.trace.in_causal_order():
-        met = walk.take(process, position, event)
-        if met is None or not (met.received | met.requests) & met.bit:
+        arrived = walk.take(process, position, event)
+        if arrived is None or not (arrived.received | arrived.requests) & arrived.bit:
             continue
         if cells.instances.received_as(process, position, event) is not None:
             late.add((process, position))
@@ -112,8 +112,8 @@ def broken_rule(cells: Cells, process: int, late: int, earlier: int) -> str | No
         return None
     if one is other:
         return "instance"
-    clash = cells.conflict(one, other, requests=late_as == REQUEST)
-    return "conflict" if earlier_as == REQUEST and clash else None
+    conflicting = cells.conflict(one, other, requests=late_as == REQUEST)
+    return "conflict" if earlier_as == REQUEST and conflicting else None
 
 
 def _overtakers(cells: Cells, places: Sequence[Place]) -> dict[Place, tuple[str, str]]:
@@ -131,16 +131,16 @@ def _overtakers(cells: Cells, places: Sequence[Place]) -> dict[Place, tuple[str,
     walk = Significance(cells, asked, squeeze=False)
     found: dict[Place, tuple[str, str]] = {}
     for process, position, event in trace.in_causal_order():
-        met = walk.take(process, position, event)
+        arrived = walk.take(process, position, event)
         own = waiting.get(process)
-        if met is None or not own:
+        if arrived is None or not own:
             continue
         own.pop(event.message or "", None)
-        if not met.carried:
+        if not arrived.carried:
             continue
         for message, late in list(own.items()):
             # A message whose send comes later in the walk has no bit yet, and precedes nothing so far.
-            if walk.bits.get(message, 0) & met.carried:
+            if walk.bits.get(message, 0) & arrived.carried:
                 rule = broken_rule(cells, process, late, position)
                 if rule is not None:
                     found[process, late] = event.message or "", rule
@@ -201,9 +201,9 @@ def _crossed(cells: Cells, late: set[Place]) -> dict[Place, str]:
                 continue
             for there in own:
                 if there.process > process:
-                    met = earliest.setdefault(there.process, {})
+                    arrived = earliest.setdefault(there.process, {})
                     key = here.cell, there.cell
-                    met[key] = min(met.get(key, there.position), there.position)
+                    arrived[key] = min(arrived.get(key, there.position), there.position)
     precedes = _precedes(cells, [(one.message, two.message) for one, two, _ in unsettled])
     for other, there, other_there in unsettled:
         if (other.message, there.message) not in precedes:

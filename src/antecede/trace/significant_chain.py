@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-NOBODY = -1
+NO_EVENT = -1
 
 
 class Numbers(Protocol):
@@ -79,7 +79,7 @@ def shortest(acts: Acts, late: int, send: int, early: Callable[[int], bool], rec
     """Return the shortest chain that begins with ``send`` and ends with an early delivery at the receiver. A delivery
     is early if it comes before ``late`` and the function ``early`` returns true for it. ``receiver`` is the range of
     the receiver's events."""
-    came: dict[int, Step] = {send: Step(send, NOBODY, False)}
+    steps_by_send: dict[int, Step] = {send: Step(send, NO_EVENT, False)}
     reached: dict[int, int] = {}
     ended: dict[int, int] = {}
     fresh = [send]
@@ -93,15 +93,15 @@ def shortest(acts: Acts, late: int, send: int, early: Callable[[int], bool], rec
         fresh = []
         best: tuple[int, int] | None = None
         for step in sorted(offered, key=lambda step: (step.send, step.after)):
-            if step.send in came or acts.moment[step.send] >= horizon:
+            if step.send in steps_by_send or acts.moment[step.send] >= horizon:
                 continue
-            came[step.send] = step
+            steps_by_send[step.send] = step
             fresh.append(step.send)
             for copy in acts.copies(step.send):
                 if copy in receiver and copy < late and (best is None or copy < best[0]) and early(copy):
                     best = copy, step.send
         if best is not None:
-            return Found(_back(acts, came, best[1]), best[0])
+            return Found(_back(acts, steps_by_send, best[1]), best[0])
     raise AssertionError("a late delivery has no overtaking chain")
 
 
@@ -129,12 +129,12 @@ def _follow(acts: Acts, event: int, reached: dict[int, int], ended: dict[int, in
     return steps
 
 
-def _back(acts: Acts, came: dict[int, Step], send: int) -> list[Step]:
+def _back(acts: Acts, steps_by_send: dict[int, Step], send: int) -> list[Step]:
     """Return the steps of the chain that ends with this send, first to last."""
-    sent_as = {copy: message for message in came for copy in acts.copies(message)}
+    sent_as = {copy: message for message in steps_by_send for copy in acts.copies(message)}
     steps = []
-    step = came[send]
-    while step.after != NOBODY:
+    step = steps_by_send[send]
+    while step.after != NO_EVENT:
         steps.append(step)
-        step = came[sent_as.get(step.after, step.after)]
+        step = steps_by_send[sent_as.get(step.after, step.after)]
     return steps[::-1]

@@ -27,7 +27,7 @@ from antecede.trace.instances import REQUEST, Instances
 from antecede.trace.matched import Matched
 from antecede.trace.schema import DELIVER, SEND, Event
 from antecede.trace.significant import broken_rule
-from antecede.trace.significant_chain import NOBODY, Acts, Found, shortest
+from antecede.trace.significant_chain import NO_EVENT, Acts, Found, shortest
 from antecede.trace.verdicts import Late
 
 Value = TypeVar("Value")
@@ -168,7 +168,7 @@ class Explainer:
     def _build(self) -> Acts:
         everyone = [one for own in self._instances.by_name for one in own.values()]
         numbers = {(one.process, one.name): number for number, one in enumerate(everyone)}
-        instance = [NOBODY] * len(self._events)
+        instance = [NO_EVENT] * len(self._events)
         moment = [0] * len(self._events)
         for count, (process, position, event) in enumerate(self._trace.in_causal_order()):
             flat = self._offsets[process] + position

@@ -22,7 +22,7 @@ from antecede.pipeline.kernels.walk import NOTHING, SENT
 from antecede.pipeline.match.instances import ABORTED, COMMITTED, REQUESTED, UNTYPED
 from antecede.pipeline.match.lines import ClockRows, Scratch, assemble
 from antecede.pipeline.pieces import Ints, Piece, read_piece
-from antecede.trace.cells import check_kin
+from antecede.trace.cells import check_relatives
 from antecede.trace.conflicts import Conflicts
 
 Longs = NDArray[np.int64]
@@ -153,9 +153,9 @@ class Operations:
         has = self.operation_of >= 0
         self.used = sorted({self.operation_names[k] for k in np.unique(self.operation_of[has]).tolist()})
         conflicts = settings.conflicts().over(self.used)
-        kin = self._kin(conflicts, settings.names)
+        relatives = self._relatives(conflicts, settings.names)
         alone = np.zeros(self.count, bool)
-        alone[list(kin)] = True
+        alone[list(relatives)] = True
         shared = has & ~alone
         unique, numbers = np.unique(
             self.place[shared].astype(np.int64) * width + self.operation_of[shared], return_inverse=True
@@ -170,7 +170,7 @@ class Operations:
         for cell, key in enumerate(zip(place.tolist(), self.operation.tolist(), strict=True)):
             by_operation.setdefault(key, []).append(cell)
         codes = {text: code for code, text in enumerate(self.operation_names)}
-        excluded = {int(self.cell[one]): {int(self.cell[k]) for k in others} for one, others in kin.items()}
+        excluded = {int(self.cell[one]): {int(self.cell[k]) for k in others} for one, others in relatives.items()}
         starts, rivals = [0], list[int]()
         request_starts, request_rivals = [0], list[int]()
         for cell, (process, operation) in enumerate(zip(place.tolist(), self.operation.tolist(), strict=True)):
@@ -186,19 +186,19 @@ class Operations:
         self.request_rival_from = np.array(request_starts, np.int64)
         self.request_rivals = np.array(request_rivals, np.int32)
 
-    def _kin(self, conflicts: Conflicts, names: list[str]) -> dict[int, set[int]]:
+    def _relatives(self, conflicts: Conflicts, names: list[str]) -> dict[int, set[int]]:
         """Return the relatives of each instance: its ancestors and descendants at the same object. Only relatives whose
         operation conflicts with the instance's operation count. Instances without such relatives are left out."""
-        kin: dict[int, set[int]] = {}
+        relatives: dict[int, set[int]] = {}
         for one, other in self._at_one_object():
             process, mine, its = int(self.place[one]), self.operation_of[one], self.operation_of[other]
             pairs = conflicts.at(names[process]).get(self.operation_names[mine], ()) if mine >= 0 else ()
             if its >= 0 and self.operation_names[its] in pairs:
-                kin.setdefault(one, set()).add(other)
-                kin.setdefault(other, set()).add(one)
-        for process, count in Counter(int(self.place[one]) for one in kin).items():
-            check_kin(count, names[process])
-        return kin
+                relatives.setdefault(one, set()).add(other)
+                relatives.setdefault(other, set()).add(one)
+        for process, count in Counter(int(self.place[one]) for one in relatives).items():
+            check_relatives(count, names[process])
+        return relatives
 
     def _at_one_object(self) -> Iterator[tuple[int, int]]:
         """Yield each pair of an instance and one of its ancestors, if both are at the same object."""
@@ -221,13 +221,13 @@ class Operations:
         # separately.
         at = {int(key): one for one, key in enumerate(keys.tolist())}
         for one in below.tolist():
-            seen, climbing = {int(self.name[one])}, int(self.parent[self.name[one]])
-            while climbing >= 0 and climbing not in seen:
-                seen.add(climbing)
-                other = at.get(int(self.place[one]) * width + climbing)
+            seen, current = {int(self.name[one])}, int(self.parent[self.name[one]])
+            while current >= 0 and current not in seen:
+                seen.add(current)
+                other = at.get(int(self.place[one]) * width + current)
                 if other is not None:
                     yield one, other
-                climbing = int(self.parent[climbing])
+                current = int(self.parent[current])
 
 
 def _renumbered(piece: Piece, texts: dict[str, dict[str, int]]) -> Piece:

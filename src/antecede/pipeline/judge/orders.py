@@ -79,9 +79,9 @@ def certain(lines: Lines, sequences: bool = False) -> Lines:
     delivered = delivered[~assumed[delivered]]
     sends = lines.send_of(delivered)
     left = np.bincount(sends, minlength=events)
-    lonely = assumed[sends] & (left[sends] < (1 if sequences else 2))
-    source[delivered[lonely]] = NOTHING
-    delivered, sends = delivered[~lonely], sends[~lonely]
+    dropped = assumed[sends] & (left[sends] < (1 if sequences else 2))
+    source[delivered[dropped]] = NOTHING
+    delivered, sends = delivered[~dropped], sends[~dropped]
     moving = assumed[sends]
     moved = np.unique(sends[moving])
     source[assumed & (source == SENT)] = NOTHING

@@ -72,11 +72,11 @@ class _Vectors:
         self._lanes_max = lanes_max
         lines = operations.lines
         everyone = len(wanted)
-        awaits = np.zeros(everyone, np.int64)
+        remaining = np.zeros(everyone, np.int64)
         sends = np.flatnonzero(lines.source == SENT)
-        np.add.at(awaits, operations.instance[sends], lines.argument[sends])
+        np.add.at(remaining, operations.instance[sends], lines.argument[sends])
         lanes = min(lanes, lanes_max or lanes)
-        self.owners = Lanes(wanted, awaits, np.full(everyone, -1, np.int32), free_of(lanes))
+        self.owners = Lanes(wanted, remaining, np.full(everyone, -1, np.int32), free_of(lanes))
         vectors = (np.zeros((rows, lanes), np.int64) for _ in range(3))
         self.running = Running(np.full(everyone, -1, np.int32), free_of(rows), *vectors)
         self.cells = Cells(*(np.zeros((len(operations.operation), lanes), np.int64) for _ in range(2)))
@@ -88,7 +88,7 @@ class _Vectors:
         """Whether twice as many lanes are allowed. The limit is ``lanes_max`` or, if this is not set, the memory for
         vectors."""
         lanes = len(self.owners.free)
-        rows = len(self.slots.owed) + 3 * len(self.running.free) + 2 * len(self.cells.done)
+        rows = len(self.slots.outstanding) + 3 * len(self.running.free) + 2 * len(self.cells.done)
         return 2 * lanes <= self._lanes_max if self._lanes_max else 16 * lanes * rows <= _vector_bytes
 
     def grow(self) -> None:

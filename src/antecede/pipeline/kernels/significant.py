@@ -61,10 +61,10 @@ class Instances(NamedTuple):
 
 class Lanes(NamedTuple):
     """The lane of each instance (``of``), and the free lanes. ``wanted`` marks the instances that this walk judges.
-    ``awaits`` has, for each instance, the number of deliveries of its messages that are still to come."""
+    ``remaining`` has, for each instance, the number of deliveries of its messages that are still to come."""
 
     wanted: Bytes
-    awaits: Longs
+    remaining: Longs
     of: Ints
     free: Ints
 
@@ -127,7 +127,7 @@ def significant(
     instance, received_as, first, last = instances.of, instances.received_as, instances.first, instances.last
     cell, rival_from, rivals = instances.cell, instances.rival_from, instances.rivals
     request_rival_from, request_rivals = instances.request_rival_from, instances.request_rivals
-    wanted, awaits, lane_of, free_lane = owners.wanted, owners.awaits, owners.of, owners.free
+    wanted, remaining, lane_of, free_lane = owners.wanted, owners.remaining, owners.of, owners.free
     run_of, free_run, base, known, received = running.of, running.free, running.base, running.known, running.received
     done, requests, carried = cells.done, cells.requests, slots.rows
     lanes = carried.shape[1]
@@ -223,8 +223,8 @@ def significant(
                             requests[cell[own], k] = max(requests[cell[own], k], carried[slot, k])
                 give_back(slots, slot)
                 sending = instance[sent]
-                awaits[sending] -= 1
-                if awaits[sending] == 0 and lane_of[sending] >= 0:
+                remaining[sending] -= 1
+                if remaining[sending] == 0 and lane_of[sending] >= 0:
                     free_lane[counts[LANES]] = lane_of[sending]
                     counts[LANES] += 1
                     lane_of[sending] = -1
@@ -282,10 +282,10 @@ def forbidden(late: int, earlier: int, instances: Instances) -> int:
     if received_as[earlier] != REQUEST:
         return 0
     if received_as[late] == REQUEST:
-        clash = are_rivals(cell[one], cell[other], instances.request_rival_from, instances.request_rivals)
+        conflicting = are_rivals(cell[one], cell[other], instances.request_rival_from, instances.request_rivals)
     else:
-        clash = are_rivals(cell[one], cell[other], instances.rival_from, instances.rivals)
-    return BY_CONFLICT if clash else 0
+        conflicting = are_rivals(cell[one], cell[other], instances.rival_from, instances.rivals)
+    return BY_CONFLICT if conflicting else 0
 
 
 @compiled

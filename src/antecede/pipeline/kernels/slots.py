@@ -29,7 +29,7 @@ class Slots(NamedTuple):
     """The data of messages that are not yet delivered, one row per slot."""
 
     rows: NDArray[Any]
-    owed: Ints
+    outstanding: Ints
     """For each slot, the number of deliveries that are still awaited."""
     free: Ints
     """The numbers of free slots; ``left`` is their count."""
@@ -62,10 +62,10 @@ def grown(slots: Slots, make: Make = np.zeros) -> Slots:
     free."""
     if slots.left[0]:
         return slots
-    old = len(slots.owed)
+    old = len(slots.outstanding)
     rows = make((2 * old, slots.rows.shape[1]), slots.rows.dtype)
     rows[:old] = slots.rows
-    return Slots(rows, doubled(slots.owed), more_free(slots.free), np.array([old], np.int64))
+    return Slots(rows, doubled(slots.outstanding), more_free(slots.free), np.array([old], np.int64))
 
 
 def more_free(free: Ints) -> Ints:
@@ -85,7 +85,7 @@ def take(slots: Slots, deliveries: int) -> int:
     """Take a free slot, for a message with ``deliveries`` deliveries, and return its number; a slot must be free."""
     slots.left[0] -= 1
     slot: int = slots.free[slots.left[0]]
-    slots.owed[slot] = deliveries
+    slots.outstanding[slot] = deliveries
     return slot
 
 
@@ -93,8 +93,8 @@ def take(slots: Slots, deliveries: int) -> int:
 def give_back(slots: Slots, slot: int) -> None:
     """Count one delivery of the message in ``slot``. After its last delivery, the slot is free. Call this only for a
     slot that one send alone uses."""
-    slots.owed[slot] -= 1
-    if slots.owed[slot] == 0:
+    slots.outstanding[slot] -= 1
+    if slots.outstanding[slot] == 0:
         slots.free[slots.left[0]] = slot
         slots.left[0] += 1
 
@@ -112,7 +112,7 @@ def depart(process: int, at: int, argument: Ints, vectors: Vectors, slots: Slots
         for k in range(vectors.known.shape[1]):
             slots.rows[slot, k] = vectors.known[process, k]
         vectors.slot_of[process] = slot
-    slots.owed[slot] += argument[at]
+    slots.outstanding[slot] += argument[at]
     argument[at] = slot
     return True
 
@@ -121,8 +121,8 @@ def depart(process: int, at: int, argument: Ints, vectors: Vectors, slots: Slots
 def arrive(slot: int, sender: int, vectors: Vectors, slots: Slots) -> None:
     """Count one delivery of a message in ``slot``, which several sends of ``sender`` may share. After the last delivery
     of their messages, the slot is free, unless the next send of ``sender`` can share it."""
-    slots.owed[slot] -= 1
-    if slots.owed[slot] == 0 and vectors.slot_of[sender] != slot:
+    slots.outstanding[slot] -= 1
+    if slots.outstanding[slot] == 0 and vectors.slot_of[sender] != slot:
         slots.free[slots.left[0]] = slot
         slots.left[0] += 1
 
@@ -134,6 +134,6 @@ def renew(process: int, vectors: Vectors, slots: Slots) -> None:
     slot = vectors.slot_of[process]
     if slot >= 0:
         vectors.slot_of[process] = -1
-        if slots.owed[slot] == 0:
+        if slots.outstanding[slot] == 0:
             slots.free[slots.left[0]] = slot
             slots.left[0] += 1

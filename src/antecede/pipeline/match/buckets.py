@@ -185,14 +185,14 @@ class Bucket:
         sent = self.send_row[rows]
         return Deliveries(self.process[rows], self.index[rows], self.process[sent], self.index[sent])
 
-    def lonely_sends(self) -> Places:
+    def undelivered_sends(self) -> Places:
         """Return the valid sends without a delivery."""
         rows = self.valid(SEND)
         return self._places(rows[self.awaited[rows] == 0])
 
     def piece(self) -> Piece:
         """Return the piece of this bucket. The lines are assembled from the pieces of all buckets."""
-        return Piece(self.deliveries(), self.lonely_sends(), self._lamport(), self._clocks(), self._assumed())
+        return Piece(self.deliveries(), self.undelivered_sends(), self._lamport(), self._clocks(), self._assumed())
 
     def _places(self, rows: Longs) -> Places:
         return Places(self.process[rows], self.index[rows])

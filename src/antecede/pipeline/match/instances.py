@@ -44,7 +44,7 @@ def matched_instances(packed: Iterable[bytes], numbering: Numbering) -> Iterator
     about = Instances(
         bucket.process[rows], bucket.index[rows], bucket.kind[rows], _types(columns["type"]), *codes, *texts
     )
-    yield 0, pack_struct(Piece(bucket.deliveries(), bucket.lonely_sends(), instances=about))
+    yield 0, pack_struct(Piece(bucket.deliveries(), bucket.undelivered_sends(), instances=about))
 
 
 def _one(column: Any) -> Any:

@@ -115,9 +115,9 @@ class Problem:
             apart=np.array(apart, np.int32).reshape(-1),
             leaves=np.array([numbers[name] for name in pins.never_router], np.int32),
         )
-        self.near, self.near_first = self._neighbours()
+        self.near, self.near_first = self._partners()
 
-    def _neighbours(self) -> tuple[Ints, Ints]:
+    def _partners(self) -> tuple[Ints, Ints]:
         """Return, for each server, the servers with which it exchanges messages, in descending order of the number of
         these messages."""
         asked = self.asked

@@ -100,9 +100,9 @@ def search(problem: Problem, seed: int, run: "Run | None" = None, tell: Tell = l
     found += collect(_tasks([best.plan] * again, steps * len(starts) // again, seed + 1, _warm))
     best = choose(found)
     if best.figures.feasible:
-        calmer = [best.figures.busiest_share * share for share in (0.7, 0.4, 0.2)]
-        wanted = _tasks([best.plan] * len(calmer), steps, seed + 2, _hot)
-        pairs = zip(wanted, calmer, strict=True)
+        lower_shares = [best.figures.busiest_share * share for share in (0.7, 0.4, 0.2)]
+        wanted = _tasks([best.plan] * len(lower_shares), steps, seed + 2, _hot)
+        pairs = zip(wanted, lower_shares, strict=True)
         found += collect([msgspec.structs.replace(task, share=share) for task, share in pairs])
     tell(total, total)
     return Outcome(choose(found), references, front_of(found))
@@ -175,12 +175,12 @@ def _guesses(problem: Problem) -> list[Candidate]:
     """Return buses and groups of stars of several sizes. The best of these plans become start plans."""
     made = (
         plans.plan_of(domains, problem.n)
-        for domains in plans.shapes(_by_neighbours(problem), problem.asked.degree.tolist())
+        for domains in plans.shapes(_by_traffic(problem), problem.asked.degree.tolist())
     )
     return [Candidate(plan, problem.figures(plan)) for plan in made]
 
 
-def _by_neighbours(problem: Problem) -> list[int]:
+def _by_traffic(problem: Problem) -> list[int]:
     """Return the servers in a sequence in which servers that exchange many messages are close to each other. Each
     server is followed by the remaining server with which it exchanges most messages."""
     left = dict.fromkeys(np.argsort(-problem.asked.degree, kind="stable").tolist())

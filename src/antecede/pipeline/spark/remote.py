@@ -20,11 +20,11 @@ from antecede.errors import SparkError, UsageError
 
 _needed = ("msgspec", "numba", "numpy", "pyarrow")
 _scheme = "spark://"
-_knock_s_max = 10.0
-_patience_s = 20.0
+_connect_s_max = 10.0
+_worker_wait_s = 20.0
 
 
-def answering(master: str) -> None:
+def check_master(master: str) -> None:
     """Raise an error if no host of a standalone master (``spark://…``) answers. Other kinds of masters are not checked
     here."""
     if not master.startswith(_scheme):
@@ -35,20 +35,20 @@ def answering(master: str) -> None:
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
             raise UsageError(f"--master: expected spark://HOST:PORT, not {master!r}")
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), _knock_s_max):
+            with socket.create_connection((host.strip("[]"), int(port)), _connect_s_max):
                 return
         except (OSError, UnicodeError) as error:
             refused = getattr(error, "strerror", None) or str(error)
     raise SparkError(f"no Spark master answers at {master}: {refused}")
 
 
-def outfit(context: Any, scratch: Path) -> None:
+def prepare_workers(context: Any, scratch: Path) -> None:
     """Make sure that the workers of a remote master can run our code. If they lack this package, write an archive of
     the package to ``scratch`` and send it to them. Raise an error if they lack libraries."""
     # Spark sends a function of module __main__ as its code, not as a name that only this package could resolve.
     ask = FunctionType(_ask.__code__, {"__builtins__": __builtins__, "__name__": "__main__"}, "ask")
     ask.__module__ = "__main__"
-    waiting = Timer(_patience_s, _say_that_nobody_comes, [context])
+    waiting = Timer(_worker_wait_s, _warn_of_no_workers, [context])
     waiting.daemon = True
     waiting.start()
     try:
@@ -63,7 +63,7 @@ def outfit(context: Any, scratch: Path) -> None:
         context.addPyFile(_package(scratch))
 
 
-def _say_that_nobody_comes(context: Any) -> None:
+def _warn_of_no_workers(context: Any) -> None:
     with suppress(Exception):
         # The driver is counted too.
         if context._jsc.sc().getExecutorMemoryStatus().size() < 2:

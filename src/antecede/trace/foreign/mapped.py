@@ -108,7 +108,7 @@ class Mapped:
             self.skipped.add("others", where, kind_text[:_chars_shown])
             return
         if process is None:
-            self.skipped.add("no_process", where, _lacking("process", values, fields))
+            self.skipped.add("no_process", where, _why_missing("process", values, fields))
             return
         at = nanoseconds(values["time"].of(fields), self.plan.mapping.time) if "time" in values else None
         if "time" in values and at is None and values["time"].of(fields) is not None:
@@ -119,13 +119,13 @@ class Mapped:
             return
         message = text_of(values["message"].of(fields)) if kind != LOCAL else None
         if kind != LOCAL and message is None:
-            self.skipped.add("no_message", where, _lacking("message", values, fields))
+            self.skipped.add("no_message", where, _why_missing("message", values, fields))
             kind = LOCAL
         to = None
         if kind == SEND and "to" in values:
             to = _destinations(values["to"].of(fields), self.plan.mapping.separator)
             if to is None:
-                self.skipped.add("no_to", where, _lacking("to", values, fields))
+                self.skipped.add("no_to", where, _why_missing("to", values, fields))
         texts, extra = self._more(fields, found)
         self._add(Row(process, place, file, record.number, kind, message, to, at, texts, extra))
 
@@ -145,9 +145,9 @@ class Mapped:
     def _unplaced(self, values: dict[str, Value], fields: dict[str, Any]) -> str:
         """Return the reason why a record cannot be sorted among the events of its process."""
         if self.plan.index is not None:
-            return f"--index: {_lacking('number', {'number': self.plan.index}, fields)}"
+            return f"--index: {_why_missing('number', {'number': self.plan.index}, fields)}"
         if values["time"].of(fields) is None:
-            return f"--index time: {_lacking('time', values, fields)}"
+            return f"--index time: {_why_missing('time', values, fields)}"
         return f"--index time: the value of {values['time'].text} is not a time; give --time FORM"
 
     def _more(self, fields: dict[str, Any], found: str) -> tuple[dict[str, str] | None, dict[str, Any] | None]:
@@ -333,7 +333,7 @@ def _fields(mapped: Mapped) -> str:
     return ", ".join(islice(mapped.fields, _fields_shown)) + more if mapped.fields else "none"
 
 
-def _lacking(column: str, values: dict[str, Value], fields: dict[str, Any]) -> str:
+def _why_missing(column: str, values: dict[str, Value], fields: dict[str, Any]) -> str:
     value = values.get(column)
     if value is None:
         return f"no {column} is mapped"

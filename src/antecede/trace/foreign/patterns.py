@@ -132,9 +132,9 @@ def choose(sample: list[tuple[int, bytes]], names: Iterable[str] = tuple(PRESETS
         pattern = preset(name)
         found = list(pattern.read(sample))
         unread = [event[0] for event in found if not isinstance(event, LoggedEvent)]
-        merit = -len(unread), unread[0] if unread else 0, len(found) - len(unread)
-        if merit[2] and (best is None or merit > best[0]):
-            best = merit, pattern
+        score = -len(unread), unread[0] if unread else 0, len(found) - len(unread)
+        if score[2] and (best is None or score > best[0]):
+            best = score, pattern
     return best[1] if best else None
 
 

@@ -185,8 +185,8 @@ def _sequence(
             span = lines[turn[1]][turn[2]]
         line = turn[1]
         numbers[id(span)] = len(numbers)
-        for woken in waiting.pop(id(span), ()):
-            heappush(ready, woken)
+        for released in waiting.pop(id(span), ()):
+            heappush(ready, released)
         unfinished[line] -= 1
         if not unfinished[line]:
             open_next(line)
@@ -236,10 +236,10 @@ def _descends(span: Span, ancestor: Span, above: Callable[[Span], Span | None]) 
     """Return whether ``ancestor`` is an ancestor of ``span``, and all spans between them began at the same time as
     ``ancestor``."""
     seen: set[int] = set()
-    climbing = above(span)
-    while climbing is not None and climbing.start == ancestor.start and id(climbing) not in seen:
-        if climbing is ancestor:
+    current = above(span)
+    while current is not None and current.start == ancestor.start and id(current) not in seen:
+        if current is ancestor:
             return True
-        seen.add(id(climbing))
-        climbing = above(climbing)
+        seen.add(id(current))
+        current = above(current)
     return False
