@@ -2,7 +2,8 @@
 
 Each habit has a pattern, a sentence that shows it and the same sentence in plain words. The first test proves that the
 patterns find the former and accept the latter; the others list every text that shows a habit. Code is not prose: text
-in back quotes and in code blocks is not checked. Names in code, and tests, are not checked either.
+in back quotes and in code blocks is not checked. Tests are not checked either. Of the names in ``src/``, a last test
+lists those that are on a short list of metaphors; it does not judge other names.
 """
 
 import ast
@@ -75,6 +76,10 @@ _habits = {
         "This package uses no randomness.",
     ),
 }
+_metaphors = {"said", "told", "heard", "unheard", "docket", "Docket", "deeds", "Deeds", "knots", "neighbour"}
+"""Words that no name in the source may consist of, with or without underscores at its ends. The first three say only
+that a value was sent or received; a name says what the value is. The chat's message class ``Said`` is allowed, because
+the name of a message class is on the wire."""
 _question = re.compile(r"\A(What|Who|Whom|Which|Where|Why|That|When|If)\b(?!.*\?)", re.DOTALL)
 _code = re.compile(r"```.*?```|``[^`]*``|`[^`]*`|^\s*::\n\n(?:    .*\n|\n)+", re.DOTALL | re.MULTILINE)
 
@@ -196,3 +201,56 @@ def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
 def test_sentences_of_documents_are_short() -> None:
     sentences = [(text.where, one) for text in _paragraphs() for one in re.split(r"(?<=[.!?:;|·])\s", text.text)]
     assert [f"{where}: {one}" for where, one in sentences if len(one.split()) > _words_max] == []
+
+
+def _names_defined(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the line and the name of each function, class, argument, and assigned variable or attribute."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.lineno, node.name
+            case ast.arg():
+                yield node.lineno, node.arg
+            case ast.Name(ctx=ast.Store()):
+                yield node.lineno, node.id
+            case ast.Attribute(ctx=ast.Store()):
+                yield node.lineno, node.attr
+            case ast.alias(asname=str(name)):
+                yield node.lineno, name
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                yield node.lineno, name
+
+
+def _metaphors_in(source: str) -> list[tuple[int, str]]:
+    return sorted(one for one in _names_defined(parsed(source)) if one[1].strip("_") in _metaphors)
+
+
+def test_the_list_of_names_finds_each_kind_of_name() -> None:
+    source = """
+class Deeds:
+    neighbour: int
+def _told(said, *heard, docket=1):
+    self._heard = said
+    for knots, (_, _said) in pairs: pass
+    with door as unheard: pass
+    return [told for told in said if told.said], self.heard, call(neighbour=1)
+import knowledge as __knots
+"""
+    assert _metaphors_in(source) == [
+        (2, "Deeds"), (3, "neighbour"), (4, "_told"), (4, "docket"), (4, "heard"), (4, "said"), (5, "_heard"),
+        (6, "_said"), (6, "knots"), (7, "unheard"), (8, "told"), (9, "__knots"),
+    ]  # fmt: skip
+    assert _metaphors_in("class Said: pass\nfor neighbours in untold: told_apart = said(heard.told)") == []
+
+
+def test_names_in_the_source_are_plain() -> None:
+    sources = [path for path in _python() if path.is_relative_to(_root / "src")]
+    assert len(sources) > 300
+    modules = [str(path.relative_to(_root)) for path in sources if path.stem.strip("_") in _metaphors]
+    assert modules == [], "name the module after what it contains"
+    found = [
+        f"{path.relative_to(_root)}:{line}: {name}"
+        for path in sources
+        for line, name in _metaphors_in(path.read_text(encoding="utf-8"))
+    ]
+    assert found == [], "name what the value is"
