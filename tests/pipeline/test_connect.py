@@ -11,7 +11,7 @@ import pytest
 from antecede import pipeline
 from antecede.errors import TraceError
 from antecede.trace import Event, verify, write_trace
-from antecede.trace.explain import Asked, explain
+from antecede.trace.explain import ExplainRequest, explain
 from antecede.trace.measure import measure
 
 _traces_min = 20
@@ -39,7 +39,7 @@ def test_connect_says_what_the_oracle_says(
     late = [row.asDict() for row in pipeline.late(frame, local_max=0).collect()]
     assert sorted(late, key=repr) == sorted(({key: row[key] for key in late[0]} for row in rows), key=repr)
     assert _apart(pipeline.measure(frame, local_max=0)) == _apart(measure([path]))
-    told = explain([path], Asked(first=3))
+    told = explain([path], ExplainRequest(first=3))
     assert told["shown"] == 3
     assert _apart(pipeline.explain(frame, first=3, local_max=0)) == _apart(told)
 

@@ -21,7 +21,7 @@ from antecede.pipeline.judge.trace import Trace, layout_for
 from antecede.pipeline.read.splits import plan
 from antecede.pipeline.spark.flow import Here
 from antecede.trace import Event, write_trace
-from antecede.trace.explain import Asked, explain
+from antecede.trace.explain import ExplainRequest, explain
 
 
 def _load(name: str) -> ModuleType:
@@ -39,7 +39,7 @@ chains: Any = _load("test_chain")
 _apart = ("engine", "seconds", "session_seconds")
 
 
-def _plain(path: Path, asked: Asked) -> Any:
+def _plain(path: Path, asked: ExplainRequest) -> Any:
     try:
         report = explain([path], asked)
     except UsageError as error:
@@ -47,7 +47,7 @@ def _plain(path: Path, asked: Asked) -> Any:
     return {key: value for key, value in report.items() if key not in _apart}
 
 
-def _staged(trace: Trace, asked: Asked) -> Any:
+def _staged(trace: Trace, asked: ExplainRequest) -> Any:
     try:
         report = explained_on(trace, asked)
     except UsageError as error:
@@ -65,13 +65,13 @@ def test_random_traces_are_explained_alike(tmp_path: Path, seeds: int) -> None:
         trace = Trace(Here(), given, layout_for(given))
         some = rows[seed % len(rows)].message or "x"
         for asked in (
-            Asked(),
-            Asked(first=1),
-            Asked("fifo"),
-            Asked("total"),
-            Asked("synchronous"),
-            Asked(message=some),
-            Asked("fifo", message=some),
+            ExplainRequest(),
+            ExplainRequest(first=1),
+            ExplainRequest("fifo"),
+            ExplainRequest("total"),
+            ExplainRequest("synchronous"),
+            ExplainRequest(message=some),
+            ExplainRequest("fifo", message=some),
         ):
             expected = _plain(path, asked)
             assert _staged(trace, asked) == expected, f"seed {seed}, {asked}"
@@ -97,7 +97,7 @@ def test_sparse_indices(tmp_path: Path) -> None:
     write_trace(tmp_path / "t.jsonl", rows)
     given = plan([str(tmp_path / "t.jsonl")])
     trace = Trace(Here(), given, layout_for(given))
-    for asked in (Asked(), Asked(message="x"), Asked("synchronous")):
+    for asked in (ExplainRequest(), ExplainRequest(message="x"), ExplainRequest("synchronous")):
         assert _staged(trace, asked) == _plain(tmp_path / "t.jsonl", asked)
 
 

@@ -16,7 +16,7 @@ import pytest
 from antecede import limits, pipeline
 from antecede.errors import SparkError, TraceError, UsageError
 from antecede.trace import Event, verify, write_trace
-from antecede.trace.explain import Asked
+from antecede.trace.explain import ExplainRequest
 from antecede.trace.explain import explain as explain_here
 from antecede.trace.measure import measure as measure_here
 
@@ -31,14 +31,14 @@ def test_a_frame_is_measured_and_explained_alike(
     path = tmp_path / "t.parquet"
     write_trace(path, spoken.several([random_trace(seed) for seed in range(2000, 2060)]))
     frame = running.spark.read.parquet(str(path)).repartition(3)
-    wanted = explain_here([path], Asked(first=3))
+    wanted = explain_here([path], ExplainRequest(first=3))
     assert wanted["shown"] == 3
     late = wanted["explanations"][0]["message"]
     for most in (0, 10**6):
         assert _said(pipeline.measure(frame, local_max=most)) == _said(measure_here([path]))
         assert _said(pipeline.explain(frame, first=3, local_max=most)) == _said(wanted)
         found = pipeline.explain(frame, message=late, local_max=most)
-        assert _said(found) == _said(explain_here([path], Asked(message=late)))
+        assert _said(found) == _said(explain_here([path], ExplainRequest(message=late)))
 
 
 def test_late_deliveries_of_a_frame(
@@ -127,7 +127,7 @@ def test_tables_of_other_libraries(tmp_path: Path, random_trace: Callable[[int],
     found = pipeline.late(table)
     assert found.num_rows == sum(verify([path])["orders"][order]["late"] for order in ("fifo", "causal"))
     assert _said(pipeline.measure(table)) == _said(measure_here([path]))
-    assert _said(pipeline.explain(table, first=3)) == _said(explain_here([path], Asked(first=3)))
+    assert _said(pipeline.explain(table, first=3)) == _said(explain_here([path], ExplainRequest(first=3)))
 
 
 _simple = ["process", "index", "kind", "message", "to"]

@@ -22,7 +22,7 @@ from antecede.pipeline.read.splits import plan
 from antecede.pipeline.spark.flow import Here
 from antecede.trace import Event, Metadata, verify, write_trace
 from antecede.trace.conflicts import conflicts_in
-from antecede.trace.explain import Asked, explain
+from antecede.trace.explain import ExplainRequest, explain
 from antecede.trace.measure import measure
 
 
@@ -101,12 +101,12 @@ def test_stages_explain_what_the_plain_engine_explains(tmp_path: Path, traces: A
     for seed in range(seeds // 3):
         path = _written(tmp_path, traces.random_trace(seed), seed)
         try:
-            wanted = explain([path], Asked("significant", first=5))
+            wanted = explain([path], ExplainRequest("significant", first=5))
         except UsageError:
             continue
         encoded = Trace(Here(), plan([path], tasks=3, rows_max=16), Layout(places=2, buckets=3, instances=True))
-        questions = [Asked("significant", first=5)]
-        questions += [Asked("significant", message=one["message"]) for one in wanted["explanations"][:2]]
+        questions = [ExplainRequest("significant", first=5)]
+        questions += [ExplainRequest("significant", message=one["message"]) for one in wanted["explanations"][:2]]
         for asked in questions:
             wanted = explain([path], asked)
             for timing in ("engine", "session_seconds", "seconds"):
@@ -178,7 +178,7 @@ def test_a_frame_brings_its_table(tmp_path: Path, traces: Any, running: Any) -> 
     assert pipeline.verify(frame, ("significant",), conflicts=[])["orders"]["significant"]["holds"] is not None
     for most in (0, 10**6):
         told = pipeline.explain(frame, "significant", first=5, conflicts=trace.conflicts, local_max=most)
-        assert told["explanations"] == explain([path], Asked("significant", first=5))["explanations"]
+        assert told["explanations"] == explain([path], ExplainRequest("significant", first=5))["explanations"]
         found = pipeline.measure(frame, conflicts=trace.conflicts, local_max=most)
         assert found["significance"] == measure([path])["significance"]
     assert pipeline.measure(frame)["significance"] is None

@@ -39,7 +39,7 @@ def _walked(problem: Problem, traffic: Any, plan: Any) -> Figures:
             if server != name:
                 passing[server] += count
     longest = max(len(topology.route(a, b)) - 1 for a in problem.servers for b in problem.servers)
-    total = problem.asked.total
+    total = problem.inputs.total
     return Figures(cost / total, hops / total, max(passing.values()) / total, 0, longest, 0, 0.0)
 
 
@@ -58,7 +58,7 @@ def test_figures_are_those_of_walked_routes(
         assert found.hops_mean == pytest.approx(expected.hops_mean), seed
         assert found.busiest_share == pytest.approx(expected.busiest_share), seed
         assert found.longest == expected.longest, seed
-        assert max(forwarding(sent, plan)) / asked.asked.total == pytest.approx(expected.busiest_share), seed
+        assert max(forwarding(sent, plan)) / asked.inputs.total == pytest.approx(expected.busiest_share), seed
 
 
 def test_moves_keep_the_forest_and_lead_everywhere() -> None:

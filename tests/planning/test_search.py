@@ -23,7 +23,7 @@ _sizes = [int(size) for size in os.environ.get("ANTECEDE_SERVERS", "4,5,6").spli
 
 def _optimum(problem: Problem) -> Figures:
     figures = np.zeros(kernel.FIGURES)
-    annealing.best_of(*hypertrees(problem.n), problem.asked, figures)
+    annealing.best_of(*hypertrees(problem.n), problem.inputs, figures)
     return figures_of(figures)
 
 

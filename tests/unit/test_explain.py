@@ -7,7 +7,7 @@ import pytest
 
 from antecede.errors import UsageError
 from antecede.trace import Event, verify, write_trace
-from antecede.trace.explain import Asked, explain, rows_of
+from antecede.trace.explain import ExplainRequest, explain, rows_of
 
 _late = [
     Event("p", 0, "send", "x", ("r", "s")),
@@ -32,7 +32,7 @@ _crossed = [
 
 def _explained(folder: Path, rows: list[Event], **asked: Any) -> dict[str, Any]:
     write_trace(folder / "t.jsonl", rows)
-    return explain([folder / "t.jsonl"], Asked(**asked))
+    return explain([folder / "t.jsonl"], ExplainRequest(**asked))
 
 
 def test_a_late_delivery_is_explained_by_its_chain(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_the_mail_archive(root: Path) -> None:
     mail = root.parent / "shared" / "data" / "mail" / "git-mail-100k.jsonl.gz"
     if not mail.exists():
         pytest.skip("no mail trace here")
-    report = explain([mail], Asked())
+    report = explain([mail], ExplainRequest())
     assert (report["late"], report["shown"]) == (6_377, 10)
     for said in report["explanations"]:
         assert said["chain"][0]["send_index"] >= said["send_index"]

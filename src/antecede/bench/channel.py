@@ -163,8 +163,8 @@ def _through(
             await_listener(port)
             taker = None
             if receiver is not None:
-                wants = {} if receiver == "echo" else {"messages": messages}
-                taker = stack.enter_context(party(module, receiver, port=port, **wants))
+                extra = {} if receiver == "echo" else {"messages": messages}
+                taker = stack.enter_context(party(module, receiver, port=port, **extra))
                 taker.receive(_start_seconds)
             giver = stack.enter_context(party(module, sender, port=port, messages=messages))
             answer = giver.receive(_run_seconds)

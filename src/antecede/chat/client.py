@@ -98,19 +98,19 @@ class Chat:
         self._bus.otherwise(lambda letter: None)
         if typed is None:
             typed = Typed(None if sys.stdin is None else sys.stdin.fileno())
-        talking = asyncio.create_task(self._talk(typed))
+        sending = asyncio.create_task(self._send_lines(typed))
         ended = asyncio.create_task(typed.ended.wait())
         closed = asyncio.create_task(self._bus.until_closed())
         try:
-            await asyncio.wait({talking, ended, closed}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({sending, ended, closed}, return_when=asyncio.FIRST_COMPLETED)
             if closed.done():
                 return closed.result()
-            await self._finish(talking, typed)
+            await self._finish(sending, typed)
         finally:
-            for task in (talking, ended, closed):
+            for task in (sending, ended, closed):
                 task.cancel()
 
-    async def _talk(self, typed: Typed) -> None:
+    async def _send_lines(self, typed: Typed) -> None:
         await self._bus.send(self._room, Join())
         await self._joined.wait()
         while (line := await typed.next()) is not None:
@@ -128,21 +128,21 @@ class Chat:
         except AntecedeError as error:
             self._show(f"(not sent: {error})")
 
-    async def _finish(self, talking: "asyncio.Task[None]", typed: Typed) -> None:
+    async def _finish(self, sending: "asyncio.Task[None]", typed: Typed) -> None:
         """After the end of the input, wait until the server has accepted all lines. Raise ClosedError if the server
         accepts no line for some time, or if the user presses Ctrl-D a second time."""
         again = asyncio.create_task(typed.ended_again.wait())
-        leaving, seconds = {talking, again}, limits.chat_leave_seconds
+        leaving, seconds = {sending, again}, limits.chat_leave_seconds
         await asyncio.wait(leaving, timeout=seconds / 10, return_when=asyncio.FIRST_COMPLETED)
-        if not talking.done() and not again.done():
+        if not sending.done() and not again.done():
             what = f"{_lines(typed.waiting)} not accepted yet" if typed.waiting else "the server has not answered yet"
             self._show(f"({what}: waiting {seconds:g} seconds more; Ctrl-C ends at once)")
         before = None
-        while not talking.done() and not again.done() and before != (before := self._progress(typed)):
+        while not sending.done() and not again.done() and before != (before := self._progress(typed)):
             await asyncio.wait(leaving, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         again.cancel()
-        if talking.done():
-            return talking.result()
+        if sending.done():
+            return sending.result()
         unsent = f"{_lines(typed.waiting)} not accepted, and " if typed.waiting else ""
         state = "is still a member of" if self._joined.is_set() else "did not join"
         raise ClosedError(f"no answer from the server: {unsent}{self._bus.name} {state} the {self._room}")

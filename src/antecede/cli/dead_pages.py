@@ -84,20 +84,20 @@ class Servers:
             print(f"antecede: server {name}: {error}", file=sys.stderr, flush=True)
         self.down[name] = str(error)
 
-    def pages(self, name: str, request: Callable[[Any], tuple[str, ...]], patient: bool = False) -> Iterator[Any]:
+    def pages(self, name: str, request: Callable[[Any], tuple[str, ...]], retry: bool = False) -> Iterator[Any]:
         """Yield the answers of a server, page by page, until all pages have come or the server does not answer.
         ``request``: a function that gets the previous page (None before the first page), and returns the command and
-        the arguments for the next page. ``patient``: whether to try again while the server is overloaded."""
+        the arguments for the next page. ``retry``: whether to try again while the server is overloaded."""
         page: Any = None
         while page is None or page["more"]:
-            page = self.ask_patiently(name, *request(page)) if patient else self.ask(name, *request(page))
+            page = self.ask_with_retries(name, *request(page)) if retry else self.ask(name, *request(page))
             if page is None:
                 return
             yield page
 
-    def ask_patiently(self, name: str, command: str, *arguments: str) -> Any:
+    def ask_with_retries(self, name: str, command: str, *arguments: str) -> Any:
         """Send a request; while the server is overloaded, try again. Raise :class:`OverloadError` after a minute."""
-        until = time.monotonic() + _patience_seconds
+        until = time.monotonic() + _retry_seconds
         while True:
             try:
                 return self.ask(name, command, *arguments)
@@ -197,7 +197,7 @@ def many(where: str, keys: Keys, action: str, filters: Filters) -> dict[str, Any
                 upto = 0 if page is None else page["upto"]
                 return f"dead-{action}-page", str(upto), str(state["last"]), "0", *arguments
 
-            for page in servers.pages(name, request, patient=True):
+            for page in servers.pages(name, request, retry=True):
                 if not state["last"]:
                     state["last"], total = page["last"], page["dead"]
                     say(f"{action} dead letters of {page['server']}")
@@ -249,5 +249,5 @@ def dropped_from(servers: Servers, name: str, command: str, client: str) -> dict
     return {"server": page["server"], "dropped": dropped, "client": client}
 
 
-_patience_seconds = 60.0
+_retry_seconds = 60.0
 _pause_seconds = 0.5

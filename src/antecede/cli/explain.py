@@ -18,7 +18,7 @@ from antecede.cli.wording import counted, exit_code, set_aside, shown_name, warn
 from antecede.diagram.explained import of_explanation
 from antecede.errors import DiagramError
 from antecede.trace.conflicts import read_conflicts
-from antecede.trace.explain import Asked
+from antecede.trace.explain import ExplainRequest
 from antecede.trace.explain import explain as explain_here
 from antecede.trace.origins import with_origins
 from antecede.trace.titles import Titles, messages_in, named
@@ -66,8 +66,8 @@ def register(app: typer.Typer) -> None:
         0: The late deliveries were explained, or no delivery is late.
         2: The trace does not have the message of --message, or nothing could be read.
         """
-        asked = Asked(order, message, first, read_conflicts(conflicts) if conflicts is not None else None)
-        asked.check()
+        request = ExplainRequest(order, message, first, read_conflicts(conflicts) if conflicts is not None else None)
+        request.check()
         settings = spark_settings(conf)
         with trace_inputs(trace) as paths:
             chosen = chosen_engine(engine, master, conf, paths)
@@ -75,9 +75,9 @@ def register(app: typer.Typer) -> None:
                 if chosen == "spark":
                     from antecede.pipeline.explaining.explain import explain_files
 
-                    report = explain_files(paths, asked, master=master, conf=settings, say=say)
+                    report = explain_files(paths, request, master=master, conf=settings, say=say)
                 else:
-                    report = explain_here(paths, asked)
+                    report = explain_here(paths, request)
                 report = with_origins(report, paths)
                 report["named"] = named(messages_in(report["explanations"]), paths)
             if as_json:

@@ -22,7 +22,7 @@ Tell = Callable[[int, int], None]
 """A function that sets two numbers of a progress bar: the steps that are done, and all steps."""
 
 _pause_seconds = 0.2
-_patience_seconds = 2.0
+_join_seconds = 2.0
 
 
 @contextmanager
@@ -79,7 +79,7 @@ def _repeated(act: Callable[[], None]) -> Iterator[None]:
     finally:
         ended.set()
         # What it asks may no longer answer, for instance after Ctrl-C.
-        watcher.join(_patience_seconds)
+        watcher.join(_join_seconds)
 
 
 class Status:

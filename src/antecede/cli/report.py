@@ -23,7 +23,7 @@ from antecede.cli.writing import write_whole
 from antecede.errors import UsageError
 from antecede.trace import verify
 from antecede.trace.conflicts import needed
-from antecede.trace.explain import Asked, explain
+from antecede.trace.explain import ExplainRequest, explain
 from antecede.trace.measure import measure
 from antecede.trace.titles import messages_in, named
 
@@ -96,7 +96,7 @@ def _answers(
         say = stack.enter_context(status("judging the trace"))
         scratch = stack.enter_context(TemporaryDirectory(prefix="antecede-report-"))
         tables = scratch if find_spec("pyarrow") is not None else None
-        explain_one: Callable[[Asked], dict[str, Any]]
+        explain_one: Callable[[ExplainRequest], dict[str, Any]]
         if engine == "spark":
             from antecede.pipeline.explaining.explain import explain_in
             from antecede.pipeline.judge.files import spark_for, verify_in
@@ -120,8 +120,8 @@ def _answers(
             broken = [name for name in broken if name != "fifo"]
         explained = []
         for name in broken if first else []:
-            asked = Asked(name, None, first)
-            one = explain_one(asked)
+            request = ExplainRequest(name, None, first)
+            one = explain_one(request)
             one["named"] = named(messages_in(one["explanations"]), paths)
             explained.append(one)
         return {"verify": verdict, "measure": figures, "explain": explained, "by_second": _by_second(tables)}

@@ -28,7 +28,7 @@ from antecede.pipeline.read.columns import KIND_NUMBERS
 from antecede.pipeline.shown import Report
 from antecede.pipeline.spark.flow import FrameParts, ddl
 from antecede.trace.epochs import epochs_in, united
-from antecede.trace.explain import Asked
+from antecede.trace.explain import ExplainRequest
 from antecede.trace.verdicts import known_orders
 
 MATCHED_SCHEMA = pa.schema(
@@ -119,11 +119,11 @@ def explain(
     """Explain violations of an order in a table: the ``first`` late deliveries, or all late deliveries of one message.
     Return the report of ``antecede explain``. Significant order needs a table of conflicts."""
     significant = order == "significant"
-    asked = Asked(order, message, first, required(conflicts) if significant else None)
-    asked.check()
+    request = ExplainRequest(order, message, first, required(conflicts) if significant else None)
+    request.check()
 
     def work() -> dict[str, Any]:
-        return explained_on(framed(df, local_max, instances=significant), asked) | {"engine": _engine(df)}
+        return explained_on(framed(df, local_max, instances=significant), request) | {"engine": _engine(df)}
 
     return _timed(df, work)
 
@@ -134,13 +134,13 @@ def late(df: Any, orders: Sequence[str] = ("fifo", "causal"), *, local_max: int 
 
     The trace is judged immediately. The late deliveries of a large DataFrame stay in Spark until the result is used.
     """
-    asked = known_orders(orders)
-    other = next((order for order in asked if order not in ("fifo", "causal")), None)
+    chosen_orders = known_orders(orders)
+    other = next((order for order in chosen_orders if order not in ("fifo", "causal")), None)
     if other is not None:
         raise UsageError(f"order {other}: cannot list the late deliveries of this order, only of fifo and causal")
     with _translated(df):
         trace = framed(df, local_max, lasting=True)
-        parts = trace.judge(tuple(asked), every_late=True)[1]
+        parts = trace.judge(tuple(chosen_orders), every_late=True)[1]
         if not isinstance(parts, FrameParts):
             assert parts is not None
             rows = list(late_in(trace, parts, LATE_PARTS))

@@ -17,7 +17,7 @@ import msgspec
 
 from antecede.errors import UsageError
 from antecede.trace import Event, verify
-from antecede.trace.explain import Asked, explain
+from antecede.trace.explain import ExplainRequest, explain
 from antecede.trace.jsonl import encode
 from antecede.trace.origins import with_origins
 from antecede.trace.titles import Titles, messages_in, named
@@ -92,7 +92,7 @@ def _explained(paths: list[str], broken: list[str], svg: Path | None) -> str:
     parts = []
     drawn = []
     for order in broken:
-        report = with_origins(explain(paths, Asked(order, first=3)), paths)
+        report = with_origins(explain(paths, ExplainRequest(order, first=3)), paths)
         report["named"] = named(messages_in(report["explanations"]), paths)
         parts.append(f"{order} order is broken\n{explained(report)}".rstrip())
         drawn += [of_explanation(one, Titles(report["named"])) for one in report["explanations"]]

@@ -232,9 +232,9 @@ def drawn(messages: int) -> list[int]:
     """
     if messages <= compared_max:
         return list(range(messages))
-    dice = Random("concurrency")
+    random = Random("concurrency")
     edges = [stratum * messages // compared_max for stratum in range(compared_max + 1)]
-    return [edges[k] + int(dice.random() * (edges[k + 1] - edges[k])) for k in range(compared_max)]
+    return [edges[k] + int(random.random() * (edges[k + 1] - edges[k])) for k in range(compared_max)]
 
 
 def concurrency(trace: Matched) -> tuple[float | None, int]:

@@ -43,7 +43,7 @@ _shortened_max = 256
 """A cycle with more messages than this is not shortened, because the search examines all pairs of messages."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ExplainRequest(msgspec.Struct, frozen=True):
     """The request: what is to be explained."""
 
     order: str = "causal"
@@ -69,33 +69,33 @@ class Asked(msgspec.Struct, frozen=True):
         return self.order in ("fifo", "causal", "significant")
 
 
-def explain(paths: Sequence[str | os.PathLike[str]], asked: Asked) -> dict[str, Any]:
+def explain(paths: Sequence[str | os.PathLike[str]], request: ExplainRequest) -> dict[str, Any]:
     """Explain what broke an order in the given traces, and return the report. All traces count as one trace."""
     started = time.perf_counter()
-    asked.check()
+    request.check()
     loaded = load(paths)
     sifted = sift(loaded.events, loaded.placed)
-    about = _about(loaded.events, sifted.reasons, asked.message) if asked.message is not None else None
-    verdict = judge_large(sifted.trace, (asked.order,))
+    about = _about(loaded.events, sifted.reasons, request.message) if request.message is not None else None
+    verdict = judge_large(sifted.trace, (request.order,))
     sure = certain(sifted.trace)
-    late = verdict.fifo if asked.order == "fifo" else verdict.causal
-    if asked.order == "significant":
-        table = needed(asked.conflicts, loaded.metadata)
+    late = verdict.fifo if request.order == "fifo" else verdict.causal
+    if request.order == "significant":
+        table = needed(request.conflicts, loaded.metadata)
         late = verdict.significant = judge_significant(sifted.trace, table).late
-        some = chosen(late, asked)
+        some = chosen(late, request)
         explanations = Explainer(sifted.trace, table).explain(some) if some else []
-    elif asked.by_delivery():
-        explanations = _overtakings(sure, chosen(late, asked))
+    elif request.by_delivery():
+        explanations = _overtakings(sure, chosen(late, request))
     else:
         explanations = _circles(sifted.trace, verdict)
     return {
         "version": __version__,
         "engine": "plain",
-        "order": asked.order,
-        "holds": verdict.holds(asked.order),
+        "order": request.order,
+        "holds": verdict.holds(request.order),
         "events": sifted.events,
         "deliveries": verdict.deliveries,
-        "late": len(late) if asked.by_delivery() else None,
+        "late": len(late) if request.by_delivery() else None,
         "shown": len(explanations),
         "explanations": explanations,
         "message": about,
@@ -106,11 +106,11 @@ def explain(paths: Sequence[str | os.PathLike[str]], asked: Asked) -> dict[str, 
     }
 
 
-def chosen(late: Sequence[Late], asked: Asked) -> Sequence[Late]:
+def chosen(late: Sequence[Late], request: ExplainRequest) -> Sequence[Late]:
     """Return the late deliveries that the request selects. ``late`` contains all late deliveries, ascending."""
-    if asked.message is None:
-        return late[: asked.first]
-    return [one for one in late if one.message == asked.message]
+    if request.message is None:
+        return late[: request.first]
+    return [one for one in late if one.message == request.message]
 
 
 def unknown(message: str) -> UsageError:

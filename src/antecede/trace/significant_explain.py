@@ -166,8 +166,8 @@ class Explainer:
         return bisect_right(self._offsets, flat) - 1
 
     def _build(self) -> Acts:
-        everyone = [one for own in self._instances.by_name for one in own.values()]
-        numbers = {(one.process, one.name): number for number, one in enumerate(everyone)}
+        all_instances = [one for own in self._instances.by_name for one in own.values()]
+        numbers = {(one.process, one.name): number for number, one in enumerate(all_instances)}
         instance = [NO_EVENT] * len(self._events)
         moment = [0] * len(self._events)
         for count, (process, position, event) in enumerate(self._trace.in_causal_order()):
@@ -176,14 +176,14 @@ class Explainer:
             owner = self._instances.of(process, event)
             if owner is not None:
                 instance[flat] = numbers[process, owner.name]
-        sends: list[list[int]] = [[] for _ in everyone]
+        sends: list[list[int]] = [[] for _ in all_instances]
         for flat, event in enumerate(self._events):
             if event.kind == SEND and instance[flat] >= 0:
                 sends[instance[flat]].append(flat)
         begun: list[list[int]] = [[] for _ in self._cells.rivals]
-        cell = [self._cells.of(one) for one in everyone]
-        first = [self._offsets[one.process] + one.first for one in everyone]
-        for number in sorted(range(len(everyone)), key=first.__getitem__):
+        cell = [self._cells.of(one) for one in all_instances]
+        first = [self._offsets[one.process] + one.first for one in all_instances]
+        for number in sorted(range(len(all_instances)), key=first.__getitem__):
             if cell[number] >= 0:
                 begun[cell[number]].append(number)
         rivals = [sorted(own) for own in self._cells.rivals]
@@ -191,8 +191,8 @@ class Explainer:
             instance,
             moment,
             first,
-            [self._offsets[one.process] + one.last for one in everyone],
-            [one.aborted for one in everyone],
+            [self._offsets[one.process] + one.last for one in all_instances],
+            [one.aborted for one in all_instances],
             cell,
             *_ranges(sends),
             *_ranges(begun),

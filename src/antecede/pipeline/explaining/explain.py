@@ -27,7 +27,7 @@ from antecede.pipeline.read.rows import unpacked
 from antecede.pipeline.sessions import Session
 from antecede.trace.chain import Link
 from antecede.trace.conflicts import needed
-from antecede.trace.explain import Asked, about, circle_of, overtaking, unknown
+from antecede.trace.explain import ExplainRequest, about, circle_of, overtaking, unknown
 from antecede.trace.verdicts import Late
 
 Say = Callable[[str], None]
@@ -37,25 +37,25 @@ _reasons = {code: name for code, name in enumerate(REASON_NAMES) if name} | {LEF
 
 def explain_files(
     paths: Sequence[str | os.PathLike[str]],
-    asked: Asked,
+    request: ExplainRequest,
     *,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """Explain violations of an order in the traces at these paths, on a new Spark session. Return the report."""
-    asked.check()
-    check = partial(needed, asked.conflicts) if asked.order == "significant" else None
+    request.check()
+    check = partial(needed, request.conflicts) if request.order == "significant" else None
     with spark_for(paths, master, conf, say, check) as (running, given):
-        return explain_in(running, given, asked, say)
+        return explain_in(running, given, request, say)
 
 
-def explain_in(running: Session, given: Given, asked: Asked, say: Say = lambda _: None) -> dict[str, Any]:
+def explain_in(running: Session, given: Given, request: ExplainRequest, say: Say = lambda _: None) -> dict[str, Any]:
     """Explain violations of an order in a trace, in a running session. Return the report."""
     started = time.perf_counter()
-    trace = open_trace(running, given, say, instances=asked.order == "significant")
+    trace = open_trace(running, given, say, instances=request.order == "significant")
     say(f"looking for chains among {trace.rows:,} rows")
-    report = explained_on(trace, asked)
+    report = explained_on(trace, request)
     return {
         **report,
         "session_seconds": round(running.seconds, 3),
@@ -63,33 +63,33 @@ def explain_in(running: Session, given: Given, asked: Asked, say: Say = lambda _
     }
 
 
-def explained_on(trace: Trace, asked: Asked) -> dict[str, Any]:
+def explained_on(trace: Trace, request: ExplainRequest) -> dict[str, Any]:
     """Return the report that explains violations of an order in a trace, without timings."""
-    sought = Sought(asked.order, asked.first)
+    sought = Sought(request.order, request.first)
     rows: dict[str, Any] = {}
-    if asked.message is not None:
-        rows = _rows_of(trace, asked.message)
+    if request.message is not None:
+        rows = _rows_of(trace, request.message)
         sent = list(zip(rows["sent_process"].tolist(), rows["sent_index"].tolist(), strict=True))
         delivered = zip(rows["delivered_process"].tolist(), rows["delivered_index"].tolist(), strict=True)
-        sought = Sought(asked.order, 0, True, sent[0] if sent else None, tuple(delivered))
+        sought = Sought(request.order, 0, True, sent[0] if sent else None, tuple(delivered))
     counted = verdict_on(trace, ()).report
-    if asked.order == "significant":
+    if request.order == "significant":
         found = explained_significant(
-            trace, needed(asked.conflicts, trace.given.metadata), sought, counted["deliveries"]
+            trace, needed(request.conflicts, trace.given.metadata), sought, counted["deliveries"]
         )
     else:
         found = unpack(trace.on_lines(partial(explained, sought=sought)))
-    if asked.order == "significant":
+    if request.order == "significant":
         explanations, broken = found["explanations"], bool(found["late"])
-    elif asked.by_delivery():
+    elif request.by_delivery():
         explanations, broken = _overtakings(trace, found), bool(found["late"])
     else:
-        explanations = _circle(trace, found["circle"], asked.order)
+        explanations = _circle(trace, found["circle"], request.order)
         broken = bool(explanations)
     message = None
-    if asked.message is not None:
+    if request.message is not None:
         message = about(
-            asked.message,
+            request.message,
             len(rows["sent_index"]),
             len(rows["delivered_index"]) - found["circular"],
             rows["set_aside"] | {"cycle": found["circular"]},
@@ -97,11 +97,11 @@ def explained_on(trace: Trace, asked: Asked) -> dict[str, Any]:
     return {
         "version": __version__,
         "engine": "spark",
-        "order": asked.order,
+        "order": request.order,
         "holds": not broken if counted["deliveries"] else None,
         "events": counted["events"],
         "deliveries": counted["deliveries"],
-        "late": found["late"] if asked.by_delivery() else None,
+        "late": found["late"] if request.by_delivery() else None,
         "shown": len(explanations),
         "explanations": explanations,
         "message": message,

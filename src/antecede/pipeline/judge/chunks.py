@@ -102,17 +102,17 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def matched_apart(
-    packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, onto: int
+    packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, part_count: int
 ) -> Iterator[tuple[int, bytes]]:
     """Match the rows of one bucket. Yield two results: first the counts of the bucket, then its deliveries with the
     clocks that are used to propose cuts. Each result is a pair (number of the output part, data). Each bucket has its
-    own output part, which has the number of the bucket. ``onto`` is the number of all buckets."""
+    own output part, which has the number of the bucket. ``part_count`` is the number of all buckets."""
     bucket = bucket_of(packed, numbering)
     valid = np.flatnonzero(((bucket.kind == SEND) | (bucket.kind == DELIVER)) & (bucket.reason == VALID))
     deliveries = bucket.deliveries().narrowed() if narrow_index else bucket.deliveries()
     clocks = (bucket.numbers_at(name, valid) for name in ("lamport", "time"))
-    yield bucket.mark % onto, pack_struct(bucket.counted())
-    yield bucket.mark % onto, pack_struct(Timed(numbering.names, len(valid), deliveries, *clocks))
+    yield bucket.mark % part_count, pack_struct(bucket.counted())
+    yield bucket.mark % part_count, pack_struct(Timed(numbering.names, len(valid), deliveries, *clocks))
 
 
 def planned(

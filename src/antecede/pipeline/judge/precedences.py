@@ -49,11 +49,11 @@ def precedences_among(operations: Operations, picked: Any) -> tuple[list[int], l
 
     for stopped in walk.through(follow):
         if stopped:
-            slots, running = grown(slots), _with_room(running)
+            slots, running = grown(slots), _enlarged(running)
     return _masks(before.causal), _masks(before.significant)
 
 
-def _with_room(running: Running) -> Running:
+def _enlarged(running: Running) -> Running:
     """Return ``running`` unchanged if one of its rows is free. Otherwise return it with twice as many rows."""
     if running.left[0]:
         return running

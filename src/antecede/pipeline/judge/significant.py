@@ -26,11 +26,11 @@ from antecede.pipeline.kernels.significant import (
     PUT_OFF,
     REQUEST,
     RUNS,
-    Asked,
     Cells,
     Copies,
     Instances,
     Lanes,
+    QuestionLists,
     Running,
     crossed,
     significant,
@@ -71,14 +71,14 @@ class _Vectors:
     ) -> None:
         self._lanes_max = lanes_max
         lines = operations.lines
-        everyone = len(wanted)
-        remaining = np.zeros(everyone, np.int64)
+        instance_count = len(wanted)
+        remaining = np.zeros(instance_count, np.int64)
         sends = np.flatnonzero(lines.source == SENT)
         np.add.at(remaining, operations.instance[sends], lines.argument[sends])
         lanes = min(lanes, lanes_max or lanes)
-        self.owners = Lanes(wanted, remaining, np.full(everyone, -1, np.int32), free_of(lanes))
+        self.owners = Lanes(wanted, remaining, np.full(instance_count, -1, np.int32), free_of(lanes))
         vectors = (np.zeros((rows, lanes), np.int64) for _ in range(3))
-        self.running = Running(np.full(everyone, -1, np.int32), free_of(rows), *vectors)
+        self.running = Running(np.full(instance_count, -1, np.int32), free_of(rows), *vectors)
         self.cells = Cells(*(np.zeros((len(operations.operation), lanes), np.int64) for _ in range(2)))
         self.slots = slots_of(lanes, np.int64, rows)
         self.counts = np.array([lanes, rows, 0, 0, 0], np.int64)
@@ -129,8 +129,8 @@ def late_by_precedence(
     arrays. If ``questions`` is given, store the answers in it, and judge only the instances that sent the late
     messages in ``questions``."""
     lines = operations.lines
-    everyone = int(operations.instance.max(initial=-1)) + 1
-    wanted = np.ones(everyone, np.uint8)
+    instance_count = int(operations.instance.max(initial=-1)) + 1
+    wanted = np.ones(instance_count, np.uint8)
     if questions is not None:
         wanted[:] = 0
         wanted[operations.instance[questions.send]] = 1
@@ -141,10 +141,12 @@ def late_by_precedence(
         lend_slots(lines, segments)
         state = _Vectors(operations, wanted, lanes_max)
         heads = np.full(lines.processes, -1, np.int32)
-        open_ = Asked(asked.send, asked.late, asked.serial, asked.next, heads, asked.answer, asked.rule)
+        open_ = QuestionLists(asked.send, asked.late, asked.serial, asked.next, heads, asked.answer, asked.rule)
         walk = Walk(lines, segments)
 
-        def judge(begin: int, end: int, state: _Vectors = state, open_: Asked = open_, walk: Walk = walk) -> int:
+        def judge(
+            begin: int, end: int, state: _Vectors = state, open_: QuestionLists = open_, walk: Walk = walk
+        ) -> int:
             return significant(
                 lines.arrays, walk.segments, begin, end, state.grows, instances, state.owners, state.running,
                 state.cells, state.slots, open_, state.counts, late,

@@ -194,20 +194,22 @@ class Trace:
         """
         if self.assumed:
             return self.judge(orders, every_late)
-        onto = self.layout.buckets
-        stage = partial(chunks.matched_apart, numbering=self.numbering, narrow_index=self._narrow_index, onto=onto)
-        rows = self._encoded.scatter(stage, self._buckets, onto)
+        part_count = self.layout.buckets
+        stage = partial(
+            chunks.matched_apart, numbering=self.numbering, narrow_index=self._narrow_index, part_count=part_count
+        )
+        rows = self._encoded.scatter(stage, self._buckets, part_count)
         by_time = tuple(order for order in orders if order in ("fifo", "causal"))
         others = tuple(order for order in orders if order not in by_time)
         plan = chunks.planned(
-            rows, range(onto), self.ends, self._sparse, self.rows, grain or Grain(), cuts,
+            rows, range(part_count), self.ends, self._sparse, self.rows, grain or Grain(), cuts,
             orders=by_time, every_late=every_late, scratch=self._scratch,
         )  # fmt: skip
         tasks = len(plan.tasks)
-        dealt = rows.scatter(partial(chunks.dealt, plan=plan), range(onto), tasks)
+        dealt = rows.scatter(partial(chunks.dealt, plan=plan), range(part_count), tasks)
         parts = dealt.scatter(partial(chunks.judged, plan=plan), range(tasks), 1 + LATE_PARTS)
         summary: Judged = read_judged(parts.gather(chunks.merged, [0])[0])
-        sums = [read_apart(packed) for packed in rows.gather(chunks.summed, range(onto)) if packed]
+        sums = [read_apart(packed) for packed in rows.gather(chunks.summed, range(part_count)) if packed]
         summary.counted = verdict.counted(sums)
         if others or self.clocked:
             walked, _ = self.judge(others)
@@ -224,9 +226,9 @@ class Trace:
         """Run a function on each bucket of encoded rows. Return its results, which must be small."""
         return self._encoded.gather(stage, self._buckets)
 
-    def from_buckets(self, stage: Callable[[Iterable[bytes]], Iterator[tuple[int, bytes]]], onto: int) -> Parts:
-        """Run a stage on each bucket of encoded rows. Return its output, grouped into ``onto`` parts."""
-        return self._encoded.scatter(stage, self._buckets, onto)
+    def from_buckets(self, stage: Callable[[Iterable[bytes]], Iterator[tuple[int, bytes]]], part_count: int) -> Parts:
+        """Run a stage on each bucket of encoded rows. Return its output, grouped into ``part_count`` parts."""
+        return self._encoded.scatter(stage, self._buckets, part_count)
 
     def bucket_rows(self, stage: Callable[[Iterable[bytes]], Iterator[Any]], schema: Any) -> Any:
         """Run a stage on each bucket of encoded rows. Return its output as an Arrow table or a DataFrame."""

@@ -88,7 +88,7 @@ class Cells(NamedTuple):
     requests: Longs
 
 
-class Asked(NamedTuple):
+class QuestionLists(NamedTuple):
     """Questions, sorted by ``send``. Each question asks which delivery overtook a given late delivery. ``head`` and
     ``next`` form one linked list of open questions per process."""
 
@@ -113,7 +113,7 @@ def significant(
     running: Running,
     cells: Cells,
     slots: Slots,
-    asked: Asked,
+    questions: QuestionLists,
     counts: Longs,
     late: Longs,
 ) -> int:
@@ -182,13 +182,13 @@ def significant(
                         carried[slot, k] = known[run, k] if run >= 0 else 0
                     if lane >= 0:
                         carried[slot, lane] = counts[SERIAL]
-                        q = np.searchsorted(asked.send, at)
-                        while q < len(asked.send) and asked.send[q] == at:
+                        q = np.searchsorted(questions.send, at)
+                        while q < len(questions.send) and questions.send[q] == at:
                             # The newest question is the first in the list; each delivery examines all of them.
-                            receiver = np.searchsorted(offsets, asked.late[q], side="right") - 1
-                            asked.serial[q] = counts[SERIAL]
-                            asked.next[q] = asked.head[receiver]
-                            asked.head[receiver] = q
+                            receiver = np.searchsorted(offsets, questions.late[q], side="right") - 1
+                            questions.serial[q] = counts[SERIAL]
+                            questions.next[q] = questions.head[receiver]
+                            questions.head[receiver] = q
                             q += 1
                     argument[at] = slot
             elif sender >= 0:
@@ -210,8 +210,8 @@ def significant(
                         if received_as[at] and (by_instance or by_conflict):
                             late[counts[LATE]] = at
                             counts[LATE] += 1
-                    if asked.head[process] >= 0:
-                        _answer(process, at, slot, carried, instances, lane_of, asked)
+                    if questions.head[process] >= 0:
+                        _answer(process, at, slot, carried, instances, lane_of, questions)
                     for k in range(lanes):
                         reached = carried[slot, k]
                         known[run, k] = max(known[run, k], reached)
@@ -241,29 +241,29 @@ def significant(
 
 @compiled
 def _answer(
-    process: int, at: int, slot: int, carried: Longs, instances: Instances, lane_of: Ints, asked: Asked
+    process: int, at: int, slot: int, carried: Longs, instances: Instances, lane_of: Ints, questions: QuestionLists
 ) -> None:
     """Compare the delivery at ``at`` with the open questions of its process. If the delivery is the answer to a
     question, store the answer and close the question. If a question is about this delivery itself, close the question
     too."""
     before = -1
-    q = asked.head[process]
+    q = questions.head[process]
     while q >= 0:
-        following = asked.next[q]
-        closed = asked.late[q] == at
+        following = questions.next[q]
+        closed = questions.late[q] == at
         if not closed:
-            lane = lane_of[instances.of[asked.send[q]]]
-            if carried[slot, lane] >= asked.serial[q]:
-                rule = forbidden(asked.late[q], at, instances)
+            lane = lane_of[instances.of[questions.send[q]]]
+            if carried[slot, lane] >= questions.serial[q]:
+                rule = forbidden(questions.late[q], at, instances)
                 if rule:
-                    asked.answer[q] = at
-                    asked.broken[q] = rule
+                    questions.answer[q] = at
+                    questions.broken[q] = rule
                     closed = True
         if closed:
             if before < 0:
-                asked.head[process] = following
+                questions.head[process] = following
             else:
-                asked.next[before] = following
+                questions.next[before] = following
         else:
             before = q
         q = following

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from antecede.pipeline.kernels import compiled, inner
-from antecede.pipeline.planning.kernel import COST, EXCESS, FIGURES, Asked, evaluate
+from antecede.pipeline.planning.kernel import COST, EXCESS, FIGURES, Inputs, evaluate
 from antecede.pipeline.planning.moves import move, random
 
 Ints = NDArray[np.int32]
@@ -45,7 +45,7 @@ def anneal(
     seed: int,
     near: Ints,
     near_first: Ints,
-    asked: Asked,
+    inputs: Inputs,
     best_parent: Ints,
     best_block: Ints,
     best: Floats,
@@ -57,7 +57,7 @@ def anneal(
     used = np.zeros(n, np.uint8)
     now_parent, now_block = parent.copy(), block.copy()
     now, new = np.zeros(FIGURES), np.zeros(FIGURES)
-    evaluate(now_parent, now_block, asked, now)
+    evaluate(now_parent, now_block, inputs, now)
     best_parent[:], best_block[:], best[:] = now_parent, now_block, now
     new_parent, new_block = now_parent.copy(), now_block.copy()
     since = 0
@@ -69,7 +69,7 @@ def anneal(
             changed = move(new_parent, new_block, near, near_first, state, used) or changed
         if not changed:
             continue
-        evaluate(new_parent, new_block, asked, new)
+        evaluate(new_parent, new_block, inputs, new)
         part = step / steps
         heat = hot * (cold / hot) ** part
         strictness = 1.0 + 19.0 * part
@@ -88,13 +88,13 @@ def anneal(
 
 
 @compiled
-def best_of(parents: Ints, blocks: Ints, asked: Asked, figures: Floats) -> int:
+def best_of(parents: Ints, blocks: Ints, inputs: Inputs, figures: Floats) -> int:
     """Compare many plans; each row of ``parents`` and ``blocks`` is a plan. Return the row of the best plan, and write
     the figures of this plan to ``figures``."""
     chosen = 0
     new = np.zeros(FIGURES)
     for k in range(len(parents)):
-        evaluate(parents[k], blocks[k], asked, new)
+        evaluate(parents[k], blocks[k], inputs, new)
         if k == 0 or better(new, figures):
             chosen = k
             figures[:] = new

@@ -38,7 +38,7 @@ MAX_DOMAIN, MAX_SHARE, MAX_HOPS = 0, 1, 2
 """The position of each bound in ``bounds``."""
 
 
-class Asked(NamedTuple):
+class Inputs(NamedTuple):
     """The input of the evaluation of plans: traffic, prices, bounds and pins."""
 
     one: Ints
@@ -98,10 +98,10 @@ def ordered(parent: Ints, order: Ints, depth: Ints) -> int:
 
 
 @compiled
-def evaluate(parent: Ints, block: Ints, asked: Asked, figures: Floats) -> None:
+def evaluate(parent: Ints, block: Ints, inputs: Inputs, figures: Floats) -> None:
     """Compute the figures of a plan."""
-    one, other, weight, degree, total = asked.one, asked.other, asked.weight, asked.degree, asked.total
-    price, bounds = asked.price, asked.bounds
+    one, other, weight, degree, total = inputs.one, inputs.other, inputs.weight, inputs.degree, inputs.total
+    price, bounds = inputs.price, inputs.bounds
     n = len(parent)
     order = np.empty(n, np.int32)
     depth = np.empty(n, np.int32)
@@ -151,8 +151,8 @@ def evaluate(parent: Ints, block: Ints, asked: Asked, figures: Floats) -> None:
             passing[above[b]] += union[b] - 2.0 * inner[b]
     for v in range(n):
         passing[v] *= 0.5
-    if len(asked.source):
-        _multicasts(parent, block, asked, carried, passing)
+    if len(inputs.source):
+        _multicasts(parent, block, inputs, carried, passing)
     cost = hops = 0.0
     largest = 1
     for b in range(n):
@@ -164,7 +164,7 @@ def evaluate(parent: Ints, block: Ints, asked: Asked, figures: Floats) -> None:
     for v in range(n):
         busiest = max(busiest, passing[v])
     longest = _longest(parent, block, above, order)
-    broken = _broken(parent, block, asked)
+    broken = _broken(parent, block, inputs)
     share = busiest / total
     excess = float(broken)
     if bounds[MAX_DOMAIN] > 0 and largest > bounds[MAX_DOMAIN]:
@@ -183,10 +183,10 @@ def evaluate(parent: Ints, block: Ints, asked: Asked, figures: Floats) -> None:
 
 
 @compiled
-def _multicasts(parent: Ints, block: Ints, asked: Asked, carried: Floats, passing: Floats) -> None:
+def _multicasts(parent: Ints, block: Ints, inputs: Inputs, carried: Floats, passing: Floats) -> None:
     """Add the multicasts to the counts of messages: to ``carried`` for each domain that carries a multicast, and to
     ``passing`` for each router that forwards it."""
-    first, member, source, times = asked.first, asked.member, asked.source, asked.times
+    first, member, source, times = inputs.first, inputs.member, inputs.source, inputs.times
     n = len(parent)
     inside = np.zeros(n, np.int32)
     in_block = np.zeros(n, np.int32)
@@ -265,9 +265,9 @@ def _longest(parent: Ints, block: Ints, above: Ints, order: Ints) -> int:
 
 
 @compiled
-def _broken(parent: Ints, block: Ints, asked: Asked) -> int:
+def _broken(parent: Ints, block: Ints, inputs: Inputs) -> int:
     """Return how many pins do not hold."""
-    together_first, together, apart, leaves = asked.together_first, asked.together, asked.apart, asked.leaves
+    together_first, together, apart, leaves = inputs.together_first, inputs.together, inputs.apart, inputs.leaves
     broken = 0
     for g in range(len(together_first) - 1):
         begin, end = together_first[g], together_first[g + 1]

@@ -117,10 +117,10 @@ def _with_backbone(parts: Sequence[tuple[list[int], int]]) -> Domains:
 def best_star(problem: Problem) -> Domains:
     """Return a star. The hub is the server that sends and receives the most messages, since messages from or to the hub
     need only one hop."""
-    asked = problem.asked
-    busy = asked.degree.copy()
-    for group in range(len(asked.source)):
-        busy[asked.member[asked.first[group] : asked.first[group + 1]]] += asked.times[group]
+    inputs = problem.inputs
+    busy = inputs.degree.copy()
+    for group in range(len(inputs.source)):
+        busy[inputs.member[inputs.first[group] : inputs.first[group + 1]]] += inputs.times[group]
     return star(problem.n, int(np.argmax(busy)))
 
 
@@ -133,7 +133,7 @@ def blocks(problem: Problem) -> Domains | None:
     found: Domains = [sorted(members) for members in graph.biconnected_components()]
     parts = [sorted(members) for members in graph.connected_components()]
     hub = max(parts, key=lambda part: (len(part), -part[0]))
-    head = int(max(hub, key=lambda server: (problem.asked.degree[server], -server)))
+    head = int(max(hub, key=lambda server: (problem.inputs.degree[server], -server)))
     found += [sorted((head, part[0])) for part in parts if part is not hub]
     return found
 
@@ -179,13 +179,13 @@ def _graph(problem: Problem) -> Any:
     """Return the traffic as an undirected graph. A multicast counts as one edge from its source to each target."""
     import igraph
 
-    asked = problem.asked
+    inputs = problem.inputs
     weights: dict[tuple[int, int], float] = {}
-    for a, b, weight in zip(asked.one.tolist(), asked.other.tolist(), asked.weight.tolist(), strict=True):
+    for a, b, weight in zip(inputs.one.tolist(), inputs.other.tolist(), inputs.weight.tolist(), strict=True):
         weights[a, b] = weights.get((a, b), 0.0) + weight
-    for group, source in enumerate(asked.source.tolist()):
-        for other in asked.member[asked.first[group] : asked.first[group + 1]].tolist():
+    for group, source in enumerate(inputs.source.tolist()):
+        for other in inputs.member[inputs.first[group] : inputs.first[group + 1]].tolist():
             if other != source:
                 key = min(source, other), max(source, other)
-                weights[key] = weights.get(key, 0.0) + float(asked.times[group])
+                weights[key] = weights.get(key, 0.0) + float(inputs.times[group])
     return igraph.Graph(n=problem.n, edges=list(weights), edge_attrs={"weight": list(weights.values())})

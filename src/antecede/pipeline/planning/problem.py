@@ -98,7 +98,7 @@ class Problem:
         groups = sorted(traffic.multicasts)
         together = [[numbers[name] for name in group] for group in pins.together]
         apart = [(numbers[a], numbers[b]) for group in pins.apart for k, a in enumerate(group) for b in group[k + 1 :]]
-        self.asked = kernel.Asked(
+        self.inputs = kernel.Inputs(
             one=one,
             other=other,
             weight=weight,
@@ -120,15 +120,15 @@ class Problem:
     def _partners(self) -> tuple[Ints, Ints]:
         """Return, for each server, the servers with which it exchanges messages, in descending order of the number of
         these messages."""
-        asked = self.asked
-        ends, others = np.concatenate([asked.one, asked.other]), np.concatenate([asked.other, asked.one])
-        weights = np.concatenate([asked.weight, asked.weight])
-        spans = np.diff(asked.first)
-        sources = np.repeat(asked.source, spans)
-        mine = asked.member != sources
-        share = np.repeat(asked.times / np.maximum(spans - 1, 1), spans)[mine]
-        ends = np.concatenate([ends, sources[mine], asked.member[mine]])
-        others = np.concatenate([others, asked.member[mine], sources[mine]])
+        inputs = self.inputs
+        ends, others = np.concatenate([inputs.one, inputs.other]), np.concatenate([inputs.other, inputs.one])
+        weights = np.concatenate([inputs.weight, inputs.weight])
+        spans = np.diff(inputs.first)
+        sources = np.repeat(inputs.source, spans)
+        mine = inputs.member != sources
+        share = np.repeat(inputs.times / np.maximum(spans - 1, 1), spans)[mine]
+        ends = np.concatenate([ends, sources[mine], inputs.member[mine]])
+        others = np.concatenate([others, inputs.member[mine], sources[mine]])
         weights = np.concatenate([weights, share, share])
         order = np.lexsort((others, -weights, ends))
         first = np.searchsorted(ends[order], np.arange(self.n + 1)).astype(np.int32)
@@ -137,7 +137,7 @@ class Problem:
     def figures(self, plan: Plan) -> Figures:
         """Return the figures of a plan."""
         found = np.zeros(kernel.FIGURES)
-        kernel.evaluate(*plan, self.asked, found)
+        kernel.evaluate(*plan, self.inputs, found)
         return figures_of(found)
 
     def bounded(self, bounds: Bounds) -> "Problem":
@@ -145,12 +145,12 @@ class Problem:
         other = Problem.__new__(Problem)
         other.__dict__.update(self.__dict__)
         other.bounds = bounds
-        other.asked = self.asked._replace(bounds=_limits(bounds))
+        other.inputs = self.inputs._replace(bounds=_limits(bounds))
         return other
 
     def work(self) -> float:
         """Return the approximate number of steps of one evaluation."""
-        return 4.0 * len(self.asked.one) + 30.0 * self.n + 6.0 * len(self.asked.member) + 50.0
+        return 4.0 * len(self.inputs.one) + 30.0 * self.n + 6.0 * len(self.inputs.member) + 50.0
 
     def lower_bound(self) -> float:
         """Return a lower bound of the cost: no plan can cost less.
@@ -159,16 +159,16 @@ class Problem:
         domain, or need two hops. A multicast costs at least as much as the cheapest domains that connect all its
         servers.
         """
-        prices = self.asked.price
+        prices = self.inputs.price
         pair = float(prices[2]) if self.n > 1 else 0.0
         larger = min(float(prices[3:].min()) if self.n > 2 else pair, 2 * pair)
-        heaviest = np.sort(self.asked.weight)[::-1]
+        heaviest = np.sort(self.inputs.weight)[::-1]
         few = float(heaviest[: self.n - 1].sum())
         cost = few * min(pair, larger) + (float(heaviest.sum()) - few) * larger
-        spans = np.diff(self.asked.first)
+        spans = np.diff(self.inputs.first)
         if len(spans):
-            cost += float((self.asked.times * _joining(prices, int(spans.max()))[spans]).sum())
-        return cost / self.asked.total if self.asked.total else 0.0
+            cost += float((self.inputs.times * _joining(prices, int(spans.max()))[spans]).sum())
+        return cost / self.inputs.total if self.inputs.total else 0.0
 
 
 def _limits(bounds: Bounds) -> Floats:

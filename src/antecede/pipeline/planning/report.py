@@ -153,7 +153,7 @@ def _routers(part: _Part) -> list[dict[str, Any]]:
         {
             "server": problem.servers[server],
             "domains": count,
-            "share": forwarded[server] / problem.asked.total,
+            "share": forwarded[server] / problem.inputs.total,
             "cut_off": lost,
         }
         for server, (count, lost) in sizes.items()

@@ -131,7 +131,7 @@ def annealed(problem: Problem, task: Task) -> tuple[bytes, bytes]:
     parent, block = np.frombuffer(task.parent, np.int32), np.frombuffer(task.block, np.int32)
     best_parent, best_block, best = parent.copy(), block.copy(), np.zeros(kernel.FIGURES)
     given = parent, block, task.steps, task.heat, _cold, task.seed, problem.near, problem.near_first
-    annealing.anneal(*given, problem.asked, best_parent, best_block, best)
+    annealing.anneal(*given, problem.inputs, best_parent, best_block, best)
     return best_parent.tobytes(), best_block.tobytes()
 
 
@@ -175,7 +175,7 @@ def _guesses(problem: Problem) -> list[Candidate]:
     """Return buses and groups of stars of several sizes. The best of these plans become start plans."""
     made = (
         plans.plan_of(domains, problem.n)
-        for domains in plans.shapes(_by_traffic(problem), problem.asked.degree.tolist())
+        for domains in plans.shapes(_by_traffic(problem), problem.inputs.degree.tolist())
     )
     return [Candidate(plan, problem.figures(plan)) for plan in made]
 
@@ -183,7 +183,7 @@ def _guesses(problem: Problem) -> list[Candidate]:
 def _by_traffic(problem: Problem) -> list[int]:
     """Return the servers in a sequence in which servers that exchange many messages are close to each other. Each
     server is followed by the remaining server with which it exchanges most messages."""
-    left = dict.fromkeys(np.argsort(-problem.asked.degree, kind="stable").tolist())
+    left = dict.fromkeys(np.argsort(-problem.inputs.degree, kind="stable").tolist())
     order: list[int] = []
     while left:
         server = next(iter(left))

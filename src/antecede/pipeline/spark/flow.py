@@ -43,8 +43,8 @@ class Parts(Protocol):
         a time are in memory."""
         ...
 
-    def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], onto: int) -> "Parts":
-        """Run a stage on some parts. Return its output, grouped into ``onto`` parts."""
+    def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], part_count: int) -> "Parts":
+        """Run a stage on some parts. Return its output, grouped into ``part_count`` parts."""
         ...
 
     def joined(self) -> "Parts":
@@ -57,23 +57,23 @@ class Flow(Protocol):
     """Runs a stage on inputs, in this process or on Spark. The next stages run on the :class:`Parts` that
     :meth:`scatter` returns."""
 
-    def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> Parts:
-        """Run a stage on each input. Return its output, grouped into ``onto`` parts."""
+    def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], part_count: int) -> Parts:
+        """Run a stage on each input. Return its output, grouped into ``part_count`` parts."""
         ...
 
 
 class Here:
     """Runs all stages in this process: for tests of the stages, and for traces that are too small for a session."""
 
-    def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> "HereParts":
-        return HereParts((pair for one in inputs for pair in stage(one)), onto)
+    def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], part_count: int) -> "HereParts":
+        return HereParts((pair for one in inputs for pair in stage(one)), part_count)
 
 
 class HereParts:
     """Parts in the memory of this process."""
 
-    def __init__(self, pairs: Iterable[tuple[int, bytes]], onto: int) -> None:
-        self._parts: list[list[bytes]] = [[] for _ in range(onto)]
+    def __init__(self, pairs: Iterable[tuple[int, bytes]], part_count: int) -> None:
+        self._parts: list[list[bytes]] = [[] for _ in range(part_count)]
         for part, blob in pairs:
             self._parts[part].append(blob)
 
@@ -84,8 +84,8 @@ class HereParts:
         for part in parts:
             yield from stage(self._parts[part])
 
-    def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], onto: int) -> "HereParts":
-        return HereParts((pair for part in parts for pair in stage(self._parts[part])), onto)
+    def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], part_count: int) -> "HereParts":
+        return HereParts((pair for part in parts for pair in stage(self._parts[part])), part_count)
 
     def frame(self, stage: Callable[[Iterable[bytes]], Iterator[Any]], schema: Any, parts: Sequence[int]) -> Any:
         """Return an Arrow table of the batches that a stage makes from some parts."""
@@ -102,8 +102,8 @@ class SparkFiles:
         self._context = context
         self._directory = directory
 
-    def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> "FileParts":
-        return FileParts.made_by(self._context, self._directory, stage, list(inputs), onto)
+    def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], part_count: int) -> "FileParts":
+        return FileParts.made_by(self._context, self._directory, stage, list(inputs), part_count)
 
 
 class SparkFrameFiles:
@@ -116,7 +116,7 @@ class SparkFrameFiles:
         self._directory = tempfile.mkdtemp(prefix="antecede-frame-")
         weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
 
-    def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> "FileParts":
+    def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], part_count: int) -> "FileParts":
         directory, run = self._directory, _from_partitions(stage, self._as_input)
 
         def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -130,7 +130,7 @@ class SparkFrameFiles:
         with _whole_batches(self._frame.sparkSession):
             found = self._frame.mapInArrow(rows, "name string, part array<int>, size array<bigint>").toArrow()
         files = [(row["name"], list(zip(row["part"], row["size"], strict=True))) for row in found.to_pylist()]
-        return FileParts.of_files(self._frame.sparkSession.sparkContext, directory, files, onto)
+        return FileParts.of_files(self._frame.sparkSession.sparkContext, directory, files, part_count)
 
 
 _written_types = (pa.string(), pa.list_(pa.int32()), pa.list_(pa.int64()))
@@ -164,7 +164,7 @@ class FileParts:
 
     @classmethod
     def made_by(
-        cls, context: Any, directory: str, stage: Callable[[Any], Emit], inputs: list[Any], onto: int
+        cls, context: Any, directory: str, stage: Callable[[Any], Emit], inputs: list[Any], part_count: int
     ) -> "FileParts":
         """Return the parts that a stage makes from the inputs."""
 
@@ -172,12 +172,12 @@ class FileParts:
             for one in given:
                 yield written(directory, stage(one))
 
-        return cls.of_files(context, directory, _shared_out(context, inputs).mapPartitions(run).collect(), onto)
+        return cls.of_files(context, directory, _distributed(context, inputs).mapPartitions(run).collect(), part_count)
 
     @classmethod
-    def of_files(cls, context: Any, directory: str, files: "list[Written]", onto: int) -> "FileParts":
+    def of_files(cls, context: Any, directory: str, files: "list[Written]", part_count: int) -> "FileParts":
         """Return the parts that consist of the pieces in some written files."""
-        made: list[list[Piece]] = [[] for _ in range(onto)]
+        made: list[list[Piece]] = [[] for _ in range(part_count)]
         for name, pieces in files:
             start = 0
             for part, size in pieces:
@@ -189,25 +189,25 @@ class FileParts:
         if not parts:
             return []
         inputs = [self.pieces[part] for part in parts]
-        return list(_shared_out(self._context, inputs).map(lambda given: stage(pieces_of(given))).collect())
+        return list(_distributed(self._context, inputs).map(lambda given: stage(pieces_of(given))).collect())
 
     def stream(self, stage: Callable[[Iterable[bytes]], Iterable[bytes]], parts: Sequence[int]) -> Iterator[bytes]:
         for part in parts:
             given = self._context.parallelize([self.pieces[part]], 1)
             yield from given.flatMap(lambda pieces: stage(pieces_of(pieces))).collect()
 
-    def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], onto: int) -> "FileParts":
+    def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], part_count: int) -> "FileParts":
         def run(pieces: list[Piece]) -> Emit:
             return stage(pieces_of(pieces))
 
         inputs = [self.pieces[part] for part in parts]
-        return FileParts.made_by(self._context, self._directory, run, inputs, onto)
+        return FileParts.made_by(self._context, self._directory, run, inputs, part_count)
 
     def joined(self) -> "FileParts":
         return FileParts(self._context, self._directory, [[piece for part in self.pieces for piece in part]])
 
 
-def _shared_out(context: Any, inputs: list[Any]) -> Any:
+def _distributed(context: Any, inputs: list[Any]) -> Any:
     """Return the inputs, distributed over at most ``_tasks_a_core`` tasks per core. This is enough to keep all cores
     busy to the end; more tasks would only cost more, because each task has a fixed cost."""
     return context.parallelize(inputs, max(1, min(len(inputs), _tasks_a_core * context.defaultParallelism)))
@@ -256,13 +256,13 @@ class SparkFrames:
     def __init__(self, spark: Any, given: Any = None, as_input: AsInput | None = None) -> None:
         self._spark, self._given, self._as_input = spark, given, as_input
 
-    def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], onto: int) -> "FrameParts":
+    def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], part_count: int) -> "FrameParts":
         if self._as_input is None:
-            return self._from_inputs(stage, list(inputs), onto)
+            return self._from_inputs(stage, list(inputs), part_count)
         with _whole_batches(self._spark):
-            return FrameParts.made_by(self._spark, self._given, _from_partitions(stage, self._as_input), onto)
+            return FrameParts.made_by(self._spark, self._given, _from_partitions(stage, self._as_input), part_count)
 
-    def _from_inputs(self, stage: Callable[[Any], Emit], inputs: list[Any], onto: int) -> "FrameParts":
+    def _from_inputs(self, stage: Callable[[Any], Emit], inputs: list[Any], part_count: int) -> "FrameParts":
         def run(batches: Iterator[Any]) -> Emit:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
@@ -270,7 +270,7 @@ class SparkFrames:
 
         tasks = max(1, len(inputs))
         source = self._spark.range(len(inputs)).selectExpr("int(id) number").repartitionById(tasks, "number")
-        return FrameParts.made_by(self._spark, source, run, onto)
+        return FrameParts.made_by(self._spark, source, run, part_count)
 
 
 def _from_partitions(stage: Callable[[Any], Emit], as_input: AsInput) -> Run:
@@ -298,9 +298,9 @@ class FrameParts:
         self._spark, self._frame, self._count = spark, frame, count
 
     @classmethod
-    def made_by(cls, spark: Any, source: Any, run: Run, onto: int) -> "FrameParts":
+    def made_by(cls, spark: Any, source: Any, run: Run, part_count: int) -> "FrameParts":
         """Run the function ``run`` on the partitions of the DataFrame ``source``. Return its output, grouped into
-        ``onto`` parts."""
+        ``part_count`` parts."""
         from pyspark import StorageLevel
 
         def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -308,9 +308,9 @@ class FrameParts:
                 yield pa.record_batch([pa.array([part], pa.int32()), pa.array([blob], pa.binary())], ["part", "blob"])
 
         # An empty part also needs a row, because otherwise its stage would not run.
-        empty = spark.range(0, onto, 1, 1).selectExpr("int(id) part", "X'' blob")
-        frame = source.mapInArrow(rows, _rows_schema).union(empty).repartitionById(onto, "part")
-        return cls(spark, frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY), onto)
+        empty = spark.range(0, part_count, 1, 1).selectExpr("int(id) part", "X'' blob")
+        frame = source.mapInArrow(rows, _rows_schema).union(empty).repartitionById(part_count, "part")
+        return cls(spark, frame.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY), part_count)
 
     def _chosen(self, parts: Sequence[int]) -> Any:
         """Return the rows of some parts as a DataFrame with at most one partition per part."""
@@ -345,13 +345,13 @@ class FrameParts:
             for pair in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
         ]
 
-    def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], onto: int) -> "FrameParts":
+    def scatter(self, stage: Callable[[Iterable[bytes]], Emit], parts: Sequence[int], part_count: int) -> "FrameParts":
         def run(batches: Iterator[Any]) -> Emit:
             for _, blobs in _by_part(batches):
                 yield from stage(blobs)
 
         with _batches(self._spark, _blob_rows_max, _blob_batch_bytes):
-            return FrameParts.made_by(self._spark, self._chosen(parts), run, onto)
+            return FrameParts.made_by(self._spark, self._chosen(parts), run, part_count)
 
     def frame(self, stage: Callable[[Iterable[bytes]], Iterator[Any]], schema: Any, parts: Sequence[int]) -> Any:
         """Return a DataFrame of the Arrow batches that a stage makes from some parts."""

@@ -18,7 +18,7 @@ from antecede.errors import AntecedeError
 from antecede.pipeline.sessions import one_line
 from antecede.pipeline.sweep.cells import Cell, Row, Study, measured
 
-_patience_seconds = 1.0
+_poll_seconds = 1.0
 """The time between two reports of progress while no cell ends."""
 
 
@@ -83,7 +83,7 @@ def carry_out(
         open_: dict[Future[Row | str], Cell] = {pool.submit(_job, context, cell, study): cell for cell in waiting}
         while open_:
             tell(progress.text())
-            ended, _ = wait(open_, _patience_seconds, FIRST_COMPLETED)
+            ended, _ = wait(open_, _poll_seconds, FIRST_COMPLETED)
             for future in ended:
                 cell = open_.pop(future)
                 found = future.result()

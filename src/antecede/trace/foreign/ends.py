@@ -62,7 +62,7 @@ class Ends:
         """Return the part of the report that says how many deliveries have a send, and which sends and deliveries do
         not fit together."""
         orphans = [row for row in self._deliveries if row.message not in self._sends]
-        strays = [row for row in self._deliveries if self._strays(row)]
+        not_addressed = [row for row in self._deliveries if self._is_not_addressed(row)]
         # Destinations at which nothing is delivered, with the number of sends that name them.
         named = (name for send in self._sends.values() for name in send.to or ())
         unknown = Counter(name for name in named if name not in self._receivers)
@@ -71,13 +71,13 @@ class Ends:
             "sent_again": len(self._sent_again),
             "orphans": len(orphans),
             "orphans_first": [f"{row.source}: {row.process} delivers {row.message}" for row in orphans[:_shown_max]],
-            "not_addressed": len(strays),
-            "not_addressed_first": [self._described(row) for row in strays[:_shown_max]],
+            "not_addressed": len(not_addressed),
+            "not_addressed_first": [self._described(row) for row in not_addressed[:_shown_max]],
             "unknown_to": dict(unknown.most_common(_names_max)),
             "separator": self._separator(unknown),
         }
 
-    def _strays(self, row: Row) -> bool:
+    def _is_not_addressed(self, row: Row) -> bool:
         """Return whether the send of a delivered message names destinations, but not the process of the delivery.
         Return ``False`` if the message has no send or several sends."""
         send = self._sends.get(row.message or "")
