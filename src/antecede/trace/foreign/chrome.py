@@ -19,8 +19,8 @@ import msgspec
 from antecede import limits
 from antecede.errors import TraceError
 from antecede.trace.foreign.files import JSON_ERRORS, ForeignFile
+from antecede.trace.foreign.moments import ConvertedTrace, Moment, RecordedColumns, mark_ties
 from antecede.trace.foreign.times import nanoseconds
-from antecede.trace.foreign.weave import Moment, Noted, Woven, mark_ties
 
 
 class _Document(msgspec.Struct, frozen=True):
@@ -82,7 +82,7 @@ class Flows:
             self.events += 1
             self._found.append((at, event))
 
-    def weave(self) -> Woven:
+    def convert(self) -> ConvertedTrace:
         """Return the trace of the flows."""
         lines: dict[str, list[Moment]] = {}
         names = self._threads()
@@ -91,7 +91,7 @@ class Flows:
         for at, event in sorted(self._found, key=lambda found: found[0]):
             thread = names[event.pid, event.tid]
             name = event.name[: limits.raw_text_bytes_max]
-            moment = Moment(Noted({"flow": str(event.id), "phase": event.ph, "name": name}), at)
+            moment = Moment(RecordedColumns({"flow": str(event.id), "phase": event.ph, "name": name}), at)
             lines.setdefault(thread, []).append(moment)
             key = event.cat, event.name, str(event.id)
             before = last.pop(key, None)
@@ -106,7 +106,7 @@ class Flows:
                 last[key] = moment, numbers[key]
         for line in lines.values():
             mark_ties(line)
-        return Woven(lines)
+        return ConvertedTrace(lines)
 
     def _threads(self) -> dict[tuple[Any, Any], str]:
         """Return a unique name for each thread that has a flow event. In browsers, many processes and threads have the

@@ -23,9 +23,9 @@ from antecede import limits
 from antecede.errors import TraceError
 from antecede.trace.foreign.files import ForeignFile
 from antecede.trace.foreign.mapping import text_of
+from antecede.trace.foreign.moments import ConvertedTrace, Moment, RecordedColumns
 from antecede.trace.foreign.records import json_records
 from antecede.trace.foreign.times import nanoseconds
-from antecede.trace.foreign.weave import Moment, Noted, Woven
 
 DELIVERED_BEFORE_EFFECT: Final = "delivered_before_effect"
 
@@ -70,12 +70,12 @@ class CloudEvents:
             for name, column in _kept.items():
                 if (text := text_of(document.get(name))) is not None:
                     kept[column] = text
-            moment = Moment(Noted(kept), nanoseconds(document.get("time")))
+            moment = Moment(RecordedColumns(kept), nanoseconds(document.get("time")))
             event = _Event(source, id_, text_of(document.get("causationid")), moment)
             self._found.setdefault(id_, {})[source] = event
             self._lines.setdefault(source, []).append(event)
 
-    def weave(self) -> Woven:
+    def convert(self) -> ConvertedTrace:
         """Return the trace of the events."""
         lines: dict[str, list[Moment]] = {}
         for source, events in self._lines.items():
@@ -89,13 +89,13 @@ class CloudEvents:
                     known.add(cause.id)
                     message = cause.id if len(self._found[cause.id]) == 1 else f"{cause.source} {cause.id}"
                     cause.moment.give(message, source)
-                    taken = Moment(Noted({"event": cause.id}), None, assumed=DELIVERED_BEFORE_EFFECT)
+                    taken = Moment(RecordedColumns({"event": cause.id}), None, assumed=DELIVERED_BEFORE_EFFECT)
                     taken.take(message)
                     line.append(taken)
                     if (cause.moment.time or 0) > (event.moment.time or cause.moment.time or 0):
                         self.early_messages += 1
                 line.append(event.moment)
-        return Woven(lines)
+        return ConvertedTrace(lines)
 
     def _cause(self, event: _Event) -> _Event | None:
         if event.cause is None:

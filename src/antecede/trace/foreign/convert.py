@@ -20,11 +20,11 @@ from antecede.trace.foreign.editing import Editing
 from antecede.trace.foreign.executions import Delimiter, Logs, header_of
 from antecede.trace.foreign.files import ForeignFile, Unreadable, files_of, opened
 from antecede.trace.foreign.guess import FORMATS, KNOWN, OURS, guess, sample
+from antecede.trace.foreign.moments import ConvertedTrace
 from antecede.trace.foreign.patterns import GOVECTOR, PRESETS, Pattern, choose, preset
 from antecede.trace.foreign.records import parquet_columns
 from antecede.trace.foreign.spans import Spans
 from antecede.trace.foreign.temporal import History
-from antecede.trace.foreign.weave import Woven
 from antecede.trace.schema import Metadata
 from antecede.trace.writer import write_trace
 
@@ -108,11 +108,11 @@ def convert(
             raise UsageError(f"--execution is only for logs with vector clocks, not for {files[0]['format']}")
         collector.choose(execution)
     say("finding messages")
-    traces = collector.weave() if isinstance(collector, Logs) else {"": collector.weave()}
+    traces = collector.convert() if isinstance(collector, Logs) else {"": collector.convert()}
     described = []
-    for number, (name, woven) in enumerate(traces.items(), 1):
+    for number, (name, converted) in enumerate(traces.items(), 1):
         target = to if len(traces) == 1 or to is None else _numbered(to, number)
-        described.append(_about(name, woven, _write(woven, target, files, say), target))
+        described.append(_about(name, converted, _write(converted, target, files, say), target))
     report = _report(collector, described, files, unreadable, to) | {"skipped": skipped}
     return report | {"seconds": round(time.perf_counter() - started, 3)}
 
@@ -177,25 +177,30 @@ def _read(
 
 
 def _write(
-    woven: Woven, to: str | os.PathLike[str] | None, files: list[dict[str, Any]], say: Callable[[str], None]
+    converted: ConvertedTrace,
+    to: str | os.PathLike[str] | None,
+    files: list[dict[str, Any]],
+    say: Callable[[str], None],
 ) -> int:
     if to is None:
-        return sum(1 for _ in woven.events())
+        return sum(1 for _ in converted.events())
     formats = sorted({str(file["format"]) for file in files})
     recorded_by = f"antecede {__version__} import of {', '.join(formats)}"
-    return write_trace(to, woven.events(), Metadata(recorded_by=recorded_by, assumed=woven.assumed() or None), say)
+    return write_trace(
+        to, converted.events(), Metadata(recorded_by=recorded_by, assumed=converted.assumed() or None), say
+    )
 
 
-def _about(execution: str, woven: Woven, rows: int, to: str | os.PathLike[str] | None) -> dict[str, Any]:
+def _about(execution: str, converted: ConvertedTrace, rows: int, to: str | os.PathLike[str] | None) -> dict[str, Any]:
     """Return the part of the report about one trace."""
-    before_send, cycle = woven.impossible()
+    before_send, cycle = converted.impossible()
     return {
         "execution": execution,
-        "processes": len(woven.lines),
-        "messages": woven.messages,
+        "processes": len(converted.lines),
+        "messages": converted.messages,
         "rows": rows,
         "to": None if to is None else os.fsdecode(to),
-        "assumed": woven.assumed(),
+        "assumed": converted.assumed(),
         "before_send": before_send,
         "cycle": cycle,
     }

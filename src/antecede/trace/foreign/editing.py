@@ -21,8 +21,8 @@ import msgspec
 from antecede import limits
 from antecede.errors import TraceError
 from antecede.trace.foreign.files import JSON_ERRORS, ForeignFile
+from antecede.trace.foreign.moments import ConvertedTrace, Moment
 from antecede.trace.foreign.times import since_1970
-from antecede.trace.foreign.weave import Moment, Woven
 
 
 class _Document(msgspec.Struct, frozen=True):
@@ -127,9 +127,9 @@ class Editing:
         self.merges += len(decoded.parents) > 1
         return _Done(agent, moment, len(line) - 1, known)
 
-    def weave(self) -> Woven:
+    def convert(self) -> ConvertedTrace:
         """Return the trace of the recording."""
-        return Woven(self._lines)
+        return ConvertedTrace(self._lines)
 
 
 def _nanoseconds(text: str | None) -> int | None:

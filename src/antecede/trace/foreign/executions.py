@@ -13,9 +13,9 @@ from itertools import groupby, islice
 from antecede import limits
 from antecede.errors import TraceError, UsageError
 from antecede.trace.foreign.files import ForeignFile
+from antecede.trace.foreign.moments import ConvertedTrace
 from antecede.trace.foreign.patterns import NEEDED, LoggedEvent, Pattern, compiled, preset
 from antecede.trace.foreign.vectors import ClockedLog
-from antecede.trace.foreign.weave import Woven
 
 Line = tuple[int, bytes]
 
@@ -128,9 +128,9 @@ class Logs:
         self._executions = {name: self._executions[name]}
         self.events = self._executions[name].events
 
-    def weave(self) -> dict[str, Woven]:
+    def convert(self) -> dict[str, ConvertedTrace]:
         """Return the traces of the logs, by execution."""
-        return {name: log.weave() for name, log in self._executions.items()}
+        return {name: log.convert() for name, log in self._executions.items()}
 
 
 def _unused(name: str | None, used: set[str]) -> str:

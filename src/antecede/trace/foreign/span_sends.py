@@ -34,7 +34,7 @@ from typing import Any, Final
 
 import msgspec
 
-from antecede.trace.foreign.weave import SEND_POSITION, TIED_START, Moment
+from antecede.trace.foreign.moments import SEND_POSITION, TIED_START, Moment
 from antecede.trace.race_search import resolution_of
 
 CALLING: Final = ("client", "producer")

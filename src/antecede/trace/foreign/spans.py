@@ -24,8 +24,8 @@ from collections.abc import Iterator
 
 from antecede import limits
 from antecede.errors import TraceError
+from antecede.trace.foreign.moments import ConvertedTrace
 from antecede.trace.foreign.span_sends import CALLING, Span, Tie, placed
-from antecede.trace.foreign.weave import Woven
 
 __all__ = ["Span", "Spans"]
 
@@ -67,7 +67,7 @@ class Spans:
         if len(self._spans) > limits.foreign_events_max:
             raise TraceError(f"more than {limits.foreign_events_max} spans: import fewer or smaller files")
 
-    def weave(self) -> Woven:
+    def convert(self) -> ConvertedTrace:
         """Return the trace of the spans."""
         depths = self._depths()
         services: dict[str, list[Span]] = {}
@@ -77,7 +77,7 @@ class Spans:
             spans.sort(key=lambda span: (span.start, depths[id(span)], span.trace, span.id, span.kind or ""))
         taken: set[str] = set()
         ties = [tie for service in sorted(services) for span in services[service] for tie in self._ties(span, taken)]
-        return Woven(placed(services, ties, self._above))
+        return ConvertedTrace(placed(services, ties, self._above))
 
     def _ties(self, span: Span, taken: set[str]) -> Iterator[Tie]:
         """Yield the messages that a span receives. Count missing parents and missing linked spans. Count the span if it

@@ -28,8 +28,8 @@ from antecede import limits
 from antecede.errors import TraceError
 from antecede.trace.foreign.files import JSON_ERRORS, ForeignFile
 from antecede.trace.foreign.mapping import text_of
+from antecede.trace.foreign.moments import SEND_POSITION, TIED_START, ConvertedTrace, Moment, RecordedColumns, mark_ties
 from antecede.trace.foreign.times import nanoseconds
-from antecede.trace.foreign.weave import SEND_POSITION, TIED_START, Moment, Noted, Woven, mark_ties
 
 RETRIED: Final = "retried"
 """The reason for an assumed position: an activity was started several times, and only its last start is recorded."""
@@ -90,7 +90,7 @@ class History:
         about = event.get(f"{kind[:1].lower()}{kind[1:]}EventAttributes")
         about = about if isinstance(about, dict) else {}
         asked = text_of(about.get("scheduledEventId")) or ""
-        recorded = Noted({"event": kind, "event_id": number})
+        recorded = RecordedColumns({"event": kind, "event_id": number})
         moment = Moment(recorded, at)
         if kind == "ActivityTaskStarted" and asked in run.scheduled:
             worker = run.started[asked] = text_of(about.get("identity")) or "worker"
@@ -118,7 +118,7 @@ class History:
         at = moment.time if moment.time is not None else run.last
         self._workers.setdefault(worker, []).append((at, moment))
 
-    def weave(self) -> Woven:
+    def convert(self) -> ConvertedTrace:
         """Return one trace, made from all histories that were read."""
         lines: dict[str, list[Moment]] = {}
         for worker, timed in self._workers.items():
@@ -128,7 +128,7 @@ class History:
         for workflow, timed in self._workflows.items():
             # A name that a worker has, too, is one process, as nothing distinguishes the two.
             lines[workflow] = _sorted([*self._workers.get(workflow, ()), *timed])
-        return Woven(lines)
+        return ConvertedTrace(lines)
 
 
 def _sorted(timed: list[tuple[int, Moment]]) -> list[Moment]:

@@ -21,8 +21,8 @@ from bisect import bisect_right
 from typing import Final
 
 from antecede.trace.clocks import raise_to
+from antecede.trace.foreign.moments import ConvertedTrace, Moment
 from antecede.trace.foreign.patterns import LoggedEvent
-from antecede.trace.foreign.weave import Moment, Woven
 from antecede.trace.schema import INT64_MAX
 
 CONTRADICTING_CLOCK: Final = "contradicting_clock"
@@ -45,7 +45,7 @@ class ClockedLog:
         self.events += new
         return new
 
-    def weave(self) -> Woven:
+    def convert(self) -> ConvertedTrace:
         """Return one trace, made from all events that were added."""
         owns = {host: sorted(events) for host, events in self._hosts.items()}
         lines = {host: [_moment(self._hosts[host][own]) for own in own_entries] for host, own_entries in owns.items()}
@@ -61,9 +61,9 @@ class ClockedLog:
                         message = f"{other}:{last}->{host}"
                         lines[other][count - 1].give(message, host)
                         moment.take(message)
-        woven = Woven(lines)
-        _mark_contradictions(woven)
-        return woven
+        converted = ConvertedTrace(lines)
+        _mark_contradictions(converted)
+        return converted
 
     def _newly_known(
         self, host: str, moment: Moment, known: dict[str, int], owns: dict[str, list[int]]
@@ -84,7 +84,7 @@ class ClockedLog:
         return new
 
 
-def _mark_contradictions(woven: Woven) -> None:
+def _mark_contradictions(converted: ConvertedTrace) -> None:
     """Mark each event whose clock contradicts the clock of an event in its past: some entry became smaller. Also mark
     all events that are on a cycle or come after a cycle.
 
@@ -92,13 +92,13 @@ def _mark_contradictions(woven: Woven) -> None:
     d at h brought send(m) into h's past. The clock of h at d did not include send(m). Otherwise m would have brought
     nothing new to h, and there would be no message m. So d is marked, and the late delivery of m is undecided.
     """
-    floors: dict[str, dict[str, int]] = {host: {} for host in woven.lines}
+    floors: dict[str, dict[str, int]] = {host: {} for host in converted.lines}
     carried: dict[str, dict[str, int]] = {}
     # Moments on a cycle, or that follow from one, contradict themselves and are not walked.
-    for line in woven.lines.values():
+    for line in converted.lines.values():
         for moment in line:
             moment.assumed = CONTRADICTING_CLOCK
-    for host, moment in woven.in_causal_order():
+    for host, moment in converted.in_causal_order():
         moment.assumed = None
         floor = floors[host]
         for message in moment.takes:

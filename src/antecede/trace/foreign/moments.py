@@ -40,7 +40,7 @@ class Recorded(Protocol):
         ...
 
 
-class Noted(msgspec.Struct, frozen=True, gc=False):
+class RecordedColumns(msgspec.Struct, frozen=True, gc=False):
     """Recorded data that is already in the form of columns."""
 
     recorded: dict[str, Any]
@@ -96,7 +96,7 @@ def mark_ties(line: Sequence[Moment]) -> None:
                 moment.assumed = moment.assumed or TIED_START
 
 
-class Woven:
+class ConvertedTrace:
     """A trace made from a foreign record: for each process, its moments in their order."""
 
     def __init__(self, lines: dict[str, list[Moment]]) -> None:
