@@ -17,11 +17,11 @@ import pytest
 
 from antecede.pipeline.judge.aside import write_late, write_quarantine
 from antecede.pipeline.judge.trace import Trace, verdict_on
-from antecede.pipeline.kernels.texts import WIDE, mix, number
+from antecede.pipeline.kernels.texts import WIDE, hash_texts, number
 from antecede.pipeline.match.lines import Scratch, spans
 from antecede.pipeline.pieces import Region, read_matched
 from antecede.pipeline.read.encode import Layout
-from antecede.pipeline.read.ids import as_texts, mixed_ids, narrowed, numbered_ids
+from antecede.pipeline.read.ids import as_texts, hashed_ids, narrowed, numbered_ids
 from antecede.pipeline.read.splits import plan, read
 from antecede.pipeline.spark.flow import Here
 from antecede.trace import Event, verify, write_trace
@@ -108,9 +108,9 @@ def test_texts_are_numbered_exactly_however_few_bits_are_kept() -> None:
     offsets = np.frombuffer(column.buffers()[1], np.int32)[: len(texts) + 1]
     data = np.frombuffer(column.buffers()[2], np.uint8)
     for narrow in (WIDE, 15, 1, 0):
-        mixed, code = np.zeros(len(texts), np.uint64), np.zeros(len(texts), np.int32)
-        mix(offsets, data, np.uint64(narrow), mixed)
-        count = number(offsets, data, mixed, code)
+        hashed, code = np.zeros(len(texts), np.uint64), np.zeros(len(texts), np.int32)
+        hash_texts(offsets, data, np.uint64(narrow), hashed)
+        count = number(offsets, data, hashed, code)
         assert count == len(set(texts))
         assert len({*zip(code.tolist(), texts, strict=True)}) == count
 
@@ -122,7 +122,7 @@ def test_uuids_are_their_sixteen_bytes_and_nothing_else_is() -> None:
     assert short.type == pa.binary(16)
     assert as_texts(short).to_pylist() == usual
     assert as_texts(short[3:9]).to_pylist() == usual[3:9]
-    assert (mixed_ids(short, WIDE) == mixed_ids(column, WIDE)).all(), "either form leads to the same bucket"
+    assert (hashed_ids(short, WIDE) == hashed_ids(column, WIDE)).all(), "either form leads to the same bucket"
     assert numbered_ids(pa.concat_arrays([short, short]), np.zeros(2 * len(short), np.uint64))[1] == len(usual)
     for place in range(36):
         for other in "0afgAF-:@`/ \x7f\xe9":

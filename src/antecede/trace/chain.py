@@ -81,10 +81,10 @@ class Chains:
         levels: list[dict[int, _Step]] = []
         reach: dict[int, int] = {}
         # The message itself may begin the chain, by a copy to another destination: therefore its send is included.
-        fresh = [(source, sent, len(self._trace.lines[source]))]
+        frontier = [(source, sent, len(self._trace.lines[source]))]
         while True:
             reached: dict[int, _Step] = {}
-            for process, start, stop in fresh:
+            for process, start, stop in frontier:
                 for step in self._sent_in(process, start, stop, self._moments[target][deadline]):
                     limit = deadline if step.to == target else reach.get(step.to)
                     best = reached.get(step.to)
@@ -96,10 +96,10 @@ class Chains:
             reached.pop(source, None)
             assert reached, "a late delivery has no overtaking chain"
             levels.append(reached)
-            fresh = []
+            frontier = []
             for process, step in reached.items():
                 stop = reach.get(process, len(self._trace.lines[process]))
-                fresh.append((process, step.delivered + 1, stop))
+                frontier.append((process, step.delivered + 1, stop))
                 reach[process] = step.delivered
 
     def _sent_in(self, process: int, start: int, stop: int, horizon: int) -> list[_Step]:

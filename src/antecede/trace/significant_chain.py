@@ -82,21 +82,21 @@ def shortest(acts: Acts, late: int, send: int, early: Callable[[int], bool], rec
     steps_by_send: dict[int, Step] = {send: Step(send, NO_EVENT, False)}
     reached: dict[int, int] = {}
     ended: dict[int, int] = {}
-    fresh = [send]
+    frontier = [send]
     horizon = acts.moment[late]
-    while fresh:
+    while frontier:
         offered: list[Step] = []
-        for message in fresh:
+        for message in frontier:
             for event in (message, *acts.copies(message)):
                 if acts.instance[event] >= 0 and acts.moment[event] < horizon:
                     offered += _follow(acts, event, reached, ended)
-        fresh = []
+        frontier = []
         best: tuple[int, int] | None = None
         for step in sorted(offered, key=lambda step: (step.send, step.after)):
             if step.send in steps_by_send or acts.moment[step.send] >= horizon:
                 continue
             steps_by_send[step.send] = step
-            fresh.append(step.send)
+            frontier.append(step.send)
             for copy in acts.copies(step.send):
                 if copy in receiver and copy < late and (best is None or copy < best[0]) and early(copy):
                     best = copy, step.send

@@ -122,9 +122,9 @@ class Chains:
         source, target = lines.process_at(np.array([sent, until])).tolist()
         reach: dict[int, int] = {}
         levels: list[dict[int, tuple[int, int]]] = []
-        fresh = [(sent, int(lines.offsets[source + 1]))]
+        frontier = [(sent, int(lines.offsets[source + 1]))]
         while True:
-            reached = self._round(fresh, until, target, reach)
+            reached = self._round(frontier, until, target, reach)
             if target in reached:
                 steps = [reached[target]]
                 for level in reversed(levels):
@@ -133,15 +133,15 @@ class Chains:
             reached.pop(source, None)
             assert reached, "the second event does not follow from the first"
             levels.append(reached)
-            fresh = []
+            frontier = []
             for process, (_, delivered) in reached.items():
-                fresh.append((delivered + 1, reach.get(process, int(lines.offsets[process + 1]))))
+                frontier.append((delivered + 1, reach.get(process, int(lines.offsets[process + 1]))))
                 reach[process] = delivered
 
     def _round(
-        self, fresh: list[tuple[int, int]], late: int, target: int, reach: dict[int, int]
+        self, frontier: list[tuple[int, int]], late: int, target: int, reach: dict[int, int]
     ) -> dict[int, tuple[int, int]]:
-        """Examine the messages sent in the stretches ``fresh`` of the lines. A stretch is a pair of flat positions
+        """Examine the messages sent in the stretches ``frontier`` of the lines. A stretch is a pair of flat positions
         (start, end). For each process, return the first delivery of such a message, as a pair of flat positions (send,
         delivery). A process is left out if this first delivery is too late. In the process ``target``, the delivery
         must come before ``late``. In any other process that has an entry in ``reach``, the delivery must come before
@@ -149,7 +149,7 @@ class Chains:
         lines = self._lines
         horizon = self._moments[late]
         pieces = []
-        for start, stop in fresh:
+        for start, stop in frontier:
             stop = start + int(np.searchsorted(self._moments[start:stop], horizon))
             pieces.append(start + np.flatnonzero(lines.source[start:stop] == SENT))
         sends = np.concatenate(pieces)

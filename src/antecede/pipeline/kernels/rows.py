@@ -83,7 +83,7 @@ def code_rows(given: Given, kind: Bytes, code: Bytes) -> bool:
 
 @compiled
 def sort_rows(
-    given: Given, code: Bytes, mixed: Words, bucket: Shorts, ends: Longs, to_ends: Longs, out: Narrow
+    given: Given, code: Bytes, hashed: Words, bucket: Shorts, ends: Longs, to_ends: Longs, out: Narrow
 ) -> None:
     """Sort rows by bucket; within a bucket they keep their order.
 
@@ -92,7 +92,7 @@ def sort_rows(
     """
     buckets = np.uint64(len(ends) - 1)
     for i in range(len(code)):
-        b = mixed[i] % buckets
+        b = hashed[i] % buckets
         bucket[i] = b
         ends[b + np.uint64(1)] += 1
         if code[i] < _UNADDRESSED:

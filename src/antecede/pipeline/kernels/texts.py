@@ -61,15 +61,15 @@ def _digits_from(data: Bytes, at: np.uint64, count: int, word: np.uint64, seen: 
 
 
 @inner
-def _mixed_words(high: np.uint64, low: np.uint64) -> np.uint64:
+def _hashed_words(high: np.uint64, low: np.uint64) -> np.uint64:
     first, second = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
-    mixed = high * second
-    mixed ^= mixed >> np.uint64(29)
-    mixed = (mixed ^ low) * second
-    mixed ^= mixed >> np.uint64(32)
-    mixed *= first
-    mixed ^= mixed >> np.uint64(29)
-    return mixed
+    hashed = high * second
+    hashed ^= hashed >> np.uint64(29)
+    hashed = (hashed ^ low) * second
+    hashed ^= hashed >> np.uint64(32)
+    hashed *= first
+    hashed ^= hashed >> np.uint64(29)
+    return hashed
 
 
 @compiled
@@ -96,23 +96,23 @@ def uuid_texts(words: Words, out: NDArray[np.uint8]) -> None:
 
 
 @compiled
-def mix_uuids(words: Words, narrow: np.uint64, out: Words) -> None:
-    """Hash each UUID to 64 bits, with the same result as :func:`mix` for its text."""
+def hash_uuids(words: Words, narrow: np.uint64, out: Words) -> None:
+    """Hash each UUID to 64 bits, with the same result as :func:`hash_texts` for its text."""
     for i in range(len(words)):
-        out[i] = _mixed_words(words[i, 0], words[i, 1]) & narrow
+        out[i] = _hashed_words(words[i, 0], words[i, 1]) & narrow
 
 
 @compiled
-def number_uuids(words: Words, mixed: Words, out: Ints) -> int:
+def number_uuids(words: Words, hashed: Words, out: Ints) -> int:
     """Number the UUIDs from 0; equal ones get the same number. Return how many numbers there are."""
     size = 16
-    while size < 2 * len(mixed):
+    while size < 2 * len(hashed):
         size *= 2
     mask = np.uint64(size - 1)
     table = np.full(size, -1, np.int32)
     count = 0
-    for i in range(len(mixed)):
-        slot = (mixed[i] >> np.uint64(24)) & mask
+    for i in range(len(hashed)):
+        slot = (hashed[i] >> np.uint64(24)) & mask
         while True:
             other = table[slot]
             if other < 0:
@@ -128,7 +128,7 @@ def number_uuids(words: Words, mixed: Words, out: Ints) -> int:
 
 
 @compiled
-def mix(offsets: Ints, data: Bytes, narrow: np.uint64, out: Words) -> None:
+def hash_texts(offsets: Ints, data: Bytes, narrow: np.uint64, out: Words) -> None:
     """Hash each text to 64 bits; ``narrow`` is a mask of the bits that are kept."""
     first, second = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
     for i in range(len(offsets) - 1):
@@ -136,9 +136,9 @@ def mix(offsets: Ints, data: Bytes, narrow: np.uint64, out: Words) -> None:
         if end - k == UUID_LENGTH:
             good, high, low = _uuid(data, k)
             if good:
-                out[i] = _mixed_words(high, low) & narrow
+                out[i] = _hashed_words(high, low) & narrow
                 continue
-        mixed = np.uint64(end - k) * first
+        hashed = np.uint64(end - k) * first
         while k + 8 <= end:
             word = (
                 np.uint64(data[k])
@@ -150,30 +150,30 @@ def mix(offsets: Ints, data: Bytes, narrow: np.uint64, out: Words) -> None:
                 | np.uint64(data[k + 6]) << np.uint64(48)
                 | np.uint64(data[k + 7]) << np.uint64(56)
             )
-            mixed = (mixed ^ word) * second
-            mixed ^= mixed >> np.uint64(29)
+            hashed = (hashed ^ word) * second
+            hashed ^= hashed >> np.uint64(29)
             k += 8
         while k < end:
-            mixed = (mixed ^ np.uint64(data[k])) * second
+            hashed = (hashed ^ np.uint64(data[k])) * second
             k += 1
-        mixed ^= mixed >> np.uint64(32)
-        mixed *= first
-        mixed ^= mixed >> np.uint64(29)
-        out[i] = mixed & narrow
+        hashed ^= hashed >> np.uint64(32)
+        hashed *= first
+        hashed ^= hashed >> np.uint64(29)
+        out[i] = hashed & narrow
 
 
 @compiled
-def number(offsets: Ints, data: Bytes, mixed: Words, out: Ints) -> int:
+def number(offsets: Ints, data: Bytes, hashed: Words, out: Ints) -> int:
     """Number the texts from 0; equal texts get the same number. Return how many numbers there are."""
     size = 16
-    while size < 2 * len(mixed):
+    while size < 2 * len(hashed):
         size *= 2
     mask = np.uint64(size - 1)
     table = np.full(size, -1, np.int32)
     count = 0
-    for i in range(len(mixed)):
+    for i in range(len(hashed)):
         # The lower bits selected the bucket, so the table uses other bits.
-        slot = (mixed[i] >> np.uint64(24)) & mask
+        slot = (hashed[i] >> np.uint64(24)) & mask
         while True:
             other = table[slot]
             if other < 0:
@@ -181,7 +181,9 @@ def number(offsets: Ints, data: Bytes, mixed: Words, out: Ints) -> int:
                 out[i] = count
                 count += 1
                 break
-            if mixed[other] == mixed[i] and _same(data, offsets[other], offsets[other + 1], offsets[i], offsets[i + 1]):
+            if hashed[other] == hashed[i] and _same(
+                data, offsets[other], offsets[other + 1], offsets[i], offsets[i + 1]
+            ):
                 out[i] = out[other]
                 break
             slot = (slot + np.uint64(1)) & mask

@@ -40,7 +40,7 @@ from antecede.pipeline.pieces import (
     read_matched,
 )
 from antecede.pipeline.read.columns import joined
-from antecede.pipeline.read.ids import as_texts, mixed_ids, numbered_ids
+from antecede.pipeline.read.ids import as_texts, hashed_ids, numbered_ids
 from antecede.pipeline.read.rows import together, unpacked
 
 Ints = NDArray[np.int32]
@@ -126,10 +126,10 @@ class Bucket:
         if runs is not None and len(runs[0]):
             self._leave_out(runs)
         self._message = _one_chunk(self.table.column("message"))
-        mixed = mixed_ids(self._message, narrow)
-        self.mark = int(mixed[0]) if rows else 0
+        hashed = hashed_ids(self._message, narrow)
+        self.mark = int(hashed[0]) if rows else 0
         """The hash of one message id of the bucket. The bucket's number is ``mark`` modulo the number of buckets."""
-        self.code, messages = numbered_ids(self._message, mixed)
+        self.code, messages = numbered_ids(self._message, hashed)
         self.to = self._destinations(rows)
         self.send_row = np.full(rows, -1, np.int64)
         self.awaited = np.zeros(rows, np.int32)

@@ -132,14 +132,14 @@ def evaluate(parent: Ints, block: Ints, inputs: Inputs, figures: Floats) -> None
         cut[parent[v]] += cut[v]
         within[parent[v]] += within[v]
     carried = np.zeros(n)
-    passing = np.zeros(n)
+    forwarded = np.zeros(n)
     union = np.zeros(n)
     for v in range(n):
         between = cut[v] - 2.0 * within[v]
-        passing[v] -= degree[v]
+        forwarded[v] -= degree[v]
         if parent[v] >= 0:
             carried[block[v]] += between
-            passing[v] += between
+            forwarded[v] += between
             union[block[v]] += between
     above = np.full(n, -1, np.int32)
     for v in range(n):
@@ -148,11 +148,11 @@ def evaluate(parent: Ints, block: Ints, inputs: Inputs, figures: Floats) -> None
     for b in range(n):
         if above[b] >= 0:
             carried[b] -= inner[b]
-            passing[above[b]] += union[b] - 2.0 * inner[b]
+            forwarded[above[b]] += union[b] - 2.0 * inner[b]
     for v in range(n):
-        passing[v] *= 0.5
+        forwarded[v] *= 0.5
     if len(inputs.source):
-        _multicasts(parent, block, inputs, carried, passing)
+        _multicasts(parent, block, inputs, carried, forwarded)
     cost = hops = 0.0
     largest = 1
     for b in range(n):
@@ -162,7 +162,7 @@ def evaluate(parent: Ints, block: Ints, inputs: Inputs, figures: Floats) -> None
             largest = max(largest, size[b])
     busiest = 0.0
     for v in range(n):
-        busiest = max(busiest, passing[v])
+        busiest = max(busiest, forwarded[v])
     longest = _longest(parent, block, above, order)
     broken = _broken(parent, block, inputs)
     share = busiest / total
@@ -173,7 +173,7 @@ def evaluate(parent: Ints, block: Ints, inputs: Inputs, figures: Floats) -> None
                 excess += size[b] / bounds[MAX_DOMAIN] - 1.0
     if bounds[MAX_SHARE] >= 0 and share > bounds[MAX_SHARE] + 1e-12:
         for v in range(n):
-            over = passing[v] / total - bounds[MAX_SHARE]
+            over = forwarded[v] / total - bounds[MAX_SHARE]
             if over > 1e-12:
                 excess += over / max(bounds[MAX_SHARE], 0.01)
     if bounds[MAX_HOPS] > 0 and longest > bounds[MAX_HOPS]:
@@ -183,9 +183,9 @@ def evaluate(parent: Ints, block: Ints, inputs: Inputs, figures: Floats) -> None
 
 
 @compiled
-def _multicasts(parent: Ints, block: Ints, inputs: Inputs, carried: Floats, passing: Floats) -> None:
+def _multicasts(parent: Ints, block: Ints, inputs: Inputs, carried: Floats, forwarded: Floats) -> None:
     """Add the multicasts to the counts of messages: to ``carried`` for each domain that carries a multicast, and to
-    ``passing`` for each router that forwards it."""
+    ``forwarded`` for each router that forwards it."""
     first, member, source, times = inputs.first, inputs.member, inputs.source, inputs.times
     n = len(parent)
     inside = np.zeros(n, np.int32)
@@ -227,7 +227,7 @@ def _multicasts(parent: Ints, block: Ints, inputs: Inputs, carried: Floats, pass
         for k in range(count):
             v = touched[k]
             if uses[v] >= 2 and v != source[g]:
-                passing[v] += times[g]
+                forwarded[v] += times[g]
             uses[v] = 0
             inside[v] = 0
             if parent[v] >= 0:

@@ -238,7 +238,7 @@ class Task:
         for lanes, is_hop in ((self.runs[False], False), (self.runs[True], True)):
             if lanes.count > _runs_at_once:
                 yield from lanes.drain(self.layout, is_hop, fault=False)
-        yield from self._gather(self.asked(batch, kind))
+        yield from self._gather(self.needed_part(batch, kind))
 
     def _cut(self, batch: Any) -> Any:
         cut = self.layout.cut
@@ -262,7 +262,7 @@ class Task:
                 keep[lane] &= table[process[lane]]
         return batch if keep.all() else batch.filter(pa.array(keep))
 
-    def asked(self, batch: Any, kind: NDArray[np.uint8]) -> Any:
+    def needed_part(self, batch: Any, kind: NDArray[np.uint8]) -> Any:
         """Return a batch with only those rows and columns that later stages need."""
         keep = kind < LOCAL
         drop = set() if self.layout.timed else {"time"}

@@ -55,7 +55,7 @@ class FigureTask(Task):
                 pa.array(sizes, pa.int64()),
             )
 
-    def asked(self, batch: Any, kind: NDArray[np.uint8]) -> Any:
+    def needed_part(self, batch: Any, kind: NDArray[np.uint8]) -> Any:
         hop = kind == HOP
         if hop.any():
             servers, process = self.encoder.servers.list(), batch.column("process").to_numpy().copy()

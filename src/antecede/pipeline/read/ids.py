@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from antecede.pipeline.kernels.texts import (
     UUID_LENGTH,
-    mix,
-    mix_uuids,
+    hash_texts,
+    hash_uuids,
     number,
     number_uuids,
     uuid_texts,
@@ -62,23 +62,23 @@ def as_texts(ids: Any) -> Any:
     return pa.StringArray.from_buffers(len(words), pa.py_buffer(offsets), pa.py_buffer(text))
 
 
-def mixed_ids(ids: Any, narrow: int) -> Words:
+def hashed_ids(ids: Any, narrow: int) -> Words:
     """Return the hash of each id: 64 bits, masked with ``narrow``."""
-    mixed = np.zeros(len(ids), np.uint64)
+    hashed = np.zeros(len(ids), np.uint64)
     if is_narrow(ids):
-        mix_uuids(words_of(ids), np.uint64(narrow), mixed)
+        hash_uuids(words_of(ids), np.uint64(narrow), hashed)
     else:
-        mix(*_texts(ids), np.uint64(narrow), mixed)
-    return mixed
+        hash_texts(*_texts(ids), np.uint64(narrow), hashed)
+    return hashed
 
 
-def numbered_ids(ids: Any, mixed: Words) -> tuple[Ints, int]:
+def numbered_ids(ids: Any, hashed: Words) -> tuple[Ints, int]:
     """Number the ids from 0; equal ids get the same number. Return the number of each id, and how many different ids
     there are."""
     code = np.zeros(len(ids), np.int32)
     if is_narrow(ids):
-        return code, number_uuids(words_of(ids), mixed, code)
-    return code, number(*_texts(ids), mixed, code)
+        return code, number_uuids(words_of(ids), hashed, code)
+    return code, number(*_texts(ids), hashed, code)
 
 
 def words_of(ids: Any) -> Words:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from antecede.pipeline.kernels.rows import Given, Narrow, Wide, code_rows, sort_rows, widen_rows
-from antecede.pipeline.read.ids import column_of, is_narrow, mixed_ids, words_of
+from antecede.pipeline.read.ids import column_of, hashed_ids, is_narrow, words_of
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
@@ -58,13 +58,13 @@ def by_bucket(batch: Any, buckets: int, mask: int, names: int, split: int, numbe
     """Divide the rows of a batch by bucket. Yield the number of each bucket, and its rows as bytes. The number of a
     row's bucket is the hash of the message id, masked with ``mask``, modulo ``buckets``. ``names`` is the number of
     names in the split."""
-    mixed = mixed_ids(batch.column("message"), mask)
+    hashed = hashed_ids(batch.column("message"), mask)
     given = _given(batch) if names <= _names_max and set(batch.schema.names) <= _columns else None
     code = np.empty(batch.num_rows, np.uint8)
     if given is not None and code_rows(given, batch.column("kind").to_numpy(), code):
-        yield from _narrow(given, code, mixed, buckets, split, number)
+        yield from _narrow(given, code, hashed, buckets, split, number)
         return
-    bucket = (mixed % np.uint64(buckets)).astype(np.uint16)
+    bucket = (hashed % np.uint64(buckets)).astype(np.uint16)
     order = np.argsort(bucket, kind="stable")
     batch = _slim(batch).take(pa.array(order))
     ends = np.searchsorted(bucket[order], np.arange(buckets + 1))
@@ -95,7 +95,7 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _narrow(
-    given: Given, code: NDArray[np.uint8], mixed: NDArray[np.uint64], buckets: int, split: int, number: int
+    given: Given, code: NDArray[np.uint8], hashed: NDArray[np.uint64], buckets: int, split: int, number: int
 ) -> Iterator[tuple[int, bytes]]:
     rows = len(code)
     out = Narrow(
@@ -106,7 +106,7 @@ def _narrow(
         np.empty(rows, np.uint8),
     )
     ends, to_ends = np.zeros(buckets + 1, np.int64), np.zeros(buckets + 1, np.int64)
-    sort_rows(given, code, mixed, np.empty(rows, np.uint16), ends, to_ends, out)
+    sort_rows(given, code, hashed, np.empty(rows, np.uint16), ends, to_ends, out)
     bounds, to_bounds = ends.tolist(), to_ends.tolist()
     for b in range(buckets):
         (a, z), (c, d) = bounds[b : b + 2], to_bounds[b : b + 2]

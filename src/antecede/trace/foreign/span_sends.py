@@ -123,8 +123,8 @@ def placed(
         _mark(spans, line, above)
         # Each send comes before the span at its place, and sends at one place in the order of their deliveries.
         begins = [(place, -1, moment) for place, moment in enumerate(line, 1)]
-        mixed = sorted([*begins, *sends.get(service, ())], key=lambda found: found[:2])
-        lines[service] = [moment for _, _, moment in mixed]
+        in_order = sorted([*begins, *sends.get(service, ())], key=lambda found: found[:2])
+        lines[service] = [moment for _, _, moment in in_order]
     return lines
 
 
