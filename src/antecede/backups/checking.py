@@ -26,7 +26,7 @@ from antecede.store.format import decode_identity, numbered
 from antecede.store.recovery import Recovered, judge
 from antecede.topology import TopologyFile, parse_topology
 
-Tell = Callable[[str], None]
+ReportStatus = Callable[[str], None]
 """A function that reports the current step, for example ``checking s1``."""
 
 
@@ -66,13 +66,13 @@ class Checked(msgspec.Struct):
         return not self.faults and not any(self.damage.values())
 
 
-def check_backup(backup: Backup, plan: Plan, tell: Tell = lambda _: None) -> Checked:
+def check_backup(backup: Backup, plan: Plan, report_status: ReportStatus = lambda _: None) -> Checked:
     """Check the files of a backup, recover every server from its files, and check that the states of all servers are a
     consistent cut."""
     checked = Checked({"": list(damaged(backup))}, [])
     snapshots: dict[str, bytes] = {}
     for server in backup.manifest.servers:
-        tell(f"checking {server}")
+        report_status(f"checking {server}")
         found = list(damaged(backup, server))
         if not found:
             try:

@@ -46,9 +46,10 @@ def locked(directory: str) -> Iterator[None]:
         files.close(lock)
 
 
-def copied(directory: str, server: str, folder: str, tell: Callable[[int, int], None]) -> SavedServer:
-    """Copy the data directory of one server into a folder of a backup. Return the description of the copy. ``tell``:
-    called with the number of bytes that are copied so far, and the largest number of bytes that will be copied."""
+def copied(directory: str, server: str, folder: str, report_progress: Callable[[int, int], None]) -> SavedServer:
+    """Copy the data directory of one server into a folder of a backup. Return the description of the copy.
+    ``report_progress``: called with the number of bytes that are copied so far, and the largest number of bytes that
+    will be copied."""
     with named(directory):
         judged = judged_in(directory)
         found = judged.recovered
@@ -62,5 +63,5 @@ def copied(directory: str, server: str, folder: str, tell: Callable[[int, int], 
     for name, offset in copy.pages():
         with named(directory), open(f"{directory}/{name}", "rb") as file:
             copy.take(os.pread(file.fileno(), limits.backup_page_bytes, offset))
-        tell(copy.bytes, copy.total)
+        report_progress(copy.bytes, copy.total)
     return copy.result()

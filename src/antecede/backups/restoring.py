@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from antecede.backups.checking import Tell, damaged, other_topology, recovered_of, recovered_state
+from antecede.backups.checking import ReportStatus, damaged, other_topology, recovered_of, recovered_state
 from antecede.backups.folder import Backup, NewFolder
 from antecede.backups.system import write_system
 from antecede.errors import StoreError, TopologyError, UsageError
@@ -38,7 +38,7 @@ class RestoredServer(msgspec.Struct, frozen=True):
 
 
 def restore(
-    backup: Backup, target: str, plan: Plan, file: TopologyFile, tell: Tell = lambda _: None
+    backup: Backup, target: str, plan: Plan, file: TopologyFile, report_status: ReportStatus = lambda _: None
 ) -> dict[str, RestoredServer]:
     """Make a new system from a backup, in a new or empty folder. ``plan`` and ``file``: the plan and the topology file
     of the new system. Apart from addresses, the file must be equal to the topology that was in force when the backup
@@ -54,9 +54,9 @@ def restore(
     begins: dict[str, list[Item]] = {}
     _refuse_damage(backup, "")
     for server in backup.manifest.servers:
-        tell(f"checking {server}")
+        report_status(f"checking {server}")
         _refuse_damage(backup, server)
-        tell(f"recovering {server}")
+        report_status(f"recovering {server}")
         found[server], former[server] = recovered_of(backup, server)
         given = (found[server], server, plan, former[server], backup.manifest.epoch)
         snapshots[server], begins[server] = recovered_state(*given)
@@ -70,7 +70,7 @@ def restore(
     result: dict[str, RestoredServer] = {}
     with NewFolder(target) as new:
         for server, snapshot in snapshots.items():
-            tell(f"writing {server}")
+            report_status(f"writing {server}")
             folder = os.path.join(new.partial, server)
             files.make_directory(folder)
             state = renewed(snapshot, server, incarnations, file.epoch, file.text())

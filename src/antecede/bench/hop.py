@@ -41,7 +41,7 @@ def bench_hop(
     orders: Sequence[str],
     sizes: Sequence[int],
     directory: str | None,
-    tell: Callable[[str], None],
+    report_status: Callable[[str], None],
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """Measure α, β and the table of stamp sizes; return the report. ``step`` is called after each measurement."""
@@ -51,13 +51,13 @@ def bench_hop(
         step(next(done), total)
         return value
 
-    tell("exchanging letters between two servers")
+    report_status("exchanging letters between two servers")
     alphas = [stepped(_hop_ns(letters, directory)) for _ in range(rounds)]
-    tell("encoding and decoding stamps")
+    report_status("encoding and decoding stamps")
     betas = [stepped(_byte_ns()) for _ in range(rounds)]
     table = {}
     for order in orders:
-        tell(f"measuring the stamps of {order}")
+        report_status(f"measuring the stamps of {order}")
         table[order] = [round(stepped(stamp_bytes(order, size)), 1) for size in sizes]
     return {
         "bench": "hop",

@@ -52,7 +52,7 @@ class Settings(msgspec.Struct, frozen=True):
         return [(kind, count) for kind in self.kinds for count in self.under_way if count in (1, 32)]
 
 
-def bench_objects(settings: Settings, directory: str | None, tell: Callable[[str], None]) -> dict[str, Any]:
+def bench_objects(settings: Settings, directory: str | None, report_status: Callable[[str], None]) -> dict[str, Any]:
     """Measure all sides, which take turns in each round; return the report."""
     skipped: dict[str, str] = {}
     found = settings.etcd or program("etcd")
@@ -60,11 +60,20 @@ def bench_objects(settings: Settings, directory: str | None, tell: Callable[[str
         raise UsageError(f"--etcd {settings.etcd}: expected the path of a program that can be run")
     if found is None:
         skipped["etcd"] = "not installed: etcd (Debian's package etcd-server)"
-        tell(f"etcd: skipped, {skipped['etcd']}")
+        report_status(f"etcd: skipped, {skipped['etcd']}")
     samples: dict[tuple[str, bool, int, str, int], list[dict[str, float]]] = {}
     for number in range(settings.rounds):
         for durable in settings.durable:
-            _round(settings, durable, found, directory, samples, skipped, f"round {number + 1}/{settings.rounds}", tell)
+            _round(
+                settings,
+                durable,
+                found,
+                directory,
+                samples,
+                skipped,
+                f"round {number + 1}/{settings.rounds}",
+                report_status,
+            )
     rows = [_row(key, one) for key, one in samples.items()]
     return {
         "bench": "objects",
@@ -85,7 +94,7 @@ def _round(
     samples: dict[tuple[str, bool, int, str, int], list[dict[str, float]]],
     skipped: dict[str, str],
     title: str,
-    tell: Callable[[str], None],
+    report_status: Callable[[str], None],
 ) -> None:
     with ExitStack() as stack:
         place = stack.enter_context(TemporaryDirectory(prefix="antecede-bench-", dir=directory))
@@ -95,7 +104,7 @@ def _round(
                 sides["etcd"] = stack.enter_context(_etcd(etcd_program, place))
         except (SideError, OSError) as error:
             skipped["etcd"] = str(error)
-            tell(f"etcd: given up, {error}")
+            report_status(f"etcd: given up, {error}")
         sides["floor"] = stack.enter_context(_floor(place if durable else None))
         for state in settings.states:
             with _ours(place if durable else None, state) as ours:
@@ -111,11 +120,13 @@ def _round(
                             if side != "etcd":
                                 raise
                             skipped[side] = str(error)
-                            tell(f"{side}: given up, {error}")
+                            report_status(f"{side}: given up, {error}")
                             continue
                         samples.setdefault((side, durable, state, kind, count), []).append(sample)
                         what = f"{side} {'durable' if durable else 'memory'} {state:,} B {kind} ×{count}"
-                        tell(f"{title}  {what:<44} {sample['per_second']:>9,.0f}/s {sample['p50_us']:>9,.0f} µs")
+                        report_status(
+                            f"{title}  {what:<44} {sample['per_second']:>9,.0f}/s {sample['p50_us']:>9,.0f} µs"
+                        )
 
 
 @contextmanager

@@ -54,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True):
 def bench_paper000(
     settings: Settings,
     directory: str | None,
-    tell: Callable[[str], None],
+    report_status: Callable[[str], None],
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """Measure each organisation (a shape with a number of servers), one after the other; return the report. ``step`` is
@@ -65,7 +65,7 @@ def bench_paper000(
         step(at, len(runs))
         row = _measured(shape, servers, settings, directory)
         rows.append(row)
-        tell(_line(row))
+        report_status(_line(row))
     return {
         "bench": "paper000",
         **msgspec.to_builtins(settings),

@@ -74,7 +74,7 @@ def bench_channel(
     messages: int,
     rounds: int,
     directory: str | None,
-    tell: Callable[[str], None],
+    report_status: Callable[[str], None],
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """Measure all sides, one after the other in each round; return the report. ``step`` is called for each side in each
@@ -85,7 +85,7 @@ def bench_channel(
         missing = side.missing()
         if missing:
             skipped[side.name] = f"not installed: {', '.join(missing)}"
-            tell(f"{side.name}: skipped, {skipped[side.name]}")
+            report_status(f"{side.name}: skipped, {skipped[side.name]}")
     for number in range(rounds):
         for at, side in enumerate(wanted):
             step(number * len(wanted) + at, rounds * len(wanted))
@@ -95,10 +95,10 @@ def bench_channel(
                 sample = measure(side, messages, directory)
             except (SideError, OSError) as error:
                 skipped[side.name] = str(error)
-                tell(f"{side.name}: given up, {error}")
+                report_status(f"{side.name}: given up, {error}")
                 continue
             samples.setdefault(side.name, []).append(sample)
-            tell(f"round {number + 1}/{rounds}  {side.name:<20} {shown(side.unit, sample[side.unit])}")
+            report_status(f"round {number + 1}/{rounds}  {side.name:<20} {shown(side.unit, sample[side.unit])}")
     return {
         "bench": "channel",
         "payload_bytes": len(payload),

@@ -24,7 +24,7 @@ from antecede.server.recovery import recover
 from antecede.store import open_log
 from antecede.topology import parse_topology
 
-Tell = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 
 _topology = """
 [servers]
@@ -36,10 +36,12 @@ clients = { letters = 4000000, bytes = 4000000000 }
 """
 
 
-def restart(records: int, messages: int, subscribers: int, body_bytes: int, tell: Tell) -> dict[str, Any]:
+def restart(
+    records: int, messages: int, subscribers: int, body_bytes: int, report_progress: ReportProgress
+) -> dict[str, Any]:
     """Make the logs *single* and *crowd*, and measure a restart from each. Return the report."""
     with tempfile.TemporaryDirectory(prefix="antecede-restart-") as folder:
-        _write_single(f"{folder}/single", records, tell)
+        _write_single(f"{folder}/single", records, report_progress)
         single = _restarted(f"{folder}/single")
         _write_crowd(f"{folder}/crowd", messages, subscribers, body_bytes)
         replayed = _restarted(f"{folder}/crowd", snapshot=True)
@@ -68,7 +70,7 @@ def _machine(incarnation: int) -> tuple[AgentServer, str]:
     return AgentServer("s1", plan, incarnation), topology.epoch
 
 
-def _write_single(directory: str, records: int, tell: Tell) -> None:
+def _write_single(directory: str, records: int, report_progress: ReportProgress) -> None:
     """Write the log *single*. Each record has a publish of one letter and, except in the first record, the reaction to
     the previous letter."""
     with open_log(directory, durability="os") as log:
@@ -85,7 +87,7 @@ def _write_single(directory: str, records: int, tell: Tell) -> None:
             last = log.append(step.record)
             if number % 2_000 == 0:
                 log.wait(last)
-                tell(number, records)
+                report_progress(number, records)
 
 
 def _write_crowd(directory: str, messages: int, subscribers: int, body_bytes: int) -> None:

@@ -66,7 +66,7 @@ def compare(
     messages: int,
     rounds: int,
     directory: str | None,
-    tell: Callable[[str], None],
+    report_status: Callable[[str], None],
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """Compare this version with the version in a checkout, and return the report. Without a checkout, compare this
@@ -85,7 +85,7 @@ def compare(
                     raise
                 raise SideError(f"side {side.name}, run with the package in {sources[variant]}: {error}") from None
 
-    samples = _in_turns(wanted, measured, rounds, tell, step)
+    samples = _in_turns(wanted, measured, rounds, report_status, step)
     return {
         "bench": "channel",
         "against": "no permissions" if checkout is None else os.path.abspath(checkout),
@@ -101,7 +101,7 @@ def _in_turns(
     wanted: Sequence[Side],
     measured: Callable[[Side, str], Sample],
     rounds: int,
-    tell: Callable[[str], None],
+    report_status: Callable[[str], None],
     step: Callable[[int, int], None],
 ) -> dict[str, dict[str, list[Sample]]]:
     """Measure two variants of each side, ``this`` and ``other``, directly after each other in each round. Return the
@@ -114,7 +114,7 @@ def _in_turns(
             for variant in turns:
                 samples[side.name][variant].append(measured(side, variant))
             ratio = samples[side.name]["this"][-1]["cpu_us"] / samples[side.name]["other"][-1]["cpu_us"]
-            tell(f"round {number + 1}/{rounds}  {side.name:<20} {ratio:.3f}")
+            report_status(f"round {number + 1}/{rounds}  {side.name:<20} {ratio:.3f}")
     return samples
 
 

@@ -87,10 +87,10 @@ def _running(file: TopologyFile, access: Access, new: "NewBackup") -> "tuple[dic
 
     async def main() -> "tuple[dict[str, SavedServer], float]":
         remote = Remote(file.servers, access.token, access.tls, access.keyring)
-        with bar("copying") as (_, tell):
+        with bar("copying") as (_, report_progress):
             try:
                 cuts = await remote.cut()
-                return await remote.copy(cuts, new, tell), remote.held_seconds
+                return await remote.copy(cuts, new, report_progress), remote.held_seconds
             finally:
                 await remote.end()
 
@@ -102,7 +102,10 @@ def _stopped(data: str, file: TopologyFile, new: "NewBackup") -> "dict[str, Save
     copies fit together."""
     from antecede.backups.local import copied, locked
 
-    with ExitStack() as stack, bar("copying") as (_, tell):
+    with ExitStack() as stack, bar("copying") as (_, report_progress):
         for server in file.servers:
             stack.enter_context(locked(os.path.join(data, server)))
-        return {server: copied(os.path.join(data, server), server, new.folder(server), tell) for server in file.servers}
+        return {
+            server: copied(os.path.join(data, server), server, new.folder(server), report_progress)
+            for server in file.servers
+        }

@@ -20,8 +20,8 @@ def check_made(made: "Backup", topology: str) -> "Checked":
 
     file, _ = topology_of(made, None)
     find_beside(topology)
-    with status(f"checking {made.path}") as say:
-        return check_backup(made, plan_of(file), say)
+    with status(f"checking {made.path}") as report_status:
+        return check_backup(made, plan_of(file), report_status)
 
 
 def topology_of(source: "Backup", given: str | None) -> "tuple[TopologyFile, str]":

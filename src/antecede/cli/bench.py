@@ -48,10 +48,10 @@ def register(app: typer.Typer) -> None:
         """
         names, numbers = _names(order), _positive(processes, "processes", 2)
         total, done = len(numbers) * ((1 + len(names)) * max(rounds, 1) + len(names)), count(1)
-        with bar("simulating: runs") as (_, tell):
+        with bar("simulating: runs") as (_, report_progress):
 
             def step() -> None:
-                tell(next(done), total)
+                report_progress(next(done), total)
 
             rows = [row for size in numbers for row in _rounds(names, size, deliveries, rounds, step)]
         if as_json:
@@ -84,8 +84,8 @@ def register(app: typer.Typer) -> None:
 
         if min(records, messages, subscribers) < 1 or body < 0:
             raise UsageError("expected 1 or more for --records, --messages and --subscribers, 0 or more for --body")
-        with bar("writing: records") as (_, tell):
-            found = restart(records, messages, subscribers, body, tell)
+        with bar("writing: records") as (_, report_progress):
+            found = restart(records, messages, subscribers, body, report_progress)
         if as_json:
             _print_json({"bench": "restart", **found})
             return
@@ -130,8 +130,8 @@ def register(app: typer.Typer) -> None:
         require()
         from antecede.pipeline.bench import bench_verify
 
-        with bar("") as (say, tell):
-            report = bench_verify(messages, processes, rounds, dataframe, lost, spanning, chunks, say, tell)
+        with bar("") as (status, progress):
+            report = bench_verify(messages, processes, rounds, dataframe, lost, spanning, chunks, status, progress)
         _print_json(report)
 
     @bench.command()
@@ -149,8 +149,8 @@ def register(app: typer.Typer) -> None:
         of the same bytes."""
         from antecede.store.bench import bench_store
 
-        with bar("measuring the log") as (_, tell):
-            report = bench_store(directory, records=records, rounds=rounds, step=tell)
+        with bar("measuring the log") as (_, report_progress):
+            report = bench_store(directory, records=records, rounds=rounds, step=report_progress)
         _print_json(report)
 
     @bench.command()
@@ -210,7 +210,7 @@ def register(app: typer.Typer) -> None:
 
             compared = comparable(only, permissions)
             with bar(f"measuring {'with and without permissions' if permissions else 'both versions'}") as (_, step):
-                report = compare(compared, against, messages, rounds or 20, directory, _tell, step)
+                report = compare(compared, against, messages, rounds or 20, directory, _report_status, step)
             print(json.dumps(report, indent=2) if as_json else comparison_table(report))
             return
         wanted = chosen(only)
@@ -225,7 +225,7 @@ def register(app: typer.Typer) -> None:
             _print_json({"bench": "channel", "soak": soak, **soaked(soak, directory)})
             return
         with bar("measuring all sides") as (_, step):
-            report = bench_channel(wanted, messages, rounds or 5, directory, _tell, step)
+            report = bench_channel(wanted, messages, rounds or 5, directory, _report_status, step)
         print(json.dumps(report, indent=2) if as_json else table(report))
 
     @bench.command()
@@ -272,7 +272,7 @@ def register(app: typer.Typer) -> None:
             raise UsageError(f"--disk {disk}: expected yes, no or both")
         numbers = [tuple(_positive(text, option)) for text, option in ((under_way, "under-way"), (states, "states"))]
         settings = Settings(wanted, numbers[0], numbers[1], durable, calls, rounds, etcd)
-        report = bench_objects(settings, directory, _tell)
+        report = bench_objects(settings, directory, _report_status)
         print(json.dumps(report, indent=2) if as_json else table(report))
 
     @bench.command()
@@ -306,7 +306,7 @@ def register(app: typer.Typer) -> None:
         if svg is not None and not os.access(os.path.dirname(os.path.abspath(svg)), os.W_OK):
             raise UsageError(f"--svg {svg}: expected a file in a folder that can be written")
         with bar("measuring servers") as (_, step):
-            report = bench_paper000(settings, directory, _tell, step)
+            report = bench_paper000(settings, directory, _report_status, step)
         if svg is not None:
             from antecede.report.paper000 import figures
 
@@ -362,12 +362,12 @@ def register(app: typer.Typer) -> None:
         from antecede.bench.hop import bench_hop
 
         chosen = [name for name in _names(order) if order]
-        with bar("") as (say, tell):
-            report = bench_hop(letters, rounds, chosen, _positive(sizes, "sizes", 2), directory, say, tell)
+        with bar("") as (status, progress):
+            report = bench_hop(letters, rounds, chosen, _positive(sizes, "sizes", 2), directory, status, progress)
         print(json.dumps(report, indent=2))
 
 
-def _tell(text: str) -> None:
+def _report_status(text: str) -> None:
     print(text, file=sys.stderr)
 
 

@@ -99,11 +99,11 @@ def _show(orders: list[str], seeds: range, faults: bool | None) -> int:
 def _campaign(order: str, seeds: range, faults: bool | None, jobs: int) -> dict[str, Any]:
     from antecede.simulator.campaign import TIGHT
 
-    def tell(counts: Counter[str]) -> None:
+    def report_progress(counts: Counter[str]) -> None:
         line(f"{order}: {counts['schedules']} of {len(seeds)} schedules")
 
     parts = [(order, part, faults) for part in parts_of(seeds, _chunk)]
-    counts, failures, seconds = tally(_play_part, parts, jobs, tell)
+    counts, failures, seconds = tally(_play_part, parts, jobs, report_progress)
     other = sum(count for kind, count in counts.items() if kind not in _others)
     return {
         "order": order,
@@ -125,11 +125,11 @@ Part = tuple[Counter[str], list[str]]
 
 
 def tally(
-    play: Callable[[Given], Part], parts: list[Given], jobs: int, tell: Callable[[Counter[str]], None]
+    play: Callable[[Given], Part], parts: list[Given], jobs: int, report_progress: Callable[[Counter[str]], None]
 ) -> tuple[Counter[str], list[str], float]:
     """Call ``play`` for each part of a campaign, in several processes if ``jobs`` is above 1. After each part, call
-    ``tell`` with the counts so far. Return the counts, texts about the first schedules that failed, and the duration in
-    seconds."""
+    ``report_progress`` with the counts so far. Return the counts, texts about the first schedules that failed, and the
+    duration in seconds."""
     from concurrent.futures import ProcessPoolExecutor
 
     began = perf_counter()
@@ -140,7 +140,7 @@ def tally(
         for found, lines in played(play, parts):
             counts.update(found)
             failures += lines[: 5 - len(failures)]
-            tell(counts)
+            report_progress(counts)
     return counts, failures, perf_counter() - began
 
 

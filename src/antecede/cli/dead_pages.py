@@ -189,7 +189,7 @@ def many(where: str, keys: Keys, action: str, filters: Filters) -> dict[str, Any
     done = f"{action}ed" if action == "replay" else "buried"
     document: dict[str, Any] = {done: 0, "skipped": 0, "servers": {}}
     arguments = filters.arguments()
-    with bar(f"{action} dead letters") as (say, tell):
+    with bar(f"{action} dead letters") as (report_status, report_progress):
         for name in servers.addresses:
             state, total = {"last": 0, done: 0, "skipped": 0}, 0
 
@@ -200,10 +200,10 @@ def many(where: str, keys: Keys, action: str, filters: Filters) -> dict[str, Any
             for page in servers.pages(name, request, retry=True):
                 if not state["last"]:
                     state["last"], total = page["last"], page["dead"]
-                    say(f"{action} dead letters of {page['server']}")
+                    report_status(f"{action} dead letters of {page['server']}")
                 state[done] += page[done]
                 state["skipped"] += page.get("skipped", 0)
-                tell(min(state[done], total), total)
+                report_progress(min(state[done], total), total)
             document[done] += state[done]
             document["skipped"] += state["skipped"]
             if name not in servers.down or state[done]:
@@ -241,11 +241,11 @@ def dropped_from(servers: Servers, name: str, command: str, client: str) -> dict
     number of deleted letters, and the names of the server and the client."""
     page: dict[str, Any] = {"left": 1}
     dropped = 0
-    with bar(f"drop letters of {client}") as (_, tell):
+    with bar(f"drop letters of {client}") as (_, report_progress):
         while page["left"]:
             page = servers.demand(name, command, client)
             dropped += page["dropped"]
-            tell(dropped, dropped + page["left"])
+            report_progress(dropped, dropped + page["left"])
     return {"server": page["server"], "dropped": dropped, "client": client}
 
 

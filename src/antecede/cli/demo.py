@@ -51,24 +51,24 @@ def _live(keep: str | None, spark: bool, quiet: bool) -> dict[str, Any]:
     from antecede.pipeline import missing
     from antecede.recording.gathering import gathered
 
-    def say(text: str) -> None:
+    def show(text: str) -> None:
         if not quiet:
             print(text, flush=True)
 
     if spark and missing():
         print("\nThe verdict from Spark needs the pipeline: pip install 'antecede[spark]'", file=sys.stderr)
         spark = False
-    say("\nNow live: three servers, s1 –A– s2 –B– s3, causal order in both domains.\n")
+    show("\nNow live: three servers, s1 –A– s2 –B– s3, causal order in both domains.\n")
     with TemporaryDirectory(prefix="antecede-demo-") as scratch:
         folder = (Path(scratch) if keep is None else Path(keep)) / "live"
-        result = run_live(folder, say)
+        result = run_live(folder, show)
         for line in result["found"]:
-            say(f"wrong: {line}")
-        say(f"\nThe events are in the servers' logs. Verifying them with {'Spark' if spark else 'the plain engine'} …")
+            show(f"wrong: {line}")
+        show(f"\nThe events are in the servers' logs. Verifying them with {'Spark' if spark else 'the plain engine'} …")
         with gathered([str(folder)]) as paths:
             report = _judged(paths, spark)
     fifo, causal = report["orders"]["fifo"], report["orders"]["causal"]
-    say(
+    show(
         f"{report['messages']:,} messages, {report['deliveries']:,} deliveries: {report['undelivered']:,} lost, "
         f"{report['quarantined'].get('duplicate_delivery', 0):,} twice; fifo {_word(fifo)}, causal {_word(causal)} "
         f"({report['seconds']:.0f} s)."

@@ -31,22 +31,22 @@ _down_seconds = 0.7
 _settle_seconds = 60.0
 
 
-def run_live(folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+def run_live(folder: Path, show: Callable[[str], None]) -> dict[str, Any]:
     """Run three servers, kill one of them under load, and return the result. The servers have their data directories in
     ``folder``; these are not deleted."""
-    return asyncio.run(_Live(folder, say).run())
+    return asyncio.run(_Live(folder, show).run())
 
 
 class _Live:
-    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, show: Callable[[str], None]) -> None:
         self._topology = walking(parse_topology(_topology))
         self._processes = Processes(folder, self._topology)
         self._load = Load(self._topology)
         self._began = time.monotonic()
-        self._tell = say
+        self._show = show
 
     def _say(self, text: str) -> None:
-        self._tell(f"{time.monotonic() - self._began:5.1f} s  {text}")
+        self._show(f"{time.monotonic() - self._began:5.1f} s  {text}")
 
     async def run(self) -> dict[str, Any]:
         try:

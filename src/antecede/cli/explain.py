@@ -71,11 +71,11 @@ def register(app: typer.Typer) -> None:
         settings = spark_settings(conf)
         with trace_inputs(trace) as paths:
             chosen = chosen_engine(engine, master, conf, paths)
-            with status("reading the trace and looking for chains") as say:
+            with status("reading the trace and looking for chains") as report_status:
                 if chosen == "spark":
                     from antecede.pipeline.explaining.explain import explain_files
 
-                    report = explain_files(paths, request, master=master, conf=settings, say=say)
+                    report = explain_files(paths, request, master=master, conf=settings, report_status=report_status)
                 else:
                     report = explain_here(paths, request)
                 report = with_origins(report, paths)

@@ -75,10 +75,10 @@ def register(app: typer.Typer) -> None:
             raise BroadcastOnlyError(f"order {parse(order).name} supports broadcasts only: add --broadcast")
         asked = tuple(filter(None, (word.strip() for word in guarantee.split(","))))
         begun = time.monotonic()
-        with status("exploring") as say:
+        with status("exploring") as report_status:
 
             def progress(states: int, inputs: int) -> None:
-                say(f"exploring: {states:,} states, runs of {inputs} inputs")
+                report_status(f"exploring: {states:,} states, runs of {inputs} inputs")
 
             result = search(order, **scope, guarantee=asked, states_max=states_max, progress=progress)
         report = _report(order, scope, result, round(time.monotonic() - begun, 3))

@@ -127,10 +127,10 @@ def register(app: typer.Typer) -> None:
         0: The sources were read.
         2: Nothing could be read.
         """
-        with _old_trace_named(None if preview else to), status("reading") as say:
+        with _old_trace_named(None if preview else to), status("reading") as show_status:
 
-            def tell(text: str) -> None:
-                say(shown_text(text))
+            def report_status(text: str) -> None:
+                show_status(shown_text(text))
 
             given = {"send": send, "deliver": deliver, "index": index, "others": others, "time": clock}
             given |= {"file_pattern": file_pattern, "separator": separator}
@@ -146,7 +146,7 @@ def register(app: typer.Typer) -> None:
                     # A mapping that cannot be used is not saved.
                     Plan(chosen)
                     foreign.write_mapping(chosen, save_mapping)
-                report = foreign.convert_mapped(source, chosen, to, preview, tell)
+                report = foreign.convert_mapped(source, chosen, to, preview, report_status)
                 lines = mapped_lines(report, preview)
             else:
                 if preview or save_mapping is not None:
@@ -161,7 +161,7 @@ def register(app: typer.Typer) -> None:
                     )
                 one = pattern[0] if pattern else None
                 report = foreign.convert(
-                    source, to, form, one, instances, delimiter, execution, tell, skip_unknown=skip_unknown
+                    source, to, form, one, instances, delimiter, execution, report_status, skip_unknown=skip_unknown
                 )
                 lines = _lines(report)
         print(json.dumps(report, indent=2) if as_json else "\n".join(lines))

@@ -58,11 +58,13 @@ def register(app: typer.Typer) -> None:
         table = read_conflicts(conflicts) if conflicts is not None else None
         with trace_inputs(trace) as paths:
             chosen = chosen_engine(engine, master, conf, paths)
-            with status("reading and measuring the trace") as say:
+            with status("reading and measuring the trace") as report_status:
                 if chosen == "spark":
                     from antecede.pipeline.measuring.measure import measure_files
 
-                    report = measure_files(paths, tables, master=master, conf=settings, conflicts=table, say=say)
+                    report = measure_files(
+                        paths, tables, master=master, conf=settings, conflicts=table, report_status=report_status
+                    )
                 else:
                     report = measure_here(paths, tables, table)
             tell(report, as_json, _lines)

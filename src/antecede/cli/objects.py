@@ -104,8 +104,10 @@ def register(app: typer.Typer) -> None:
 
         kinds = classes_in(module)
         total, done = sum(len(pairs_of(kind)) for kind in kinds), itertools.count(1)
-        with bar("searching: pairs of operations") as (_, tell):
-            found = {kind.__name__: search(kind, examples, lambda: tell(next(done), total)) for kind in kinds}
+        with bar("searching: pairs of operations") as (_, report_progress):
+            found = {
+                kind.__name__: search(kind, examples, lambda: report_progress(next(done), total)) for kind in kinds
+            }
         if as_json:
             print(json.dumps({"objects": {name: [_pair(p) for p in pairs] for name, pairs in found.items()}}, indent=2))
         else:

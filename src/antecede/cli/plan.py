@@ -116,8 +116,8 @@ def register(app: typer.Typer) -> None:
         known = None if topology is None else read_topology(topology)
         if known is not None and known.objects:
             raise UsageError(f"{known.name}: cannot split a domain with replicated objects ({known.objects[0].name})")
-        with bar("planning") as (say, step):
-            say("reading the traffic")
+        with bar("planning") as (report_status, step):
+            report_status("reading the traffic")
             traffic, described = _read(source, known, servers, engine, master, spark_conf)
             known = known or described
             if busiest is not None:
@@ -141,7 +141,7 @@ def register(app: typer.Typer) -> None:
                     # The restarts of the search run on Spark, not in this process.
                     running = stack.enter_context(session(master, spark_conf, lean=True))
                     restarts = on_spark(running.context)
-                report = make_plan(traffic, settings, before, restarts, step, say)
+                report = make_plan(traffic, settings, before, restarts, step, report_status)
         tell(report, as_json, _lines)
         if not report["feasible"]:
             print(

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-Say = Callable[[str], None]
+ReportStatus = Callable[[str], None]
 """A function that sets the text beside a progress bar, or the text of a status."""
 
-Tell = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """A function that sets two numbers of a progress bar: the steps that are done, and all steps."""
 
 _pause_seconds = 0.2
@@ -26,7 +26,7 @@ _join_seconds = 2.0
 
 
 @contextmanager
-def bar(text: str) -> Iterator[tuple[Say, Tell]]:
+def bar(text: str) -> Iterator[tuple[ReportStatus, ReportProgress]]:
     """Show a progress bar while the context is open. Yield two functions: one sets the text of the bar, the other sets
     its numbers."""
     if not sys.stderr.isatty():
@@ -53,7 +53,7 @@ def watched(text: str, total: int, done: Callable[[], int]) -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return
-    with bar(text) as (_, tell), _repeated(lambda: tell(min(done(), total), total)):
+    with bar(text) as (_, report_progress), _repeated(lambda: report_progress(min(done(), total), total)):
         yield
 
 
@@ -86,7 +86,7 @@ class Status:
     """Shows a text on a terminal. While a counter is watched, the text also says how much of the current phase is done,
     and how much time is left."""
 
-    def __init__(self, show: Say, text: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, show: ReportStatus, text: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._show, self._clock = show, clock
         self(text)
 
@@ -116,7 +116,7 @@ class Status:
 
 
 @contextmanager
-def status(text: str) -> Iterator[Say]:
+def status(text: str) -> Iterator[ReportStatus]:
     """Show a text on a terminal while the context is open. Yield a function that changes the text; on a terminal, this
     function is a :class:`Status`."""
     if not sys.stderr.isatty():

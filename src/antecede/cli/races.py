@@ -64,11 +64,13 @@ def register(app: typer.Typer) -> None:
         settings = spark_settings(conf)
         with trace_inputs(trace) as paths:
             chosen = chosen_engine(engine, master, conf, paths)
-            with status("reading the trace and looking for races") as say:
+            with status("reading the trace and looking for races") as report_status:
                 if chosen == "spark":
                     from antecede.pipeline.races import races_files
 
-                    report = races_files(paths, declare, wanted, master=master, conf=settings, say=say)
+                    report = races_files(
+                        paths, declare, wanted, master=master, conf=settings, report_status=report_status
+                    )
                 else:
                     report = races_here(paths, declare, wanted)
                 report["named"] = named(messages_in(report["races"]), paths)

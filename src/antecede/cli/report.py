@@ -93,7 +93,7 @@ def _answers(
     """Return the content of the page, computed with this engine: the verdict, the figures, the explanations and the
     number of messages per second."""
     with ExitStack() as stack:
-        say = stack.enter_context(status("judging the trace"))
+        report_status = stack.enter_context(status("judging the trace"))
         scratch = stack.enter_context(TemporaryDirectory(prefix="antecede-report-"))
         tables = scratch if find_spec("pyarrow") is not None else None
         explain_one: Callable[[ExplainRequest], dict[str, Any]]
@@ -104,16 +104,16 @@ def _answers(
 
             check = partial(needed, None) if "significant" in orders else None
             # One session answers all questions.
-            running, given = stack.enter_context(spark_for(paths, master, settings, say, check))
-            verdict = verify_in(running, given, orders, say=say)
-            figures = measure_in(running, given, tables, say=say)
-            explain_one = partial(explain_in, running, given, say=say)
+            running, given = stack.enter_context(spark_for(paths, master, settings, report_status, check))
+            verdict = verify_in(running, given, orders, report_status=report_status)
+            figures = measure_in(running, given, tables, report_status=report_status)
+            explain_one = partial(explain_in, running, given, report_status=report_status)
         else:
             verdict = verify(paths, orders)
-            say("measuring the trace")
+            report_status("measuring the trace")
             figures = measure(paths, tables)
             explain_one = partial(explain, paths)
-        say("looking for chains")
+        report_status("looking for chains")
         broken = [name for name, entry in verdict["orders"].items() if entry["holds"] is False]
         if "causal" in broken:
             # A delivery that is late by FIFO order is late by causal order as well.

@@ -42,8 +42,8 @@ def register(app: typer.Typer) -> None:
         source = open_backup(folder)
         file, where = topology_of(source, topology)
         find_beside(where)
-        with status(f"reading {folder}") as say:
-            servers = restored(source, data, plan_of(file), file, say)
+        with status(f"reading {folder}") as report_status:
+            servers = restored(source, data, plan_of(file), file, report_status)
         report = {
             "directory": data,
             "epoch": file.epoch,

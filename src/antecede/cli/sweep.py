@@ -119,9 +119,9 @@ def register(app: typer.Typer) -> None:
             if left:
                 from antecede.pipeline.sessions import session
 
-                with status("starting Spark") as tell, session(master, spark_conf, lean=True) as running:
+                with status("starting Spark") as report_status, session(master, spark_conf, lean=True) as running:
                     progress = Progress(left, len(cells) - len(left))
-                    carry_out(running.context, left, kept.add, report, progress, tell, studied)
+                    carry_out(running.context, left, kept.add, report, progress, report_status, studied)
             kept.join()
             rows = [kept.rows[cell.key] for cell in cells if cell.key in kept.rows]
             document: dict[str, Any] = {

@@ -211,10 +211,10 @@ def register(app: typer.Typer) -> None:
 
         from antecede.trials.lies import ORDERS, trial
 
-        def tell(lies: int) -> None:
+        def report_progress(lies: int) -> None:
             line(f"{lies:,} of {frames:,} frames")
 
-        outcome = asyncio.run(trial(seed, frames, ORDERS if order is None else (order,), life, tell))
+        outcome = asyncio.run(trial(seed, frames, ORDERS if order is None else (order,), life, report_progress))
         mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         text = (
             f"{outcome.lies:,} mutated frames, {outcome.servers} servers, {outcome.closed:,} connections closed "

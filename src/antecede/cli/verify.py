@@ -104,13 +104,13 @@ def register(app: typer.Typer) -> None:
                 if "significant" in asked:
                     missed += ", and significant order may show some that the whole trace does not have"
                 print(f"antecede: the trace is cut: {missed}", file=sys.stderr)
-            with status("reading and judging the trace") as say:
+            with status("reading and judging the trace") as report_status:
                 if chosen == "spark":
                     from antecede.pipeline import verify_files
 
                     report = verify_files(
                         paths, asked, master=master, conf=settings, quarantine=quarantine, late=late, cut=cut,
-                        causal=causal, conflicts=table, everywhere=everywhere, say=say,
+                        causal=causal, conflicts=table, everywhere=everywhere, report_status=report_status,
                     )  # fmt: skip
                 else:
                     from antecede.pipeline import missing

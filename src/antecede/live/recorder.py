@@ -88,7 +88,7 @@ class Recorder:
         closed = self._store.closed
         if closed > (self._closed[-1] if self._closed else self._handled):
             self._closed.append(closed)
-        self._tell()
+        self._log_behind()
         loop = asyncio.get_running_loop()
         if self._closed and self._task is None and loop.time() >= self._not_before:
             self._task = loop.create_task(self._convert())
@@ -109,14 +109,14 @@ class Recorder:
         loop = asyncio.get_running_loop()
         upto = self._closed[-1]
         try:
-            code, said = await self._run()
+            code, error_text = await self._run()
             if code == 0:
                 await self._advance(upto)
             elif code == segments.CONVERTER_BUSY:
                 # A process that an earlier server left behind; it will notice that it is no longer needed.
                 self._not_before = loop.time() + limits.trace_retry_seconds
             else:
-                self._fail(said or f"the conversion ended: {how_ended(code)}")
+                self._fail(error_text or f"the conversion ended: {how_ended(code)}")
         except (OSError, StoreError) as error:
             self._fail(str(error))
         finally:
@@ -131,7 +131,7 @@ class Recorder:
             *command, stdin=null, stdout=null, stderr=asyncio.subprocess.PIPE
         )
         try:
-            _, said = await process.communicate()
+            _, stderr = await process.communicate()
         except asyncio.CancelledError:
             # Until the rename its work has no effect, so it can be killed at any point.
             with suppress(ProcessLookupError):
@@ -140,7 +140,7 @@ class Recorder:
             with suppress(OSError):
                 segments.tidy(self._directory)
             raise
-        lines = said.decode(errors="replace").strip().splitlines()
+        lines = stderr.decode(errors="replace").strip().splitlines()
         return process.returncode or 0, lines[-1] if lines else ""
 
     async def _advance(self, upto: int) -> None:
@@ -160,11 +160,11 @@ class Recorder:
         self._not_before = asyncio.get_running_loop().time() + self._wait
         self._wait = min(2 * self._wait, limits.trace_retry_seconds_max)
 
-    def _tell(self) -> None:
+    def _log_behind(self) -> None:
         behind = len(self._closed) >= (limits.trace_segments_behind_max if not self._behind else 2)
         if behind != self._behind:
             self._behind = behind
-            say = self._log.warning if behind else self._log.info
-            say(
+            write_log = self._log.warning if behind else self._log.info
+            write_log(
                 "trace-behind" if behind else "trace-caught-up", segments=len(self._closed), bytes=self._store.log_bytes
             )

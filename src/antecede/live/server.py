@@ -233,7 +233,7 @@ class ServerRuntime:
         return await listen(
             *(self.connections.accepted, self.host or address.host, address.port, self._tls and self._tls[0]),
             admission=entry.admission,
-            tell=entry.cannot_accept,
+            accept_failed=entry.cannot_accept,
             failed=entry.handshake_failed,
         )
 

@@ -262,14 +262,14 @@ class Listener:
         opened: Callable[[TcpConnection], Receiver],
         tls: ssl.SSLContext | None,
         admission: Admission,
-        tell: Callable[[str], None],
+        accept_failed: Callable[[str], None],
         failed: Callable[[str, str], None],
     ) -> None:
         self._sockets = sockets
         self._opened = opened
         self._tls = tls
         self._admission = admission
-        self._tell = tell
+        self._accept_failed = accept_failed
         self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._making: set[asyncio.Task[None]] = set()
@@ -304,7 +304,7 @@ class Listener:
                 # Out of descriptors or memory: waiting connections stay in the kernel's queue for a while.
                 if error.errno in (EMFILE, ENFILE):
                     self._admission.make_room()
-                self._tell(f"cannot accept a connection: {error.strerror or error}")
+                self._accept_failed(f"cannot accept a connection: {error.strerror or error}")
                 self._pause()
                 self._again = self._loop.call_later(limits.accept_retry_seconds, self._start)
                 return
@@ -343,12 +343,12 @@ async def listen(
     tls: ssl.SSLContext | None = None,
     *,
     admission: Admission | None = None,
-    tell: Callable[[str], None] = lambda reason: None,
+    accept_failed: Callable[[str], None] = lambda reason: None,
     failed: Callable[[str, str], None] = lambda remote, reason: None,
 ) -> Listener:
-    """Listen; raise UsageError if that is not possible. Every new connection is passed to ``opened``. ``tell``: called
-    with the reason whenever no connection can be accepted for a while. ``failed``: called with the address and the
-    reason when a TLS handshake fails."""
+    """Listen; raise UsageError if that is not possible. Every new connection is passed to ``opened``.
+    ``accept_failed``: called with the reason whenever no connection can be accepted for a while. ``failed``: called
+    with the address and the reason when a TLS handshake fails."""
     loop = asyncio.get_running_loop()
     sockets: list[socket.socket] = []
     try:
@@ -369,7 +369,7 @@ async def listen(
         if error.errno == EADDRINUSE:
             why = "address already in use; is another antecede up or serve running?"
         raise UsageError(f"cannot listen on {host}:{port}: {why}") from None
-    return Listener(sockets, opened, tls, admission or Admission(), tell, failed)
+    return Listener(sockets, opened, tls, admission or Admission(), accept_failed, failed)
 
 
 async def dial(

@@ -117,9 +117,9 @@ def pairs_of(kind: type[Object]) -> list[tuple[str, str]]:
     return list(combinations_with_replacement(sorted(operations_of(kind)), 2))
 
 
-def search(kind: type[Object], examples: int = 300, tell: Callable[[], None] = lambda: None) -> list[Pair]:
+def search(kind: type[Object], examples: int = 300, report_progress: Callable[[], None] = lambda: None) -> list[Pair]:
     """For each pair of operations of a class, search for an example which shows that the two operations conflict.
-    Return the result for each pair. ``tell`` is called after each pair."""
+    Return the result for each pair. ``report_progress`` is called after each pair."""
     relation = relation_of(kind)
     try:
         initial(kind)
@@ -139,7 +139,7 @@ def search(kind: type[Object], examples: int = 300, tell: Callable[[], None] = l
                 f"{kind.__name__}: {' and '.join(pair)} cannot be compared: {type(error).__name__}: {error}"
             ) from None
         found.append(Pair(pair, relation.conflict(*pair), example))
-        tell()
+        report_progress()
     return found
 
 

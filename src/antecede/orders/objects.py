@@ -121,7 +121,7 @@ class Objects(Order):
         """The number of messages sent."""
         self.sent = [0] * members
         """The number of messages sent to each member."""
-        self.told = [0] * members
+        self.sent_times = [0] * members
         """The latest time that was sent to each member, in any packet."""
         self.asked = [0] * members
         """For each member: the latest time for which we have asked this member."""
@@ -160,7 +160,7 @@ class Objects(Order):
         self.no += 1
         for target in members_of(message.to):
             self.sent[target] += 1
-            self.told[target] = self._copied[target] = self.clock
+            self.sent_times[target] = self._copied[target] = self.clock
             if target == self.me:
                 self.arrivals.post_own(self.sent[target], self.clock)
             stamp = Stamp(self.sent[target], *event, entries, message.label)
@@ -171,7 +171,7 @@ class Objects(Order):
             wanted = message.to if self.rules.agreed(label, message.to) else 0
             if wanted or not (self.sparing and message.label):
                 for target in members_of(self.everyone & ~message.to & ~(1 << self.me)):
-                    self._tell(target, effects, wanted)
+                    self._send_time(target, effects, wanted)
         return effects
 
     def vector_of(self, instance: str, operation: str) -> Vector:
@@ -189,9 +189,9 @@ class Objects(Order):
         if self.relation.matters(operation):
             join(self.seen.setdefault(operation, {}), vector.items())
 
-    def _tell(self, target: int, effects: Effects, wanted: int = 0) -> None:
+    def _send_time(self, target: int, effects: Effects, wanted: int = 0) -> None:
         """Send our clock time to ``target``. ``wanted``: the members to which ``target`` should send its own time."""
-        self.told[target] = self.clock
+        self.sent_times[target] = self.clock
         if self.together:
             self._later[target] = (self.clock, self._later.get(target, (0, 0))[1] | wanted)
         else:
@@ -206,7 +206,7 @@ class Objects(Order):
         effects: Effects = []
         for target, (time, wanted) in later.items():
             if wanted or copied[target] < time:
-                self.told[target] = self.clock
+                self.sent_times[target] = self.clock
                 effects.append(Send(self.control(CLOCK, target, "", (self.sent[target], self.clock, wanted))))
         return effects
 
@@ -227,7 +227,7 @@ class Objects(Order):
 
     def receive(self, packet: Packet) -> tuple[Verdict, Effects]:
         if packet.kind == CLOCK:
-            return self._hear(packet)
+            return self._receive_time(packet)
         if packet.kind == ASK:
             return self._answer(packet)
         if packet.kind in (WOUND, HEAL):
@@ -247,7 +247,7 @@ class Objects(Order):
         assert message is not None
         self.clock = max(self.clock, stamp.clock)
         if self.eager and self.rules.agreed(stamp.label or PLAIN, message.to):
-            self._tell_all(message.to, stamp.clock, effects)
+            self._send_times(message.to, stamp.clock, effects)
         waiting = waiting_for(source, message, stamp)
         at_once = self.sparing and self.rules.free(waiting.label)
         if at_once:
@@ -259,35 +259,35 @@ class Objects(Order):
         if not at_once:
             self._try([key], effects)
 
-    def _tell_all(self, to: int, time: int, effects: Effects) -> bool:
+    def _send_times(self, to: int, time: int, effects: Effects) -> bool:
         """Send our time to the destinations ``to`` of a request of kind (2), except those to which we have already sent
         ``time`` or a later time. Return whether a time was sent."""
-        ignorant = [t for t in members_of(to & ~(1 << self.me)) if self.told[t] < time]
-        for target in ignorant:
-            self._tell(target, effects)
-        return bool(ignorant)
+        outdated = [t for t in members_of(to & ~(1 << self.me)) if self.sent_times[t] < time]
+        for target in outdated:
+            self._send_time(target, effects)
+        return bool(outdated)
 
-    def _hear(self, packet: Packet) -> tuple[Verdict, Effects]:
+    def _receive_time(self, packet: Packet) -> tuple[Verdict, Effects]:
         """Process a packet with the sender's time."""
         source = packet.source
         count, time, wanted = packet.stamp
         effects: Effects = [PERSIST]
         later = time > self.clock
         self.clock = max(self.clock, time)
-        fresh, further = self.arrivals.hear(source, count, time)
+        fresh, further = self.arrivals.receive_time(source, count, time)
         if further:
             self._resume(source, effects)
-        told = self._tell_all(wanted, time, effects)
-        return (Verdict.DELIVER, effects) if later or fresh or told else (Verdict.DUPLICATE, [])
+        any_sent = self._send_times(wanted, time, effects)
+        return (Verdict.DELIVER, effects) if later or fresh or any_sent else (Verdict.DUPLICATE, [])
 
     def _answer(self, packet: Packet) -> tuple[Verdict, Effects]:
         """Answer a member that asks for a time, unless we have already sent this time or a later one to this member."""
         (time,) = packet.stamp
         self.clock = max(self.clock, time)
         effects: Effects = [PERSIST]
-        if self.told[packet.source] >= time:
+        if self.sent_times[packet.source] >= time:
             return Verdict.DUPLICATE, []
-        self._tell(packet.source, effects)
+        self._send_time(packet.source, effects)
         return Verdict.DELIVER, effects
 
     def _resume(self, member: int, effects: Effects) -> None:
@@ -421,7 +421,7 @@ class Objects(Order):
         return (
             self.clock,
             self.no,
-            (self.sent, self.told, self.asked),
+            (self.sent, self.sent_times, self.asked),
             self.arrivals.dump(),
             [(instance, entries_of(vector)) for instance, vector in sorted(self.vectors.items())],
             [(operation, entries_of(vector)) for operation, vector in sorted(self.seen.items())],
@@ -433,7 +433,7 @@ class Objects(Order):
     def load(self, state: Any) -> None:
         # Older states do not contain what held messages wait for.
         self.clock, self.no, counts, arrivals, vectors, seen, held, handed, *waits = state
-        self.sent, self.told, self.asked = map(list, counts)
+        self.sent, self.sent_times, self.asked = map(list, counts)
         self.arrivals.load(arrivals)
         self.vectors = {instance: vector_in(vector) for instance, vector in vectors}
         self.seen = {operation: vector_in(vector) for operation, vector in seen}

@@ -52,7 +52,7 @@ class Arrivals:
             self.known[source] = max(self.known[source], tiding[2])
         return self.known[source] > before or source == self.me
 
-    def hear(self, source: int, count: int, time: int) -> tuple[bool, bool]:
+    def receive_time(self, source: int, count: int, time: int) -> tuple[bool, bool]:
         """Record a heartbeat. Return two answers: whether the heartbeat contains anything new, and whether ``known``
         has increased for the sender."""
         if count > self.whole[source]:

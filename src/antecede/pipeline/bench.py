@@ -42,13 +42,13 @@ def bench_verify(
     lost: float = 0.0,
     spanning: bool = False,
     chunks: bool = False,
-    say: Callable[[str], None] = lambda _: None,
+    report_status: Callable[[str], None] = lambda _: None,
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """Write a trace of ``messages`` messages, judge it for FIFO and causal order several times, and return the figures.
 
-    ``say`` is called with the name of each phase. ``step`` is called after each run, with the number of finished runs
-    and the number of all runs.
+    ``report_status`` is called with the name of each phase. ``step`` is called after each run, with the number of
+    finished runs and the number of all runs.
     """
     total, done = (1 + rounds) * (1 + chunks + dataframe), count(1)
 
@@ -61,7 +61,7 @@ def bench_verify(
 
     with tempfile.TemporaryDirectory(prefix="antecede-bench-") as directory:
         path = str(Path(directory) / "bench.parquet")
-        say("writing the trace")
+        report_status("writing the trace")
         started = time.perf_counter()
         events = write_bench_trace(path, messages, processes, lost=lost, spanning=spanning)
         report: dict[str, Any] = {
@@ -75,19 +75,19 @@ def bench_verify(
         }
         with session(lean=True) as running:
             report["session_seconds"] = round(running.seconds, 2)
-            say("judging, reading files")
+            report_status("judging, reading files")
             report["files"] = measured(lambda: verify_in(running, [path], causal="walk"))
             if chunks:
-                say("judging, reading files, by chunks of time")
+                report_status("judging, reading files, by chunks of time")
                 report["chunks"] = measured(lambda: verify_in(running, [path], causal="chunks"))
-            say("measuring the floors")
+            report_status("measuring the floors")
             scans = [_timed(lambda: _scan(path)) for _ in range(3)]
             scan, scan_cpu = (min(one[k] for one in scans) for k in range(2))
             kernel = _kernel_seconds(running, path)
         if dataframe:
             # A separate session that is not lean: here the JVM does most of the work.
             with session() as running:
-                say("judging, as a DataFrame")
+                report_status("judging, as a DataFrame")
                 frame = running.spark.read.parquet(path)
                 report["dataframe"] = measured(lambda: verify_frame(frame))
     report["floors"] = {

@@ -36,7 +36,7 @@ from antecede.trace.schema import DELIVER, SEND, Event
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
-Say = Callable[[str], None]
+ReportStatus = Callable[[str], None]
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -69,21 +69,21 @@ def races_files(
     *,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
-    say: Say = lambda _: None,
+    report_status: ReportStatus = lambda _: None,
 ) -> dict[str, Any]:
     """Find the races in the traces that the paths name, as one trace, on a new Spark session. Return the report."""
     wanted.check()
-    with spark_for(paths, master, conf, say) as (running, given):
-        return races_in(running, given, declare, wanted, say)
+    with spark_for(paths, master, conf, report_status) as (running, given):
+        return races_in(running, given, declare, wanted, report_status)
 
 
 def races_in(
-    running: Session, given: Given, declare: Declare, wanted: Wanted, say: Say = lambda _: None
+    running: Session, given: Given, declare: Declare, wanted: Wanted, report_status: ReportStatus = lambda _: None
 ) -> dict[str, Any]:
     """Find the races in a trace, in a running session. Return the report."""
     started = time.perf_counter()
-    trace = open_trace(running, given, say, figures=True, numbered=True)
-    say(f"looking for races among {trace.rows:,} rows")
+    trace = open_trace(running, given, report_status, figures=True, numbered=True)
+    report_status(f"looking for races among {trace.rows:,} rows")
     return {
         **races_on(trace, declare(trace.given.metadata), wanted),
         "session_seconds": round(running.seconds, 3),

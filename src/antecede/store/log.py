@@ -167,7 +167,7 @@ class LogStore(Closing):
         if small and quiet and self._turn.acquire(False):
             # Waking the thread, committing there and notifying the owner takes about as long as the sync itself.
             try:
-                self._commit(tell=False)
+                self._commit(notify=False)
             finally:
                 self._turn.release()
         else:
@@ -258,9 +258,9 @@ class LogStore(Closing):
         """Commit pending records as the next group; return False if there was nothing to do. The commit thread calls
         this. If the log has no commit thread, its owner calls this."""
         with self._turn:
-            return self._commit(tell=True)
+            return self._commit(notify=True)
 
-    def _commit(self, *, tell: bool) -> bool:
+    def _commit(self, *, notify: bool) -> bool:
         if self._failure:
             return False
         # An empty list, if a record was refused.
@@ -270,7 +270,7 @@ class LogStore(Closing):
         try:
             if records:
                 self._write(records, size)
-                if tell and self._on_durable:
+                if notify and self._on_durable:
                     self._on_durable(self.durable)
             elif self._vouch:
                 self._write_witness()

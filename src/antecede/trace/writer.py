@@ -109,13 +109,13 @@ def write_trace(
     path: str | os.PathLike[str],
     events: Iterable[Event],
     metadata: Metadata | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    report_status: Callable[[str], None] = lambda text: None,
 ) -> int:
-    """Write a whole trace; return the number of its events. ``say`` is called now and then with a text that contains
-    the number of rows written so far."""
+    """Write a whole trace; return the number of its events. ``report_status`` is called now and then with a text that
+    contains the number of rows written so far."""
     with TraceWriter(path, metadata) as trace:
         for event in events:
             trace.write(event)
             if trace.events % 100_000 == 0:
-                say(f"{trace.events:,} rows written")
+                report_status(f"{trace.events:,} rows written")
     return trace.events

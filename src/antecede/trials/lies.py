@@ -144,7 +144,7 @@ class Victim:
         self.peer = AgentServer("s2", self.plan, 77)
         self.honest = AgentServer("s3", self.plan, 78)
         self.liar = Liar(self.random)
-        self.told = 0
+        self.sent_lies = 0
         self.unsaid: list[str] = []
 
     def _keep(self, record: bytes, **given: Any) -> int:
@@ -245,7 +245,7 @@ class Victim:
         guest = self.runtime.core.entry.admission.enter("127.0.0.1", lambda reason, code: None)
         connection = TcpConnection(self.runtime.connections.accepted, guest)
         connection.connection_made(transport)
-        counted = self.told % (_counted_each if len(data) < _long_bytes else 2) == 0
+        counted = self.sent_lies % (_counted_each if len(data) < _long_bytes else 2) == 0
         calls = 0
 
         def count(frame: Any, event: str, argument: Any) -> None:
@@ -272,7 +272,7 @@ class Victim:
             # Counting itself takes time.
             outcome.cpu_ms = max(outcome.cpu_ms, round((thread_time() - cpu) * 1000, 1))
             outcome.stall_ms = max(outcome.stall_ms, round((perf_counter() - began) * 1000, 1))
-        self.told += 1
+        self.sent_lies += 1
         outcome.lies += 1
         connection.connection_lost(None)
         if transport.closed:
@@ -284,7 +284,7 @@ class Victim:
         # A stopped link would let nothing more in, so the domain is reset.
         if self.runtime.machine.stopped:
             self._begin_anew()
-        elif self.told % 50 == 0:
+        elif self.sent_lies % 50 == 0:
             self._acknowledge()
 
     def _begin_anew(self) -> None:
@@ -377,11 +377,11 @@ async def trial(
     lies: int,
     orders: tuple[str, ...] = ORDERS,
     life: int = 2_000,
-    told: Callable[[int], None] = lambda lies: None,
+    report_progress: Callable[[int], None] = lambda lies: None,
 ) -> Lies:
     """Send ``lies`` lies in total to several servers, one server after the other. Each server gets at most ``life``
     lies. The servers use the ``orders`` in turn. The trial ends early if a server has errors. After each server,
-    ``told`` is called with the number of lies so far."""
+    ``report_progress`` is called with the number of lies so far."""
     outcome = Lies()
     loop = asyncio.get_running_loop()
     escaped: list[str] = []
@@ -397,10 +397,10 @@ async def trial(
                 outcome.found += (f"{order}: {line}" for line in await victim.findings())
             except Exception as error:
                 logging.getLogger("antecede.trials").exception("an exception escaped")
-                outcome.found.append(f"{order}, lie {victim.told}: {type(error).__name__}: {error}")
+                outcome.found.append(f"{order}, lie {victim.sent_lies}: {type(error).__name__}: {error}")
             outcome.records += len(victim.records)
             outcome.servers += 1
-            told(outcome.lies)
+            report_progress(outcome.lies)
             outcome.found += (f"{order}: {line}" for line in (*escaped, *ear.exceptions))
             victim.runtime.core.leave("the trial is over")
             if victim.runtime._timer is not None:

@@ -94,10 +94,10 @@ class Result(msgspec.Struct):
 class Trial:
     """Runs one overload trial. The servers keep their data and their logs in ``folder``."""
 
-    def __init__(self, folder: Path, settings: Settings, tell: Callable[[str], None]) -> None:
-        """``tell``: a function that shows a text about the progress of the trial."""
+    def __init__(self, folder: Path, settings: Settings, report_status: Callable[[str], None]) -> None:
+        """``report_status``: a function that shows a text about the progress of the trial."""
         self._settings = settings
-        self._tell = tell
+        self._report_status = report_status
         topology = parse_topology(TOPOLOGY.format(*free_ports(2)))
         self._processes = Processes(folder, topology, trace=False)
         self._addresses = {name: str(address) for name, address in topology.servers.items()}
@@ -132,7 +132,7 @@ class Trial:
             connect(self._addresses["s1"], name="probe1", patience=120) as one,
             connect(self._addresses["s2"], name="probe2", patience=120) as two,
         ):
-            self._tell("measuring the capacity")
+            self._report_status("measuring the capacity")
             result.capacity = await self._capacity(one)
             before = await one.ask("sink", Count(), expect=Counted, timeout=_drain_seconds)
             addresses = list(self._addresses.values())
@@ -150,12 +150,12 @@ class Trial:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             result.seconds = round(time.monotonic() - begin, 1)
-            self._tell("waiting for the publishers")
+            self._report_status("waiting for the publishers")
             offers = [await self._end(child) for child in children]
             result.strangers = await self._end(others)
             for key in ("offered", "accepted", "refused"):
                 setattr(result, key, sum(offer[key] for offer in offers))
-            self._tell("waiting for the sink")
+            self._report_status("waiting for the sink")
             after = await self._drained(one, before.count + result.accepted)
             result.handled = after.count - before.count
             digest = sum(offer["digest"] for offer in offers)
@@ -226,7 +226,7 @@ class Trial:
                         f"the end of its log: {self._processes.log(server)[-500:]}"
                     )
                 self._memory[server].append((elapsed, resident_mib(process.pid)))
-            self._tell(f"{elapsed:.0f} of {self._settings.seconds:.0f} s, {len(self._times)} probes")
+            self._report_status(f"{elapsed:.0f} of {self._settings.seconds:.0f} s, {len(self._times)} probes")
             await asyncio.sleep(0.5)
 
     async def _settled(self) -> None:

@@ -21,7 +21,7 @@ from antecede.live.client.operator import request
 from antecede.server.operations.cutting import Cutting
 from antecede.topology import Address
 
-Tell = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """A function that reports the progress of a backup: the bytes that are copied so far, and an upper bound for their
 final number."""
 
@@ -54,16 +54,18 @@ class Remote:
             raise type(error)(f"server {server}: {error}") if not isinstance(error, RefusedError) else error
         return {server: msgspec.convert(cutting.cuts[server], Cut) for server in self._servers}
 
-    async def copy(self, cuts: Mapping[str, Cut], new: NewBackup, tell: Tell) -> dict[str, SavedServer]:
-        """Copy the files of all servers into the new backup, one server after the other. ``tell`` is called after each
-        page."""
+    async def copy(
+        self, cuts: Mapping[str, Cut], new: NewBackup, report_progress: ReportProgress
+    ) -> dict[str, SavedServer]:
+        """Copy the files of all servers into the new backup, one server after the other. ``report_progress`` is called
+        after each page."""
         copies = {server: ServerCopy(new.folder(server), cut) for server, cut in cuts.items()}
         total = sum(copy.total for copy in copies.values())
         for server, copy in copies.items():
             for name, offset in copy.pages():
                 document = await self._read(server, name, offset)
                 copy.take(b64decode(document["bytes"]))
-                tell(sum(one.bytes for one in copies.values()), total)
+                report_progress(sum(one.bytes for one in copies.values()), total)
         return {server: copy.result() for server, copy in copies.items()}
 
     async def end(self) -> None:

@@ -30,7 +30,7 @@ from antecede.trace.conflicts import needed
 from antecede.trace.explain import ExplainRequest, about, circle_of, overtaking, unknown
 from antecede.trace.verdicts import Late
 
-Say = Callable[[str], None]
+ReportStatus = Callable[[str], None]
 
 _reasons = {code: name for code, name in enumerate(REASON_NAMES) if name} | {LEFT_OUT: "duplicate_index"}
 
@@ -41,20 +41,20 @@ def explain_files(
     *,
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
-    say: Say = lambda _: None,
+    report_status: ReportStatus = lambda _: None,
 ) -> dict[str, Any]:
     """Explain violations of an order in the traces at these paths, on a new Spark session. Return the report."""
     request.check()
     check = partial(needed, request.conflicts) if request.order == "significant" else None
-    with spark_for(paths, master, conf, say, check) as (running, given):
-        return explain_in(running, given, request, say)
+    with spark_for(paths, master, conf, report_status, check) as (running, given):
+        return explain_in(running, given, request, report_status)
 
 
-def explain_in(running: Session, given: Given, request: ExplainRequest, say: Say = lambda _: None) -> dict[str, Any]:
+def explain_in(running: Session, given: Given, request: ExplainRequest, report_status: ReportStatus = lambda _: None) -> dict[str, Any]:
     """Explain violations of an order in a trace, in a running session. Return the report."""
     started = time.perf_counter()
-    trace = open_trace(running, given, say, instances=request.order == "significant")
-    say(f"looking for chains among {trace.rows:,} rows")
+    trace = open_trace(running, given, report_status, instances=request.order == "significant")
+    report_status(f"looking for chains among {trace.rows:,} rows")
     report = explained_on(trace, request)
     return {
         **report,

@@ -29,7 +29,7 @@ from antecede.trace.schema import Metadata
 from antecede.trace.sources import shown
 from antecede.trace.verdicts import known_orders
 
-Say = Callable[[str], None]
+ReportStatus = Callable[[str], None]
 
 Given = Sequence[str] | Input
 """The input of a run: paths, or an :class:`Input` if the files at the paths have already been divided into splits."""
@@ -56,7 +56,7 @@ def verify_files(
     causal: str = "auto",
     conflicts: Conflicts | None = None,
     everywhere: bool = False,
-    say: Say = lambda _: None,
+    report_status: ReportStatus = lambda _: None,
 ) -> dict[str, Any]:
     """Judge the traces at these paths together, as one trace, on a new Spark session. Return the report. ``causal`` is
     one of ``WAYS``.
@@ -74,8 +74,8 @@ def verify_files(
         if not everywhere:
             epochs_of(metadata)
 
-    with spark_for(named, master, conf, say, check) as (running, given):
-        return verify_in(running, given, orders, quarantine, late, cut, causal, conflicts, everywhere, say)
+    with spark_for(named, master, conf, report_status, check) as (running, given):
+        return verify_in(running, given, orders, quarantine, late, cut, causal, conflicts, everywhere, report_status)
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def spark_for(
     paths: Sequence[str | os.PathLike[str]],
     master: str | None,
     conf: Mapping[str, str] | None,
-    say: Say,
+    report_status: ReportStatus,
     check: Callable[[list[Metadata]], Any] | None = None,
 ) -> Iterator[tuple[Session, Given]]:
     """Start a Spark session. Yield the session, and the input at these paths. Errors in the paths or in their metadata
@@ -98,8 +98,8 @@ def spark_for(
         raise UsageError(
             "standard input cannot be read by the workers of a remote master: give a path that every worker has"
         )
-    say("starting Spark")
-    with session(master, conf, lean=True) as running, shown_tasks(running.context, say):
+    report_status("starting Spark")
+    with session(master, conf, lean=True) as running, shown_tasks(running.context, report_status):
         yield running, given
 
 
@@ -113,10 +113,10 @@ def _tasks(master: str | None) -> int:
     return 2 * (int(cores[1]) if cores else os.cpu_count() or 1)
 
 
-def open_trace(running: Session, given: Given, say: Say = lambda _: None, **layout: Any) -> Trace:
+def open_trace(running: Session, given: Given, report_status: ReportStatus = lambda _: None, **layout: Any) -> Trace:
     """Open a trace: read it, encode it, and find its processes. ``layout`` sets options of the encoding, such as
     ``figures``."""
-    return _read(running, _planned(running, given), running.scratch, say, **layout)
+    return _read(running, _planned(running, given), running.scratch, report_status, **layout)
 
 
 def _planned(running: Session, given: Given) -> Input:
@@ -146,8 +146,8 @@ def check_seen(context: Any, given: Input, tasks: int) -> None:
         )
 
 
-def _read(running: Session, given: Input, scratch: Path, say: Say, **layout: Any) -> Trace:
-    say("reading the trace")
+def _read(running: Session, given: Input, scratch: Path, report_status: ReportStatus, **layout: Any) -> Trace:
+    report_status("reading the trace")
     lines = str(scratch) if running.local else None
     return Trace(flow_of(running, scratch), given, layout_for(given, **layout), lines)
 
@@ -162,7 +162,7 @@ def verify_in(
     causal: str = "auto",
     conflicts: Conflicts | None = None,
     everywhere: bool = False,
-    say: Say = lambda _: None,
+    report_status: ReportStatus = lambda _: None,
 ) -> dict[str, Any]:
     """Verify a trace in a running session. Return the report."""
     orders = known_orders(orders)
@@ -174,8 +174,8 @@ def verify_in(
     carried = {"numbered": quarantine is not None, "timed": way == "chunks", "instances": instances}
     # The files between stages are removed when this run ends, not only with the session.
     with tempfile.TemporaryDirectory(dir=running.scratch, ignore_cleanup_errors=True) as scratch:
-        trace = _read(running, given, Path(scratch), say, cut=cut, **carried)
-        say(f"matching and judging {trace.rows:,} rows" + (" by chunks of time" if way == "chunks" else ""))
+        trace = _read(running, given, Path(scratch), report_status, cut=cut, **carried)
+        report_status(f"matching and judging {trace.rows:,} rows" + (" by chunks of time" if way == "chunks" else ""))
         epochs = None if everywhere else epochs_of(given.metadata)
         outcome = verdict_on(trace, orders, every_late=late is not None, causal=way, epochs=epochs)
         if table is not None:
@@ -183,10 +183,10 @@ def verify_in(
             outcome.report["orders"]["significant"] = entry
             outcome.late = chain(outcome.late, rows())
         if quarantine is not None:
-            say("writing the rows that were set aside")
+            report_status("writing the rows that were set aside")
             aside.write_quarantine(trace, outcome, quarantine)
         if late is not None:
-            say("writing late deliveries")
+            report_status("writing late deliveries")
             aside.write_late(outcome.late, late)
     seconds = time.perf_counter() - started
     report = {"version": __version__, "engine": "spark", **outcome.report}

@@ -25,7 +25,7 @@ from antecede.trace.costs import Pair, Span, Stamps
 from antecede.trace.measure import held_figures, held_rows, rate_rows, rates, seconds, stamp_figures, traffic_rows
 from antecede.trace.tables import Tables, write_tables
 
-Say = Callable[[str], None]
+ReportStatus = Callable[[str], None]
 
 
 def measure_files(
@@ -35,11 +35,11 @@ def measure_files(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     conflicts: Conflicts | None = None,
-    say: Say = lambda _: None,
+    report_status: ReportStatus = lambda _: None,
 ) -> dict[str, Any]:
     """Measure the traces that the paths name, as one trace, on a new Spark session. Return the report."""
-    with spark_for(paths, master, conf, say) as (running, given):
-        return measure_in(running, given, tables, conflicts, say)
+    with spark_for(paths, master, conf, report_status) as (running, given):
+        return measure_in(running, given, tables, conflicts, report_status)
 
 
 def measure_in(
@@ -47,12 +47,12 @@ def measure_in(
     given: Given,
     tables: str | os.PathLike[str] | None = None,
     conflicts: Conflicts | None = None,
-    say: Say = lambda _: None,
+    report_status: ReportStatus = lambda _: None,
 ) -> dict[str, Any]:
     """Measure a trace in a running session. Return the report."""
     started = time.perf_counter()
-    trace = open_trace(running, given, say, figures=True, numbered=True)
-    say(f"measuring {trace.rows:,} rows")
+    trace = open_trace(running, given, report_status, figures=True, numbered=True)
+    report_status(f"measuring {trace.rows:,} rows")
     table = conflicts if conflicts is not None else conflicts_of(trace.given.metadata)
     report, tidy = measured_on(trace)
     if table is not None:
@@ -61,7 +61,7 @@ def measure_in(
         scratch = str(running.scratch) if running.local else None
         report["significance"] = orderings_on(Trace(flow_of(running), trace.given, layout, scratch), table)
     if tables is not None:
-        say("writing tables")
+        report_status("writing tables")
         write_tables(tables, tidy)
     return {
         **report,

@@ -17,12 +17,12 @@ from antecede.pipeline.planning import plans
 from antecede.pipeline.planning.model import Model, model_of
 from antecede.pipeline.planning.problem import Bounds, Figures, Pins, Plan, Problem
 from antecede.pipeline.planning.replay import as_json, replay
-from antecede.pipeline.planning.search import Candidate, Outcome, Run, Tell, search, violated
+from antecede.pipeline.planning.search import Candidate, Outcome, ReportProgress, Run, search, violated
 from antecede.pipeline.planning.traffic import Traffic
 from antecede.topology import Address, Domain, DomainEntry, Topology, TopologyFile
 from antecede.topology.file import is_name
 
-Say = Callable[[str], None]
+ReportStatus = Callable[[str], None]
 
 REFERENCES = ("flat", "bus", "blocks", "star")
 
@@ -52,8 +52,8 @@ def make_plan(
     settings: Settings,
     before: Sequence[Sequence[str]] | None = None,
     run: Run | None = None,
-    tell: Tell = lambda done, all_: None,
-    say: Say = lambda _: None,
+    report_progress: ReportProgress = lambda done, all_: None,
+    report_status: ReportStatus = lambda _: None,
 ) -> dict[str, Any]:
     """Plan domains for some traffic, and return the report. The report compares the plan with ``before``, the current
     domains. By default this is one flat domain."""
@@ -66,13 +66,13 @@ def make_plan(
     for number, members in enumerate(groups):
         if len(members) < 2:
             continue
-        say(f"searching for domains of {len(members)} servers")
+        report_status(f"searching for domains of {len(members)} servers")
         own = traffic.among(members) if len(groups) > 1 else traffic
         problem = Problem(own, model, settings.bounds, settings.pins.within(own.servers), total or 1.0)
-        parts.append(_Part(problem, own, search(problem, settings.seed + number, run, tell)))
+        parts.append(_Part(problem, own, search(problem, settings.seed + number, run, report_progress)))
     domains = _named([(part, part.outcome.best.plan) for part in parts])
     figures = _summed([part.outcome.best.figures for part in parts])
-    say("replaying the traffic in the plan")
+    report_status("replaying the traffic in the plan")
     stamp = (figures.cost - model.alpha * figures.hops_mean) / model.beta
     # Nothing is replayed without traffic, nor if the plan must not be used.
     replayed = replay(traffic, domains, model, stamp, settings.sample, settings.seed) if figures.feasible else None

@@ -20,7 +20,7 @@ from antecede import limits
 from antecede.pipeline.planning import annealing, kernel, plans
 from antecede.pipeline.planning.problem import Bounds, Figures, Plan, Problem
 
-Tell = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """A function that is called after each task, with the number of finished tasks and the number of all tasks."""
 
 _hot, _warm, _cold = 0.15, 0.04, 0.0004
@@ -69,7 +69,9 @@ Run = Callable[[Problem, Sequence[Task]], Iterator[tuple[bytes, bytes]]]
 tasks."""
 
 
-def search(problem: Problem, seed: int, run: "Run | None" = None, tell: Tell = lambda done, all_: None) -> Outcome:
+def search(
+    problem: Problem, seed: int, run: "Run | None" = None, report_progress: ReportProgress = lambda done, all_: None
+) -> Outcome:
     """Search for plans. Return the best plan, the reference plans for comparison, and the Pareto front."""
     references = dict(_references(problem))
     starts = [one.plan for one in references.values() if one is not None]
@@ -92,7 +94,7 @@ def search(problem: Problem, seed: int, run: "Run | None" = None, tell: Tell = l
             plan = np.frombuffer(parent, np.int32).copy(), np.frombuffer(block, np.int32).copy()
             ended.append(Candidate(plan, problem.figures(plan)))
             done += 1
-            tell(done, total)
+            report_progress(done, total)
         return ended
 
     found += collect(tasks)
@@ -104,7 +106,7 @@ def search(problem: Problem, seed: int, run: "Run | None" = None, tell: Tell = l
         wanted = _tasks([best.plan] * len(lower_shares), steps, seed + 2, _hot)
         pairs = zip(wanted, lower_shares, strict=True)
         found += collect([msgspec.structs.replace(task, share=share) for task, share in pairs])
-    tell(total, total)
+    report_progress(total, total)
     return Outcome(choose(found), references, front_of(found))
 
 

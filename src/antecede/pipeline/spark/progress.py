@@ -19,10 +19,10 @@ class Watching(Protocol):
     def watch(self, counter: Counter) -> AbstractContextManager[None]: ...
 
 
-def shown_tasks(context: Any, say: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Return a context manager. Until it is left, ``say`` shows how many tasks of the running jobs are finished, if
-    ``say`` can show a counter. ``context``: the Spark context."""
-    return say.watch(lambda: tasks_of(context)) if isinstance(say, Watching) else nullcontext()
+def shown_tasks(context: Any, report_status: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Return a context manager. Until it is left, ``report_status`` shows how many tasks of the running jobs are
+    finished, if ``report_status`` can show a counter. ``context``: the Spark context."""
+    return report_status.watch(lambda: tasks_of(context)) if isinstance(report_status, Watching) else nullcontext()
 
 
 def tasks_of(context: Any) -> tuple[int, int] | None:

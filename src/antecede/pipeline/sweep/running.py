@@ -72,7 +72,7 @@ def carry_out(
     keep: Callable[[Row], None],
     report: Callable[[Failure], None],
     progress: Progress,
-    tell: Callable[[str], None],
+    report_status: Callable[[str], None],
     study: Study,
 ) -> None:
     """Run the cells, the longest first. When a cell ends, call ``keep`` with its row, or ``report`` with its failure.

@@ -54,7 +54,7 @@ def convert(
     instances: bool = False,
     delimiter: str | None = None,
     execution: str | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    report_status: Callable[[str], None] = lambda text: None,
     skip_unknown: bool = False,
 ) -> dict[str, Any]:
     """Convert foreign files to a trace, write the trace to the file ``to``, and return the report. Without ``to``,
@@ -63,7 +63,7 @@ def convert(
     ``form`` is one of :data:`FORMATS` or ``auto``. ``pattern`` is a regular expression for logs, or the name of a
     preset. With ``instances``, every instance of a service becomes a process. ``delimiter`` is a regular expression for
     the lines between two executions in one log. Each execution becomes a separate trace in a numbered file.
-    ``execution`` selects one execution by its name. ``say`` is called with texts about the progress. With
+    ``execution`` selects one execution by its name. ``report_status`` is called with texts about the progress. With
     ``skip_unknown``, files of unknown format and files that are already traces are left out. The report lists them.
     """
     started = time.perf_counter()
@@ -80,7 +80,7 @@ def convert(
     skipped: list[str] = []
     for path in files_of(paths, to):
         with opened(path, unreadable) as file:
-            say(f"reading {file.name}")
+            report_status(f"reading {file.name}")
             try:
                 found = _format(file, form, given)
             except AntecedeError as error:
@@ -107,12 +107,12 @@ def convert(
         if not isinstance(collector, Logs):
             raise UsageError(f"--execution is only for logs with vector clocks, not for {files[0]['format']}")
         collector.choose(execution)
-    say("finding messages")
+    report_status("finding messages")
     traces = collector.convert() if isinstance(collector, Logs) else {"": collector.convert()}
     described = []
     for number, (name, converted) in enumerate(traces.items(), 1):
         target = to if len(traces) == 1 or to is None else _numbered(to, number)
-        described.append(_about(name, converted, _write(converted, target, files, say), target))
+        described.append(_about(name, converted, _write(converted, target, files, report_status), target))
     report = _report(collector, described, files, unreadable, to) | {"skipped": skipped}
     return report | {"seconds": round(time.perf_counter() - started, 3)}
 
@@ -180,14 +180,14 @@ def _write(
     converted: ConvertedTrace,
     to: str | os.PathLike[str] | None,
     files: list[dict[str, Any]],
-    say: Callable[[str], None],
+    report_status: Callable[[str], None],
 ) -> int:
     if to is None:
         return sum(1 for _ in converted.events())
     formats = sorted({str(file["format"]) for file in files})
     recorded_by = f"antecede {__version__} import of {', '.join(formats)}"
     return write_trace(
-        to, converted.events(), Metadata(recorded_by=recorded_by, assumed=converted.assumed() or None), say
+        to, converted.events(), Metadata(recorded_by=recorded_by, assumed=converted.assumed() or None), report_status
     )
 
 

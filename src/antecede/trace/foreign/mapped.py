@@ -224,12 +224,12 @@ def convert_mapped(
     mapping: Mapping,
     to: str | os.PathLike[str] | None = None,
     preview: bool = False,
-    say: Callable[[str], None] = lambda text: None,
+    report_status: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Convert logs to one trace by a mapping, write it to the file ``to``, and return the report. Without ``to``,
     nothing is written.
 
-    ``preview`` examines only the first records and writes nothing. ``say`` is called with the progress.
+    ``preview`` examines only the first records and writes nothing. ``report_status`` is called with the progress.
     """
     started = time.perf_counter()
     mapped = Mapped(Plan(mapping))
@@ -243,7 +243,7 @@ def convert_mapped(
             if left == 0:
                 break
             with opened(path, unreadable) as file:
-                say(f"reading {file.name}")
+                report_status(f"reading {file.name}")
                 before = mapped.events
                 if not file.head:
                     raise TraceError(f"{file.name}: the file is empty")
@@ -257,7 +257,9 @@ def convert_mapped(
         raise TraceError(f"{files[0]['file']}: {report['advice']}")
     if to is not None and not preview:
         recorded_by = f"antecede {__version__} import by a mapping"
-        write_trace(to, mapped.rows(), Metadata(recorded_by=recorded_by, assumed=mapped.assumed() or None), say)
+        write_trace(
+            to, mapped.rows(), Metadata(recorded_by=recorded_by, assumed=mapped.assumed() or None), report_status
+        )
         report["to"] = os.fsdecode(to)
     return report | {"seconds": round(time.perf_counter() - started, 3)}
 
