@@ -432,13 +432,13 @@ def is_temporary(client: str) -> bool:
     return client.startswith(TEMPORARY)
 
 
-def agree(newest: int, oldest: int, speaks: int = VERSION) -> int:
-    """Return the version to use with an end that supports ``oldest`` to ``newest``. ``speaks``: the newest version that
-    this end supports. Raise :class:`WireError` if the two ends have no common version."""
-    version = min(newest, speaks)
+def agree(newest: int, oldest: int, own_newest: int = VERSION) -> int:
+    """Return the version to use with an end that supports ``oldest`` to ``newest``. ``own_newest``: the newest version
+    that this end supports. Raise :class:`WireError` if the two ends have no common version."""
+    version = min(newest, own_newest)
     if version < oldest or version < VERSION_OLDEST:
         raise WireError(
-            f"the other end supports wire versions {oldest} to {newest}, this end {VERSION_OLDEST} to {speaks}",
+            f"the other end supports wire versions {oldest} to {newest}, this end {VERSION_OLDEST} to {own_newest}",
             "version",
         )
     return version

@@ -45,7 +45,7 @@ class _Chain(Worker):
     def on_work(self, work: Work, ctx: Context) -> None:
         self.seen.append(work.id)
         if work.depth:
-            ctx.send("z", Work(id=self.dice.id(), depth=0))
+            ctx.send("z", Work(id=self.shared.id(), depth=0))
 
 
 class _Server(ChangingServer):
@@ -107,7 +107,7 @@ class _Scope(ChangingWorld):
     def result(self) -> list[str]:
         """Play it; return what is wrong."""
         for place, (to, depth) in enumerate(_notes):
-            self.later(0.01 * place, self.send, "c@s1", to, Work(id=self.dice.id(), depth=depth))
+            self.later(0.01 * place, self.send, "c@s1", to, Work(id=self.shared.id(), depth=depth))
         try:
             return self.play(0)
         except Exception as error:

@@ -268,7 +268,7 @@ def test_held_letters_that_a_snapshot_forgets(monkeypatch: Patch) -> None:
 
 def test_a_heartbeat_that_never_closes(monkeypatch: Patch) -> None:
     def keep_alive(connection: Connection, now: float) -> None:
-        if now - connection.spoke >= limits.heartbeat_seconds:
+        if now - connection.last_sent >= limits.heartbeat_seconds:
             connection.send([wire.Ping()])
 
     for module in (entry, peering, client):
@@ -278,7 +278,7 @@ def test_a_heartbeat_that_never_closes(monkeypatch: Patch) -> None:
 
 def test_a_heartbeat_without_pings(monkeypatch: Patch) -> None:
     def keep_alive(connection: Connection, now: float) -> None:
-        if now - connection.heard > 3 * limits.heartbeat_seconds:
+        if now - connection.last_received > 3 * limits.heartbeat_seconds:
             connection.close("nothing received", code="silent")
 
     for module in (entry, peering, client):
@@ -374,7 +374,7 @@ def test_the_newest_version_with_a_peer_that_speaks_an_older_one(monkeypatch: Pa
 def test_the_newest_version_with_a_client_that_speaks_an_older_one(monkeypatch: Patch) -> None:
     def welcome(self: RemoteSession, address: str, last: int) -> None:
         real(self, address, last)
-        self._connection.speak(wire.VERSION)
+        self._connection.use_version(wire.VERSION)
 
     real = RemoteSession.welcome
     monkeypatch.setattr(RemoteSession, "welcome", welcome)

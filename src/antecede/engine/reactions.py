@@ -48,7 +48,7 @@ def died(letter: Letter, reason: str, check: Callable[[tuple[str, ...]], object]
     """Return the outcome of a letter that is dead for this reason. If the letter is a question, the outcome contains a
     notice to its sender. ``check`` raises an error if the sender's address does not exist; then there is no notice."""
     reason = writable(reason[: limits.reason_chars_max])
-    told: tuple[Outbound, ...] = ()
+    replies: tuple[Outbound, ...] = ()
     if letter.ask:
         try:
             check((letter.source,))
@@ -56,5 +56,5 @@ def died(letter: Letter, reason: str, check: Callable[[tuple[str, ...]], object]
             pass
         else:
             body = msgspec.msgpack.encode(Unanswered(ask=letter.ask, reason=reason))
-            told = (Outbound((letter.source,), name_of(Unanswered), body, answers=letter.ask),)
-    return Reaction(letter.id, told, dead=reason, expired=expired)
+            replies = (Outbound((letter.source,), name_of(Unanswered), body, answers=letter.ask),)
+    return Reaction(letter.id, replies, dead=reason, expired=expired)

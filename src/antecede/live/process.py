@@ -120,13 +120,13 @@ async def serve(
     """Run a server until a signal stops it or a change of the topology removes it; then return 0. If the disk or a step
     fails, raise the error. ``metrics``: the address of the metrics pages, which are already served while the server
     reads its log. ``until_stdin_closes``: also stop the server when its standard input ends."""
-    told = asyncio.Event()
+    stop_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
-        if told.is_set():
+        if stop_requested.is_set():
             os._exit(130)
-        told.set()
+        stop_requested.set()
 
     # Do this before the server is visible from outside.
     for number in stopping_signals():
@@ -151,7 +151,7 @@ async def serve(
     manager.ready(runtime.pulse)
     watchdog = WatchdogThread(runtime)
     watchdog.start()
-    waiting = loop.create_task(told.wait())
+    waiting = loop.create_task(stop_requested.wait())
     awaited: list[asyncio.Future[Any]] = [waiting, runtime.failed, runtime.removed]
     await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
     if runtime.removed.done() and not runtime.failed.done():

@@ -45,7 +45,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._unframer = Unframer()
         self._loop = asyncio.get_running_loop()
         self._input = _input_buffer()
-        self._heard = self.spoke = self._loop.time()
+        self._last_received = self.last_sent = self._loop.time()
         self._version = VERSION_OLDEST
         self._held = self._busy = False
         self._expects_a_reader = False
@@ -80,7 +80,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self.data_received(bytes(self._input[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
-        self._heard = self._loop.time()
+        self._last_received = self._loop.time()
         if self._closing:
             return
         unframer, guest = self._unframer, self._guest
@@ -144,7 +144,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
     def send(self, parts: Sequence[Part]) -> None:
         if self._closing:
             return
-        self.spoke = self._loop.time()
+        self.last_sent = self._loop.time()
         try:
             for written in frames(parts, self._version):
                 self._transport.write(written)
@@ -203,7 +203,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         if self._guest is not None:
             self._guest.proved(server=server)
 
-    def speak(self, version: int) -> None:
+    def use_version(self, version: int) -> None:
         self._version = version
 
     def hold(self, held: bool) -> None:
@@ -231,9 +231,9 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     @property
-    def heard(self) -> float:
+    def last_received(self) -> float:
         """The time of the last input. While reading is paused, report "now", so that the peer does not time out."""
-        return self._loop.time() if self._deaf else self._heard
+        return self._loop.time() if self._deaf else self._last_received
 
 
 class _Nobody:

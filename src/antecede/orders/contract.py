@@ -68,8 +68,8 @@ class Option(msgspec.Struct, frozen=True):
         if self.choices and value not in self.choices:
             raise OrderError(f"{name}={value}: expected one of {', '.join(self.choices)}")
         if kind is bool:
-            words = {"true": True, "yes": True, "1": True, "": True, "false": False, "no": False, "0": False}
-            parsed = words.get(str(value).lower())
+            booleans = {"true": True, "yes": True, "1": True, "": True, "false": False, "no": False, "0": False}
+            parsed = booleans.get(str(value).lower())
             if parsed is None:
                 raise OrderError(f"{name}={value}: expected true or false")
             return parsed

@@ -32,7 +32,7 @@ class Connection(Protocol):
     """The number of this connection. A connection that was made later has a larger number."""
     remote: str
     """The other end's address, for logs."""
-    spoke: float
+    last_sent: float
     """The time of the last write."""
     code: str
     """The code for the reason why this end closed the connection; empty: it gave no code, or did not close."""
@@ -42,7 +42,7 @@ class Connection(Protocol):
     """The names in the other end's certificate, which TLS has checked; empty: it showed none."""
 
     @property
-    def heard(self) -> float:
+    def last_received(self) -> float:
         """The time of the last input. While reading is paused, it is the present time, so that the connection does not
         count as silent."""
         ...
@@ -65,7 +65,7 @@ class Connection(Protocol):
         """Allow longer frames from now on: the other end is authenticated. ``server``: whether it is a server."""
         ...
 
-    def speak(self, version: int) -> None:
+    def use_version(self, version: int) -> None:
         """Use this wire version, on which both ends have agreed. Until this call, the oldest version is used."""
         ...
 
@@ -110,7 +110,7 @@ def break_off(connection: Connection, error: WireError, *, client: bool) -> None
 
 def keep_alive(connection: Connection, now: float) -> None:
     """Send a ping if nothing was sent for a while. Close the connection if nothing was received for a longer time."""
-    if now - connection.heard > 3 * limits.heartbeat_seconds:
+    if now - connection.last_received > 3 * limits.heartbeat_seconds:
         connection.close(f"nothing received for {3 * limits.heartbeat_seconds:.0f} s", code=SILENT)
-    elif now - connection.spoke >= limits.heartbeat_seconds:
+    elif now - connection.last_sent >= limits.heartbeat_seconds:
         connection.send([Ping()])

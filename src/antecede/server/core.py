@@ -50,18 +50,19 @@ class ServerCore:
         audit: Audit | None = None,
         admission: Admission | None = None,
         now: float = 0.0,
-        speaks: int = VERSION,
+        newest_version: int = VERSION,
         cuts: bool = False,
         covers: int = 0,
     ) -> None:
         """``first``: the first record of this life. ``cuts``: whether this record reports torn writes that were removed
         from the log. ``token``: the token that all processes share if there is no access file. ``authoriser``: if None,
-        only this token is checked. ``keyring``: the server's identity, if there is an access file. ``speaks``: the
-        newest wire version of this server. ``covers``: the number of records in the log after the newest snapshot."""
+        only this token is checked. ``keyring``: the server's identity, if there is an access file. ``newest_version``:
+        the newest wire version of this server. ``covers``: the number of records in the log after the newest
+        snapshot."""
         self.machine = machine
         self.log = log = QuietLog(log)
         self.guard = guard = Guard(authoriser or Authoriser(token=token), keyring, audit, log)
-        self.peering = Peering(machine, epoch, token, guard, log, random, speaks)
+        self.peering = Peering(machine, epoch, token, guard, log, random, newest_version)
         self.sessions = Sessions(machine, guard.authoriser, log)
         self.marks = Marks(machine, store, self.peering.hold, log)
         self.send, self.fault = self.peering.send, self.peering.fault
@@ -74,7 +75,9 @@ class ServerCore:
             lambda: self.trouble,
         )
         self.entry = Entry(
-            *(guard, self.peering, self.sessions, self.operations.request, log), admission or Admission(), speaks
+            *(guard, self.peering, self.sessions, self.operations.request, log),
+            admission or Admission(),
+            newest_version,
         )
         access = guard.authoriser.access
         if access is not None:

@@ -208,8 +208,8 @@ class _Run:
         for effect in effects:
             durable = durable or isinstance(effect, Persist)
             if not durable and isinstance(effect, Send | Deliver):
-                told = "before PERSIST: what others have seen must survive a crash"
-                _fail(self.spec, f"a step returns {type(effect).__name__} {told}")
+                rule = "before PERSIST: what others have seen must survive a crash"
+                _fail(self.spec, f"a step returns {type(effect).__name__} {rule}")
             if isinstance(effect, Send):
                 self.sent.append((effect.packet, encoded(self, effect.packet)))
                 self.flying.append(effect.packet)
@@ -306,8 +306,8 @@ def _decoded(run: _Run, order: Order, kind: str, source: int, data: bytes) -> tu
     except StampError:
         return None
     except Exception as error:
-        told = f"decode trusts hostile bytes: {data!r} raises {type(error).__name__}: {error}; expected StampError"
-        _fail(run.spec, told)
+        problem = f"decode trusts hostile bytes: {data!r} raises {type(error).__name__}: {error}; expected StampError"
+        _fail(run.spec, problem)
 
 
 def _check_forged(run: _Run, packet: Packet, source: int, data: bytes, honest: bytes) -> None:
@@ -358,19 +358,19 @@ def _check_snapshots(spec: OrderSpec, checked: Checked) -> None:
 def _compare(run: _Run, order: Order, fresh: Order) -> None:
     """Check that the original and the restored order hold the same messages, and react in the same way to the same
     inputs."""
-    said = "the snapshot forgets something: after restore, {} differs from the original"
+    problem = "the snapshot forgets something: after restore, {} differs from the original"
     if [m.id for m in fresh.held()] != [m.id for m in order.held()]:
-        _fail(run.spec, said.format("held()"))
+        _fail(run.spec, problem.format("held()"))
     if fresh.unposted() != order.unposted():
-        _fail(run.spec, said.format("unposted()"))
+        _fail(run.spec, problem.format("unposted()"))
     # Not on a clone: that is made of a snapshot, too.
     for packet in [one for one in run.flying if one.target == order.me]:
         if order.receive(packet) != fresh.receive(packet):
-            _fail(run.spec, said.format(f"the answer to {packet.kind} {packet.subject}"))
+            _fail(run.spec, problem.format(f"the answer to {packet.kind} {packet.subject}"))
     for number in range(2):
         message = Message(f"last{number}", order.me, 0b111)
         if order.send(message) != fresh.send(message):
-            _fail(run.spec, said.format("the next send"))
+            _fail(run.spec, problem.format("the next send"))
 
 
 def _check_damaged(run: _Run, order: Order, data: bytes) -> None:

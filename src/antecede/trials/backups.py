@@ -93,10 +93,10 @@ class Backups(Round):
             found += await load.idle(self.settle_seconds)
             for place in range(len(topology.servers)):
                 walker = name_of_walker(place)
-                told = await load.tell(walker, self.settle_seconds)
-                found += told.wrong
-                if told.count < expected[walker]:
-                    found.append(f"{walker} reacted {told.count} times, expected at least {expected[walker]}")
+                reply = await load.tell(walker, self.settle_seconds)
+                found += reply.wrong
+                if reply.count < expected[walker]:
+                    found.append(f"{walker} reacted {reply.count} times, expected at least {expected[walker]}")
             await load.close()
             for server in topology.servers:
                 if await asyncio.to_thread(processes.stop, server):
@@ -111,13 +111,13 @@ class Backups(Round):
             rmtree(kept)
         return figures
 
-    async def _command(self, *words: str) -> str:
+    async def _command(self, *arguments: str) -> str:
         """Run a command; return its output if it failed, else an empty text."""
-        command = [sys.executable, "-m", self.entry, *words]
+        command = [sys.executable, "-m", self.entry, *arguments]
         done = await asyncio.to_thread(
             subprocess.run, command, capture_output=True, text=True, check=False, env=environment()
         )
-        return f"{words[0]}: exit {done.returncode}: {done.stdout}{done.stderr}" if done.returncode else ""
+        return f"{arguments[0]}: exit {done.returncode}: {done.stdout}{done.stderr}" if done.returncode else ""
 
 
 _kills = 0.3

@@ -49,7 +49,7 @@ from antecede.server.peering.inquiries import CODE
 from antecede.server.projection import project
 from antecede.topology import parse_topology
 from antecede.trials.mutations import Liar
-from antecede.trials.nowhere import Ear, Nowhere, feed, listening, resident_mib
+from antecede.trials.nowhere import Nowhere, ReasonHandler, feed, listening, resident_mib
 
 ORDERS = (
     *("none", "fifo", "matrix", "updates", "pruned", "direct", "buffer", "buffer:pipelined=true"),
@@ -206,9 +206,9 @@ class Victim:
         return [[first[int(self.random.random() * len(first))]], [wire.Ping()], [wire.Ping(), wire.Pong()]]
 
     def _of_peers(self) -> list[list[wire.Part]]:
-        words = self._parts(self._frames(self.peer, 1 + int(self.random.random() * 3)))
-        words.append(wire.PeerAck("A", 77, self.runtime.store.incarnation, 0, b""))
-        return [[self._hello(self.peer, "A")], words, [wire.Ping()]]
+        parts = self._parts(self._frames(self.peer, 1 + int(self.random.random() * 3)))
+        parts.append(wire.PeerAck("A", 77, self.runtime.store.incarnation, 0, b""))
+        return [[self._hello(self.peer, "A")], parts, [wire.Ping()]]
 
     def _of_clients(self) -> list[list[wire.Part]]:
         client = f"client{int(self.random.random() * 20)}"
@@ -236,7 +236,7 @@ class Victim:
 
     # Lies.
 
-    async def lie(self, ear: Ear) -> None:
+    async def lie(self, handler: ReasonHandler) -> None:
         """Send one lie on a new connection, in one or three pieces."""
         data = self.liar.tell(self._conversation())
         transport = Nowhere()
@@ -278,7 +278,7 @@ class Victim:
         if transport.closed:
             outcome.closed += 1
             # A server that asks about a change of the topology gets its answer, and nothing is logged.
-            known = not connection.reason or connection.code == CODE or ear.heard(connection.reason)
+            known = not connection.reason or connection.code == CODE or handler.has_reason(connection.reason)
             if not known and len(self.unsaid) < _shown_max:
                 self.unsaid.append(f"a connection was closed without a logged reason: {connection.reason!r}")
         # A stopped link would let nothing more in, so the domain is reset.
@@ -387,13 +387,13 @@ async def trial(
     escaped: list[str] = []
     first = 0
     loop.set_exception_handler(lambda _, context: escaped.append(f"{context.get('exception')!r}"))
-    with listening() as ear:
+    with listening() as handler:
         while outcome.lies < lies and not outcome.found:
             order = orders[outcome.servers % len(orders)]
             victim = Victim(order, seed + outcome.servers, outcome)
             try:
                 for _ in range(min(life, lies - outcome.lies)):
-                    await victim.lie(ear)
+                    await victim.lie(handler)
                 outcome.found += (f"{order}: {line}" for line in await victim.findings())
             except Exception as error:
                 logging.getLogger("antecede.trials").exception("an exception escaped")
@@ -401,7 +401,7 @@ async def trial(
             outcome.records += len(victim.records)
             outcome.servers += 1
             report_progress(outcome.lies)
-            outcome.found += (f"{order}: {line}" for line in (*escaped, *ear.exceptions))
+            outcome.found += (f"{order}: {line}" for line in (*escaped, *handler.exceptions))
             victim.runtime.core.leave("the trial is over")
             if victim.runtime._timer is not None:
                 victim.runtime._timer.cancel()

@@ -72,7 +72,7 @@ def resident_mib(pid: int | str = "self") -> int:
         return 0
 
 
-class Ear(logging.Handler):
+class ReasonHandler(logging.Handler):
     """A log handler that keeps the reasons and the exceptions of log messages."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Ear(logging.Handler):
         self.reasons: set[str] = set()
         self.exceptions: list[str] = []
 
-    def heard(self, reason: str) -> bool:
+    def has_reason(self, reason: str) -> bool:
         """Return whether a log message had this reason. A long reason is cut in the log. For a stopped link, the log
         has only the part of the reason after "is stopped:"."""
         shown = reason[: limits.log_text_chars_max] + "…"
@@ -94,15 +94,15 @@ class Ear(logging.Handler):
 
 
 @contextmanager
-def listening() -> Iterator[Ear]:
+def listening() -> Iterator[ReasonHandler]:
     """Capture the log messages of servers, and hide them from other handlers."""
     logger = logging.getLogger("antecede")
     before = (logger.handlers, logger.propagate, logger.level)
-    ear = Ear()
-    logger.handlers, logger.propagate = [ear], False
+    handler = ReasonHandler()
+    logger.handlers, logger.propagate = [handler], False
     logger.setLevel(logging.INFO)
     try:
-        yield ear
+        yield handler
     finally:
         logger.handlers, logger.propagate = before[0], before[1]
         logger.setLevel(before[2])

@@ -96,7 +96,7 @@ class PowerCuts(Round):
     async def _break(self, server: str) -> None:
         """Let the syncs of a server fail: the server must end, and log the reason."""
         disk = self.processes.disks[server]
-        said = self.processes.log(server).count("the disk of this trial fails")
+        count_before = self.processes.log(server).count("the disk of this trial fails")
         disk.trouble("broken")
         # While another server is down, all walks may wait for it, and this server has nothing to write.
         self.come_back(inf)
@@ -108,7 +108,7 @@ class PowerCuts(Round):
         finally:
             disk.trouble("")
         self.faults["broken"] += 1
-        if code != 2 or self.processes.log(server).count("the disk of this trial fails") == said:
+        if code != 2 or self.processes.log(server).count("the disk of this trial fails") == count_before:
             self.found.append(f"{server} ended with {code}: expected 2, and a line in its log that its disk fails")
         self.lost(server)
 

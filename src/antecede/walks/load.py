@@ -198,17 +198,17 @@ class Load:
         for place in range(len(self._topology.servers)):
             walker = name_of_walker(place)
             # Marks end at their destination, so there is no signal when the last of them has arrived.
-            told = Told(-1, 0, [])
+            reply = Told(-1, 0, [])
             for _ in range(_questions_max):
-                told = await self.tell(walker, seconds)
-                if told.count >= count[walker]:
+                reply = await self.tell(walker, seconds)
+                if reply.count >= count[walker]:
                     break
                 await asyncio.sleep(0.1)
-            found += (f"{walker}: {line}" for line in told.wrong)
-            if (told.count, told.digest) != (count[walker], digest[walker]):
+            found += (f"{walker}: {line}" for line in reply.wrong)
+            if (reply.count, reply.digest) != (count[walker], digest[walker]):
                 found.append(
-                    f"{walker} reacted {told.count} times, expected {count[walker]}; "
-                    f"digests {told.digest} and {digest[walker]}"
+                    f"{walker} reacted {reply.count} times, expected {count[walker]}; "
+                    f"digests {reply.digest} and {digest[walker]}"
                 )
         return found
 

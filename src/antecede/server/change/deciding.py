@@ -79,7 +79,7 @@ class Deciding:
             self._decide(Abandoned(number, organisation.attempt))
         return ""
 
-    def heard(self, hello: ServerHello) -> bool:
+    def receive_hello(self, hello: ServerHello) -> bool:
         """Take a hello of an authenticated server. If it shows that the coordinator has abandoned the change that is
         staged here, abandon this change here, too, and return True."""
         staged = self._machine.organisation.staged

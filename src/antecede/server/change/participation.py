@@ -54,7 +54,7 @@ class Participant:
         self._sizes: dict[int, tuple[Belongings, int]] = {}
         """The belongings that other servers have sent for the staged change, with their sizes in bytes. The key is the
         Python ``id`` of the belongings."""
-        self.heard: Callable[[], float | None] = lambda: None
+        self.idle_seconds: Callable[[], float | None] = lambda: None
         """Returns the seconds since the last command of the attempt in progress; None: no attempt is in progress."""
         self.present: Callable[[], Collection[str]] = tuple
         """Returns the names of the clients that are connected."""
@@ -127,7 +127,7 @@ class Participant:
                 organisation.paused if staged is None else staged.change,
                 "" if staged is None else staged.coordinator,
                 organisation.attempt,
-                self.heard(),
+                self.idle_seconds(),
                 organisation.since,
                 self._obstacles(new, bool(drop)),
                 {one: self._letters(one) for one in leaving_from(machine, new)},

@@ -112,7 +112,7 @@ class Reorganising:
         self.participant.present = lambda: sessions.names
         self.participant.restored = lambda: peering.restored
         self.participant.belong = self._belong
-        self.participant.heard = lambda: self.deciding.idle(driver.now)
+        self.participant.idle_seconds = lambda: self.deciding.idle(driver.now)
         self.deciding = Deciding(machine, self._abandon)
         self.commands = self.participant.commands
         self._waiting: deque[tuple[str, list[str], Done]] = deque()
@@ -124,7 +124,7 @@ class Reorganising:
         self._plan = machine.plan
         self._frozen: frozenset[str] = frozenset()
         self._removed = machine.organisation.removed
-        peering.decide = self.deciding.heard
+        peering.decide = self.deciding.receive_hello
         peering.lessons.learn = self.learn
         peering.lessons.ask = self.ask
 

@@ -75,20 +75,20 @@ class ClientLine:
         flush_soon: Callable[[], None],
         clock: Callable[[], float],
         random: Callable[[], float],
-        speaks: int = wire.VERSION,
+        newest_version: int = wire.VERSION,
         keyring: Keyring | None = None,
     ) -> None:
         """``flush_soon``: called when there is something to write; ``flush`` must follow. ``clock``: a clock in seconds
         that continues while the machine sleeps. ``random``: returns numbers from 0 to 1, which vary the pauses before
-        dialing. ``speaks``: the newest wire version that this client supports. ``keyring``: the client's identity, for
-        servers with an access file."""
+        dialing. ``newest_version``: the newest wire version that this client supports. ``keyring``: the client's
+        identity, for servers with an access file."""
         self._owner = owner
         self._keyring = keyring
         self._proof: Dialing | None = None
         """The proof of identity that is in progress; None: there is none."""
         self._left = False
         """Whether this client has closed the connection, because the server did not prove its identity."""
-        self._speaks = speaks
+        self._newest_version = newest_version
         self._token = token
         self._flush_soon = flush_soon
         self._clock = clock
@@ -198,7 +198,7 @@ class ClientLine:
         return self
 
     def _greet(self, connection: Connection) -> None:
-        connection.send([wire.ClientHello(self._speaks, wire.VERSION_OLDEST, self._token, self._owner.name)])
+        connection.send([wire.ClientHello(self._newest_version, wire.VERSION_OLDEST, self._token, self._owner.name)])
 
     def _prove(self, dialing: Dialing, connection: Connection, part: wire.AnyPart) -> None:
         """Let the server prove its identity, and prove ours."""
@@ -248,9 +248,9 @@ class ClientLine:
                     self.refusal, self._refusal_code = part.reason, part.code or "refused"
 
     def _welcome(self, part: wire.Welcome) -> None:
-        version = wire.agree(part.version, part.version, self._speaks)
+        version = wire.agree(part.version, part.version, self._newest_version)
         if self._connection is not None:
-            self._connection.speak(version)
+            self._connection.use_version(version)
         away = 0.0 if self._lost_at is None else self._clock() - self._lost_at
         if self._temporary and away > limits.temporary_client_seconds_max / 2:
             self.refusal = "disconnected for too long: it is not known whether the last publishes were accepted"

@@ -92,10 +92,10 @@ class Questions(Generic[T]):
 
 def _unanswered(letter: Letter) -> AgentError:
     try:
-        told = msgspec.msgpack.decode(letter.body, type=Unanswered)
+        unanswered = msgspec.msgpack.decode(letter.body, type=Unanswered)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         return AgentError(f"the content of {letter.type} does not fit its fields: {error}")
-    return UnansweredError(f"{letter.source} cannot answer: {told.reason}")
+    return UnansweredError(f"{letter.source} cannot answer: {unanswered.reason}")
 
 
 _unanswered_type = name_of(Unanswered)

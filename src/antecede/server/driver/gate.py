@@ -74,9 +74,9 @@ class Gate:
                 # New lists: these belong to the step that made them.
                 outgoing, replies = [*outgoing], [*replies]
                 while call is None and waiting and waiting[0][0] <= durable:
-                    _, frames, told, call = waiting.popleft()
+                    _, frames, more_replies, call = waiting.popleft()
                     outgoing += frames
-                    replies += told
+                    replies += more_replies
             if replies:
                 self._reply(replies)
             if outgoing:

@@ -99,14 +99,14 @@ class Operations:
             self._reorganise(who, remote, command, arguments, answer)
             return
         ok, document, code = self._run(command, arguments)
-        told = wire.Answer(ok, document, code)
+        reply = wire.Answer(ok, document, code)
         if self._changes or not ok or command in self.backups.audited:
             self._guard.note("command", who, remote, command=command, arguments=arguments, ok=ok)
         if self._changes:
             driver = self._driver
-            driver.when_taken(lambda: driver.when_durable(lambda: answer(told)))
+            driver.when_taken(lambda: driver.when_durable(lambda: answer(reply)))
         else:
-            answer(told)
+            answer(reply)
 
     def _reorganise(
         self, who: Who, remote: str, command: str, arguments: list[str], answer: Callable[[wire.Answer], None]

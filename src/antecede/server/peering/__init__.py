@@ -46,9 +46,10 @@ class Peering:
         guard: Guard,
         log: Log,
         random: Callable[[], float],
-        speaks: int = wire.VERSION,
+        newest_version: int = wire.VERSION,
     ) -> None:
-        """``random``: returns numbers from 0 to 1, for the jitter of dialing. ``speaks``: our newest wire version."""
+        """``random``: returns numbers from 0 to 1, for the jitter of dialing. ``newest_version``: our newest wire
+        version."""
         self._machine = machine
         self._given_epoch, _, self.restored = epoch.partition("~")
         """``_given_epoch``: the topology epoch at the start. ``restored``: the id of the restored system to which this
@@ -57,7 +58,7 @@ class Peering:
         self.guard = guard
         self._log = log
         self._random = random
-        self._speaks = speaks
+        self._newest_version = newest_version
         self._driver: Driver
         self._feed: Callable[[FromPeer], None]
         """Called with each input from a peer. Gives it to the driver, or keeps it in ``_kept`` while ``paused``."""
@@ -204,7 +205,7 @@ class Peering:
                 continue
             if connection is peer.connection:
                 keep_alive(connection, now)
-            elif now - connection.heard > limits.hello_seconds_max:
+            elif now - connection.last_received > limits.hello_seconds_max:
                 connection.close(f"no hello from {peer.name}", code=NO_HELLO)
 
     # Connections.
@@ -279,7 +280,7 @@ class Peering:
         other server's hello, if our hello answers it. ``teaches``: whether we send a lesson after the hello."""
         organisation = self._machine.organisation
         return wire.ServerHello(
-            self._speaks,
+            self._newest_version,
             wire.VERSION_OLDEST,
             self.epoch,
             self._machine.name,
@@ -297,7 +298,9 @@ class Peering:
     def refusal(self, hello: wire.ServerHello) -> Refusal | None:
         """Return why the sender of a hello, an authenticated server, must not connect; None: it may connect."""
         known = self.peers.get(hello.server)
-        refusal = refusal_of(self._machine, None if known is None else known.domains, hello, self.epoch, self._speaks)
+        refusal = refusal_of(
+            self._machine, None if known is None else known.domains, hello, self.epoch, self._newest_version
+        )
         return refusal or self.stopped(hello.server)
 
     def stopped(self, peer: str) -> Refusal | None:
@@ -324,7 +327,7 @@ class Peering:
         connection.trust(server=True)
         if self._held or self.paused:
             connection.hold(True)
-        peer.version = wire.agree(hello.version, hello.oldest, self._speaks)
+        peer.version = wire.agree(hello.version, hello.oldest, self._newest_version)
         self._choose_rules()
         for link in hello.links:
             content = Hello(link.source, link.target, link.sent, link.accepted, link.life, link.base)
@@ -334,7 +337,7 @@ class Peering:
         """Allow frames on a connection, because both hellos were sent."""
         if peer.connection is connection:
             # Our own hello was sent in the oldest version, which every version reads.
-            connection.speak(peer.version)
+            connection.use_version(peer.version)
             peer.ready = True
             peer.backoff.reset()
             peer.connections += 1
@@ -424,8 +427,8 @@ class Peering:
             self.guard.note("bad-frame", None, "", claims=f"server {name}", reason=reason)
         if peer is not None and peer.connection is not None:
             # Close after our own hello, if that still waits: the other end must learn our incarnation.
-            connection, told = peer.connection, reason
-            self._driver.when_durable(lambda: connection.close(told, final=True, code=code))
+            connection, final_reason = peer.connection, reason
+            self._driver.when_durable(lambda: connection.close(final_reason, final=True, code=code))
 
     def send(self, outgoing: list[Outgoing]) -> None:
         """Write frames and acknowledgements to the peers that are connected, with one call per connection."""

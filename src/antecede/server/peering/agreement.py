@@ -59,14 +59,14 @@ def link_hellos(machine: AgentServer, peer: str, domains: Sequence[str]) -> list
 
 
 def refusal_of(
-    machine: AgentServer, shared: Sequence[str] | None, hello: wire.ServerHello, epoch: str, speaks: int
+    machine: AgentServer, shared: Sequence[str] | None, hello: wire.ServerHello, epoch: str, newest_version: int
 ) -> Refusal | None:
     """Return why the sender of a hello must not connect; None: the sender may connect. ``shared``: the domains that the
-    sender shares with this server; None: the sender is not a peer. ``epoch``, ``speaks``: the epoch and the newest wire
-    version of this server."""
+    sender shares with this server; None: the sender is not a peer. ``epoch``, ``newest_version``: the epoch and the
+    newest wire version of this server."""
     me, other = machine.name, hello.server[:64]
     try:
-        wire.agree(hello.version, hello.oldest, speaks)
+        wire.agree(hello.version, hello.oldest, newest_version)
     except WireError as error:
         return Refusal(error.code, str(error))
     if hello.to != me:

@@ -35,7 +35,7 @@ class RemoteSession:
     def welcome(self, address: str, last: int) -> None:
         self._welcomed = True
         self._connection.send([wire.Welcome(self._version, self._sessions.server, address, last)])
-        self._connection.speak(self._version)
+        self._connection.use_version(self._version)
 
     def reply(self, reply: Accepted | Refused) -> None:
         if not self._welcomed:

@@ -36,7 +36,7 @@ from antecede.simulator.servers.regular import LOOK_SECONDS
 from antecede.simulator.servers.schedules import dead_letters, states
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.stopping import stop
-from antecede.simulator.servers.workers import Dice, Riddle, Work, Worker
+from antecede.simulator.servers.workers import Riddle, SharedData, Work, Worker
 from antecede.simulator.servers.world import ServerWorld
 from antecede.topology import TopologyFile, parse_topology, plan_change
 from antecede.trace import HOP, Event
@@ -122,8 +122,8 @@ class ChangingServer(SimulatedServer):
 
     def _run(self, due: React) -> None:
         self._running[id(due)] = due
-        dice = Worker.dice = self.world.dice
-        dice.agents = self.world.known_agents(self)
+        shared = Worker.shared = self.world.shared
+        shared.agents = self.world.known_agents(self)
         super()._run(due)
 
     def _reacted(self, due: React, outcome: Outcome, slot: int) -> None:
@@ -161,12 +161,12 @@ class ChangingWorld(ServerWorld):
         first = self.files[0]
         names = [name for name in first.servers if all(file.home_of(name) in file.servers for file in self.files)]
         lasting = [agent.name for agent in first.agents if agent.name in self._lasting]
-        self.dice = Dice(Random(f"{seed}/load"), lasting, [], [f"c-{name}@{name}" for name in names])
-        self.dice.plain = True
+        self.shared = SharedData(Random(f"{seed}/load"), lasting, [], [f"c-{name}@{name}" for name in names])
+        self.shared.plain = True
         super().__init__(plan_of(first), {agent.name: self.agent_class for agent in first.agents}, seed, faults)
-        for address in self.dice.clients:
+        for address in self.shared.clients:
             self.client(address)
-        Poisoning(seed, faults).join(self, self.dice)
+        Poisoning(seed, faults).join(self, self.shared)
 
     @property
     def made(self) -> bool:
@@ -203,17 +203,17 @@ class ChangingWorld(ServerWorld):
 
     def _publish(self) -> None:
         """Let a client publish. It may be a client whose first server was removed."""
-        dice = self.dice
+        shared = self.shared
         servers = [server for server in self.servers.values() if self._serves(server)]
         if servers:
-            server = servers[dice.below(len(servers))]
+            server = servers[shared.below(len(servers))]
             moved = [address for address, client in self.clients.items() if client.home is server]
-            address = dice.one([f"c-{server.name}@{server.name}", *moved])
-            dice.agents = self.known_agents(server)
-            if dice.below(15):
-                self.send(address, dice.some(), Work(id=dice.id(), depth=dice.below(4)))
+            address = shared.one([f"c-{server.name}@{server.name}", *moved])
+            shared.agents = self.known_agents(server)
+            if shared.below(15):
+                self.send(address, shared.some(), Work(id=shared.id(), depth=shared.below(4)))
             else:
-                self.send(address, dice.one(dice.agents), Riddle(id=dice.id()))
+                self.send(address, shared.one(shared.agents), Riddle(id=shared.id()))
 
     def _serves(self, server: SimulatedServer) -> bool:
         """Return whether clients may publish at a server. The server must be up, and must be in the topology. Every

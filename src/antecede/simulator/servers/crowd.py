@@ -19,7 +19,7 @@ from random import Random
 from antecede.engine.topic import Subscribe
 from antecede.server.items import Buried, BuriedMany, Handled, Holding, Reacted
 from antecede.simulator.servers.server import SimulatedServer
-from antecede.simulator.servers.workers import Dice, Enquiry, Riddle, Work
+from antecede.simulator.servers.workers import Enquiry, Riddle, SharedData, Work
 from antecede.simulator.servers.world import Logs, ServerWorld
 from antecede.topology import Mailboxes, Quota
 from antecede.trace import DELIVER, HOP, SEND, Event
@@ -50,36 +50,36 @@ class Crowd:
         self.mailboxes = Mailboxes(named=named, hold=frozenset(self.hold))
         self._busy = bool(named)
 
-    def join(self, world: ServerWorld, dice: Dice) -> None:
+    def join(self, world: ServerWorld, shared: SharedData) -> None:
         """Schedule what happens in the world. One client connects at the beginning; later its process ends, and this
         client never returns. Clients send letters to the mailboxes with special settings. Servers do their regular
         work, which checks quotas."""
-        random, seconds, clients = self._random, world.faults.seconds, dice.clients
+        random, seconds, clients = self._random, world.faults.seconds, shared.clients
         if self.absent:
             client = world.client(self.absent)
             client.no_handler = frozenset({"Riddle"})
-            world.send(self.absent, dice.topics[0], Subscribe())
+            world.send(self.absent, shared.topics[0], Subscribe())
             clients.append(self.absent)
             world.absent.add(self.absent)
             world.later(random.random() * seconds, client.die)
             for _ in range(8):
-                world.later(random.random() * seconds, world.send, clients[0], self.absent, _work(dice))
+                world.later(random.random() * seconds, world.send, clients[0], self.absent, _work(shared))
         for address in [one for one in self.mailboxes.named if one in (*self.agents, *clients) and one != self.absent]:
             when = random.random() * seconds
             for place in range(8):
                 if 0 < place < 4 and address in self.agents and len(clients) > 1:
-                    id_, patient = dice.id(), world.client(clients[1])
+                    id_, patient = shared.id(), world.client(clients[1])
                     world.later(when, patient.ask, address, id_, Enquiry(id=id_, silent=False), patient_seconds)
-                world.later(when, world.send, clients[0], address, _work(dice))
+                world.later(when, world.send, clients[0], address, _work(shared))
             for server in world.servers.values():
                 world.later(when + 0.02 * random.random(), _look_at, server)
         for agent in sorted(self.hold):
             for _ in range(2):
                 when = random.random() * seconds * 0.7
-                world.later(when, world.send, clients[0], agent, Riddle(id=dice.id()))
+                world.later(when, world.send, clients[0], agent, Riddle(id=shared.id()))
                 for source in clients:
                     later = when + random.random() * seconds * 0.3
-                    world.later(later, world.send, source, [agent, *dice.some()], Work(id=dice.id(), depth=2))
+                    world.later(later, world.send, source, [agent, *shared.some()], Work(id=shared.id(), depth=2))
         for _ in range(12 if self._busy else 0):
             for server in world.servers.values():
                 world.later(random.random() * seconds, _look_at, server)
@@ -157,8 +157,8 @@ def _pasts(rows: list[Event]) -> dict[str, set[str]]:
     return pasts
 
 
-def _work(dice: Dice) -> Work:
-    return Work(id=dice.id(), depth=0)
+def _work(shared: SharedData) -> Work:
+    return Work(id=shared.id(), depth=0)
 
 
 def _look_at(server: SimulatedServer) -> None:

@@ -33,13 +33,13 @@ class End:
         closed: "Callable[[End, str], None]",
         writable: "Callable[[End], None]",
         effect: Callable[[], None] = lambda: None,
-        speaks: int = wire.VERSION,
+        newest_version: int = wire.VERSION,
         leaves: "Callable[[End, wire.Part], None]" = lambda end, part: None,
     ) -> None:
         """``receives``: called with parts that arrive. ``closed``: called when the connection has ended. ``writable``:
         called when the buffer was full and has room again. ``effect``: called before each sending; the server may crash
-        in this call. ``speaks``: the newest wire version that this end reads. ``leaves``: called with each part that is
-        sent."""
+        in this call. ``newest_version``: the newest wire version that this end reads. ``leaves``: called with each part
+        that is sent."""
         self.remote = remote
         self.serial = next(serials)
         self.code = ""
@@ -50,7 +50,7 @@ class End:
         self.guest: Guest | None = None
         """The entry for this end in the server's list of incoming connections; None if this end is not the server's end
         of an incoming connection."""
-        self.spoke = self._heard = world.now
+        self.last_sent = self._last_received = world.now
         self.full = False
         self.open = True
         self._world = world
@@ -60,7 +60,7 @@ class End:
         self._effect = effect
         self.version = wire.VERSION_OLDEST
         """The wire version that this end writes."""
-        self._speaks = speaks
+        self._newest_version = newest_version
         self._leaves = leaves
         self._mute = self._abandoned = False
         self._unframer = wire.Unframer()
@@ -71,20 +71,20 @@ class End:
         self._reason = ""
 
     @property
-    def heard(self) -> float:
+    def last_received(self) -> float:
         """The time of the last input. While reading is paused, this is the current time. If the connection works, the
         result is never earlier than the end of the last pause of regular work: during such a pause no pings are sent,
         so this silence must not count."""
         if self._paused:
             return self._world.now
         silent = self._mute or self.other._abandoned
-        return self._heard if silent else max(self._heard, self._world.attended)
+        return self._last_received if silent else max(self._last_received, self._world.attended)
 
     def send(self, parts: Sequence[wire.Part]) -> None:
         """Send parts to the other end."""
         if not self.open:
             return
-        self.spoke = self._world.now
+        self.last_sent = self._world.now
         kept: list[wire.Part] = []
         for part in parts:
             if isinstance(part, _lossy):
@@ -172,7 +172,7 @@ class End:
         self._busy = busy
         self._read_on()
 
-    def speak(self, version: int) -> None:
+    def use_version(self, version: int) -> None:
         """Use the wire version on which both ends have agreed."""
         self.version = version
 
@@ -219,10 +219,10 @@ class End:
             self._take(data)
 
     def _take(self, data: bytes) -> None:
-        self._heard = self._world.now
-        if data[4] > self._speaks:
+        self._last_received = self._world.now
+        if data[4] > self._newest_version:
             self._world.wrong(
-                self.remote, f"sent a frame of version {data[4]} to an end that reads up to {self._speaks}"
+                self.remote, f"sent a frame of version {data[4]} to an end that reads up to {self._newest_version}"
             )
         parts = self._unframer.feed(data)
         while parts and self.receiver is not None:

@@ -14,7 +14,7 @@ from antecede import limits
 from antecede.engine.context import Context
 from antecede.server.items import Reacted, Tried
 from antecede.simulator.servers.faults import NONE, Faults
-from antecede.simulator.servers.workers import Dice, Poison, Work
+from antecede.simulator.servers.workers import Poison, SharedData, Work
 from antecede.simulator.servers.world import Logs, ServerWorld
 
 _share = 0.2
@@ -46,23 +46,23 @@ class Poisoning:
         drawn = "a0" if random.random() < 0.3 else "a9" if random.random() < 0.3 else ""
         self._isolated = {self._target or drawn} - {""}
 
-    def join(self, world: ServerWorld, dice: Dice) -> None:
-        """Let clients send poison to agents, with ordinary letters before and after it. Send nothing if ``dice`` has no
-        clients: this happens if changes of the topology remove all servers with which the world began."""
-        if not self._letters or not dice.clients:
+    def join(self, world: ServerWorld, shared: SharedData) -> None:
+        """Let clients send poison to agents, with ordinary letters before and after it. Send nothing if ``shared`` has
+        no clients: this happens if changes of the topology remove all servers with which the world began."""
+        if not self._letters or not shared.clients:
             return
         for server in world.servers.values():
             server.isolated = self._isolated
-        dice.strike = lambda ctx: _strike(world, ctx)
+        shared.strike = lambda ctx: _strike(world, ctx)
         random, seconds = self._random, world.faults.seconds
         for _ in range(self._letters):
-            agent = self._target or dice.agents[int(random.random() * len(dice.agents))]
-            source = dice.clients[int(random.random() * len(dice.clients))]
+            agent = self._target or shared.agents[int(random.random() * len(shared.agents))]
+            source = shared.clients[int(random.random() * len(shared.clients))]
             when = random.random() * seconds
             for place in range(4):
-                world.later(when, world.send, source, agent, Work(id=dice.id(), depth=0))
+                world.later(when, world.send, source, agent, Work(id=shared.id(), depth=0))
                 if place == 1:
-                    world.later(when, world.send, source, agent, Poison(id=dice.id()))
+                    world.later(when, world.send, source, agent, Poison(id=shared.id()))
 
 
 def _strike(world: ServerWorld, ctx: Context) -> None:

@@ -23,7 +23,7 @@ from antecede.simulator.servers.intruders import IdentifiedWorld, Intruded, intr
 from antecede.simulator.servers.judgement import dead_letter, expired, findings
 from antecede.simulator.servers.losses import lost_data
 from antecede.simulator.servers.poison import Poisoning, tried, unlucky
-from antecede.simulator.servers.workers import Dice, Enquiry, Riddle, Work, Worker
+from antecede.simulator.servers.workers import Enquiry, Riddle, SharedData, Work, Worker
 from antecede.simulator.servers.world import Logs, ServerWorld
 from antecede.topology import Domain, Topology
 from antecede.trace import DELIVER, SEND
@@ -81,14 +81,14 @@ def play(
     if isinstance(rough, Intruded) and world_class is ServerWorld:
         world_class = IdentifiedWorld
     world = world_class(plan, agents, seed, rough, durability)
-    dice = Worker.dice = Dice(random, [name for name in agents if name[0] == "a"], topics, clients)
+    shared = Worker.shared = SharedData(random, [name for name in agents if name[0] == "a"], topics, clients)
     if seed % 4 == 3:
-        dice.wrongs = world.wrongs
+        shared.wrongs = world.wrongs
     if isinstance(world, IdentifiedWorld):
-        world.work = lambda: Work(id=dice.id(), depth=0)
-    _workload(world, random, dice)
-    crowd.join(world, dice)
-    Poisoning(seed, rough).join(world, dice)
+        world.work = lambda: Work(id=shared.id(), depth=0)
+    _workload(world, random, shared)
+    crowd.join(world, shared)
+    Poisoning(seed, rough).join(world, shared)
     if watch:
         watch(world)
     copied: list[dict[str, bytes]] = []
@@ -102,11 +102,11 @@ def play(
         if random.random() < 0.1:
             world.reset_domain(_one(random, list(topology.domains)))
             world.settle()
-            for address in dice.clients:
-                world.send(address, dice.some(), Work(id=dice.id(), depth=1))
+            for address in shared.clients:
+                world.send(address, shared.some(), Work(id=shared.id(), depth=1))
             world.settle()
         if random.random() < 0.02:
-            _stay_long(world, random, dice)
+            _stay_long(world, random, shared)
         decide(world)
         logs = world.logs()
         found = findings(world, logs, promised, None, replayed=seed % 4 == 0)
@@ -116,8 +116,8 @@ def play(
         if not found and copied and watch is None and not crowd.hold:
             # A world that is watched keeps its logs.
             # After a loss of data letters may come again, and topics send them on as new ones.
-            dice.wrongs = None
-            found = lost_data(world, server, copied[-1] if random.random() < 0.5 else {}, lambda: _probe(world, dice))
+            shared.wrongs = None
+            found = lost_data(world, server, copied[-1] if random.random() < 0.5 else {}, lambda: _probe(world, shared))
     except Exception as error:
         # Any exception is an error, and the seed shows it again.
         return Outcome(seed, [*world.wrongs, f"{type(error).__name__}: {error}"], world.crashes)
@@ -212,61 +212,61 @@ def _with_intruders(seed: int, faults: Faults) -> Faults:
     return intruded(faults, 1 + int(random.random() * 6))
 
 
-def _workload(world: ServerWorld, random: Random, dice: Dice) -> None:
+def _workload(world: ServerWorld, random: Random, shared: SharedData) -> None:
     """Let clients publish at random moments while faults happen."""
-    for address in dice.clients:
+    for address in shared.clients:
         world.client(address).no_handler = frozenset({"Riddle"})
-    if dice.below(2):
-        for address in dice.clients:
-            world.send(address, dice.topics[0], Subscribe())
-    named = list(dice.clients)
+    if shared.below(2):
+        for address in shared.clients:
+            world.send(address, shared.topics[0], Subscribe())
+    named = list(shared.clients)
     if random.random() < 0.1:
-        _temporary(world, random, dice)
-    for _ in range(10 + dice.below(16)):
-        source = dice.one(dice.clients)
-        to = dice.some() if dice.below(2) else [dice.one(dice.agents)]
-        notification: Notification = Work(id=dice.id(), depth=dice.below(3))
+        _temporary(world, random, shared)
+    for _ in range(10 + shared.below(16)):
+        source = shared.one(shared.clients)
+        to = shared.some() if shared.below(2) else [shared.one(shared.agents)]
+        notification: Notification = Work(id=shared.id(), depth=shared.below(3))
         what = random.random()
         if what < 0.02:
-            to, notification = [dice.one(dice.agents + named)], Riddle(id=dice.id())
+            to, notification = [shared.one(shared.agents + named)], Riddle(id=shared.id())
         elif what < 0.1:
-            to = [dice.topics[0]]
+            to = [shared.topics[0]]
         when = random.random() * world.faults.seconds * 0.8
         world.later(when, world.send, source, to, notification)
         if what > 0.85:
             # Several to the same destination: a client may batch them.
-            for _ in range(1 + dice.below(3)):
-                world.later(when, world.send, source, to, Work(id=dice.id(), depth=0))
+            for _ in range(1 + shared.below(3)):
+                world.later(when, world.send, source, to, Work(id=shared.id(), depth=0))
         elif what > 0.7:
-            _ask(world, when, source, dice)
+            _ask(world, when, source, shared)
         elif what > 0.67:
             # It is refused, and what was published after it gets other numbers.
-            world.later(when, world.client(source).send, (NOBODY,), Work(id=dice.id(), depth=0))
-            _ask(world, when, source, dice)
+            world.later(when, world.client(source).send, (NOBODY,), Work(id=shared.id(), depth=0))
+            _ask(world, when, source, shared)
 
 
-def _temporary(world: ServerWorld, random: Random, dice: Dice) -> None:
+def _temporary(world: ServerWorld, random: Random, shared: SharedData) -> None:
     """Let a temporary client connect, and later close its connection or die. Others may send to this client, even after
     it has gone."""
     address = f"{temporary_name('t', '0' * 16)}@{_one(random, list(world.servers))}"
     client = world.client(address)
-    dice.clients.append(address)
+    shared.clients.append(address)
     seconds = world.faults.seconds
     for _ in range(2):
-        _ask(world, random.random() * seconds, address, dice)
-        world.later(random.random() * seconds, world.send, address, dice.some(), Work(id=dice.id(), depth=1))
+        _ask(world, random.random() * seconds, address, shared)
+        world.later(random.random() * seconds, world.send, address, shared.some(), Work(id=shared.id(), depth=1))
     world.later(seconds * (0.5 + random.random()), client.leave if random.random() < 0.8 else client.die)
 
 
-def _stay_long(world: ServerWorld, random: Random, dice: Dice) -> None:
+def _stay_long(world: ServerWorld, random: Random, shared: SharedData) -> None:
     """Let a temporary client stay connected for a long time: longer than a server remembers a client that is not
     connected. Check that the client can still publish."""
     address = f"{temporary_name('l', '0' * 16)}@{_one(random, list(world.servers))}"
     client = world.client(address)
-    world.send(address, dice.some(), Work(id=dice.id(), depth=0))
+    world.send(address, shared.some(), Work(id=shared.id(), depth=0))
     world.settle()
     world.pass_time(1.1 * limits.temporary_client_seconds_max)
-    world.send(address, [*dice.some(), address], Work(id=dice.id(), depth=0))
+    world.send(address, [*shared.some(), address], Work(id=shared.id(), depth=0))
     world.settle()
     if client.published[-1].state != "accepted":
         world.wrong(address, "was connected all the time, but its publish was not accepted")
@@ -274,22 +274,22 @@ def _stay_long(world: ServerWorld, random: Random, dice: Dice) -> None:
     world.settle()
 
 
-def _ask(world: ServerWorld, when: float, source: str, dice: Dice) -> None:
+def _ask(world: ServerWorld, when: float, source: str, shared: SharedData) -> None:
     """Let a client ask an agent a question. Random numbers decide whether the agent answers, is silent, or has no
     handler for the question."""
-    draw, asked, id_ = dice.random.random, dice.one(dice.agents), dice.id()
+    draw, asked, id_ = shared.random.random, shared.one(shared.agents), shared.id()
     kind = draw()
     question: Notification = Riddle(id=id_) if kind < 0.1 else Enquiry(id=id_, silent=kind < 0.3)
     timeout = patient_seconds if kind < 0.1 or kind > 0.5 else 0.001 + draw() ** 3
     world.later(when, world.client(source).ask, asked, id_, question, timeout)
 
 
-def _probe(world: ServerWorld, dice: Dice) -> Callable[[], int]:
+def _probe(world: ServerWorld, shared: SharedData) -> Callable[[], int]:
     """Let a client send a message to an agent. Return a function that counts how often the agent has received the
     message."""
-    id_, agent = dice.id(), dice.one(dice.agents)
+    id_, agent = shared.id(), shared.one(shared.agents)
     home = world.servers[world.plan.homes[agent]]
-    world.send(dice.one([one for one in dice.clients if not world.client(one).over]), agent, Work(id=id_, depth=0))
+    world.send(shared.one([one for one in shared.clients if not world.client(one).over]), agent, Work(id=id_, depth=0))
 
     def count() -> int:
         state = home.machine.engine.states.get(agent)

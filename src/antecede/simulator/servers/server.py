@@ -76,7 +76,7 @@ class SimulatedServer:
         self.archived: list[bytes] = []
         """Copies of all records up to the newest snapshot; the log may have deleted these records."""
         self.reactions = 0
-        self.speaks = wire.VERSION
+        self.newest_version = wire.VERSION
         """The newest wire version that this server knows. It may change at each restart, as after an upgrade."""
         self._broken = self._failed = False
         self.oversight = Oversight(self)
@@ -196,8 +196,8 @@ class SimulatedServer:
         found = self.store.recovered
         snapshot = None if found.snapshot is None else found.snapshot.data()
         # A server with an old wire version begins its log by the old rules, too.
-        self.speaks = world.version()
-        newest = LOG_FORMAT if self.speaks == wire.VERSION else FORMAT_OLDEST
+        self.newest_version = world.version()
+        newest = LOG_FORMAT if self.newest_version == wire.VERSION else FORMAT_OLDEST
         stored = (record for _, record in found.records())
         cuts = truncated(found.cuts, self.clock_ms)
         epoch = "" if self.plan.file is None else self.plan.file.epoch
@@ -212,7 +212,7 @@ class SimulatedServer:
         self.core = core = WatchedCore(
             *(machine, self.host.lives, self._poke, WatchedLog(self), WorldLog(self), draw, first),
             now=world.now,
-            speaks=self.speaks,
+            newest_version=self.newest_version,
             cuts=bool(cuts) and newest == LOG_FORMAT,
             covers=self.store.last - self.store.figures.snapshot_upto,
             **({} if world.identities is None else world.identities.of_server(self.name)),
@@ -242,7 +242,7 @@ class SimulatedServer:
             lambda end, reason: self.guard(life, self._closed, end, reason),
             lambda end: self.guard(life, self._writable, end),
             self.effect,
-            self.speaks,
+            self.newest_version,
             self._leaves,
         )
         self.ends[end] = None

@@ -53,7 +53,7 @@ class Poison(Notification):
     id: int
 
 
-class Dice:
+class SharedData:
     """The shared data of the agents of one world: the random generator, and the known addresses."""
 
     def __init__(self, random: Random, agents: list[str], topics: list[str], clients: list[str]) -> None:
@@ -99,7 +99,7 @@ class Worker(Agent):
     """An agent that uses all features of agents. It remembers the tasks that it has done, and counts its questions and
     timers."""
 
-    dice: ClassVar[Dice]
+    shared: ClassVar[SharedData]
 
     seen: list[int] = msgspec.field(default_factory=list)
     asked: int = 0
@@ -110,33 +110,33 @@ class Worker(Agent):
 
     def on_work(self, work: Work, ctx: Context) -> None:
         self.seen.append(work.id)
-        self.dice.effect(ctx, work.id)
+        self.shared.effect(ctx, work.id)
         if work.depth > 0:
-            for _ in range(self.dice.below(3)):
+            for _ in range(self.shared.below(3)):
                 self._act(work.depth - 1, ctx)
 
     def _act(self, depth: int, ctx: Context) -> None:
-        dice = self.dice
-        what = dice.random.random() * (0.85 if dice.plain else 1.0)
+        shared = self.shared
+        what = shared.random.random() * (0.85 if shared.plain else 1.0)
         if what < 0.4:
-            ctx.send(dice.one(dice.agents + dice.clients), Work(id=dice.id(), depth=depth))
+            ctx.send(shared.one(shared.agents + shared.clients), Work(id=shared.id(), depth=depth))
         elif what < 0.65:
-            ctx.multicast(dice.some(), Work(id=dice.id(), depth=depth))
+            ctx.multicast(shared.some(), Work(id=shared.id(), depth=depth))
         elif what < 0.75:
             self.asked += 1
-            enquiry = Enquiry(id=dice.id(), silent=dice.random.random() < 0.3)
-            ctx.ask(dice.one(dice.agents), enquiry, reply="on_answer", timeout=0.001 + dice.random.random() ** 3)
+            enquiry = Enquiry(id=shared.id(), silent=shared.random.random() < 0.3)
+            ctx.ask(shared.one(shared.agents), enquiry, reply="on_answer", timeout=0.001 + shared.random.random() ** 3)
         elif what < 0.85:
             self.timers += 1
-            ctx.timer(dice.random.random() * 0.5, Ring(id=dice.id()))
+            ctx.timer(shared.random.random() * 0.5, Ring(id=shared.id()))
         elif what < 0.93:
-            ctx.send(dice.one(dice.topics), Work(id=dice.id(), depth=0))
+            ctx.send(shared.one(shared.topics), Work(id=shared.id(), depth=0))
         elif what < 0.97:
-            ctx.send(dice.one(dice.topics), Subscribe() if dice.below(3) else Unsubscribe())
+            ctx.send(shared.one(shared.topics), Subscribe() if shared.below(3) else Unsubscribe())
         else:
             self.children += 1
-            child = ctx.create(f"{ctx.agent.partition('@')[0]}-{dice.id()}", Worker())
-            ctx.send(child, Work(id=dice.id(), depth=depth))
+            child = ctx.create(f"{ctx.agent.partition('@')[0]}-{shared.id()}", Worker())
+            ctx.send(child, Work(id=shared.id(), depth=depth))
 
     def on_enquiry(self, enquiry: Enquiry, ctx: Context) -> None:
         if not enquiry.silent:
@@ -149,9 +149,9 @@ class Worker(Agent):
         self.settled += 1
 
     def on_poison(self, poison: Poison, ctx: Context) -> None:
-        if self.dice.strike is not None:
-            self.dice.strike(ctx)
+        if self.shared.strike is not None:
+            self.shared.strike(ctx)
 
     def on_ring(self, ring: Ring, ctx: Context) -> None:
         self.rung += 1
-        ctx.send(self.dice.one(self.dice.agents), Work(id=self.dice.id(), depth=0))
+        ctx.send(self.shared.one(self.shared.agents), Work(id=self.shared.id(), depth=0))
