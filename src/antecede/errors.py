@@ -213,10 +213,10 @@ class SparkError(AntecedeError):
 def again(error: AntecedeError, where: str = "") -> AntecedeError:
     """Return a copy of an error, to raise it once more. ``where`` is put before its text. (If one object were raised in
     several places, it would collect the tracebacks of all these places.)"""
-    twin = copy(error)
+    copied = copy(error)
     if where:
-        twin.args = (f"{where}: {error}",)
-    return twin
+        copied.args = (f"{where}: {error}",)
+    return copied
 
 
 def similar(given: str, known: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from antecede.live import ServerRuntime
 from antecede.live.client.changing import RunningServers
 from antecede.live.client.line import connect
 from antecede.server.change.changing import Outcome, carry_out, end_change
-from antecede.server.change.surveying import Wait, Wish
+from antecede.server.change.surveying import ChangeRequest, Wait
 from antecede.topology import TopologyFile, parse_topology
 from helpers.ports import free_ports
 from helpers.summing import Tell, Total
@@ -50,8 +50,8 @@ class System:
         for server in servers or list(self.running):
             await self.running.pop(server).stop()
 
-    def wish(self, new: TopologyFile, **settings: Any) -> Wish:
-        wish = Wish(new, tuple(new.servers), token_hex(8), 1_000, attempt=token_hex(8), limit_seconds=10.0)
+    def wish(self, new: TopologyFile, **settings: Any) -> ChangeRequest:
+        wish = ChangeRequest(new, tuple(new.servers), token_hex(8), 1_000, attempt=token_hex(8), limit_seconds=10.0)
         return msgspec.structs.replace(wish, **settings)
 
     async def apply(self, new: TopologyFile, **settings: Any) -> Outcome:

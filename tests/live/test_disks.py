@@ -78,7 +78,7 @@ def test_a_full_disk(servers: CutProcesses, full: str) -> None:
         address = servers.topology.servers["s1"]
         async with antecede.connect(str(address), name="alice") as bus:
             await _send(bus, accepted, refused)
-            servers.disks[full].trouble("full")
+            servers.disks[full].set_fault("full")
             async with asyncio.timeout(60):
                 while not refused and len(accepted) < 400:
                     await _send(bus, accepted, refused)
@@ -91,7 +91,7 @@ def test_a_full_disk(servers: CutProcesses, full: str) -> None:
                 # What the client sends is on the disk of s1, and waits there.
                 await _until(lambda: "disk-full" in servers.log("s2"))
                 assert not refused
-            servers.disks[full].trouble("")
+            servers.disks[full].set_fault("")
             before = len(accepted)
             async with asyncio.timeout(60):
                 while len(accepted) < before + 20:
@@ -107,7 +107,7 @@ def test_a_server_on_a_full_disk_does_not_start(servers: CutProcesses) -> None:
     servers.kill("s1")
     shutil.rmtree(servers.directory("s1"))
     Path(servers.directory("s1")).mkdir()
-    servers.disks["s1"].trouble("full")
+    servers.disks["s1"].set_fault("full")
     servers.start("s1")
     assert servers.running.pop("s1").wait(30) == 2
     assert "no space on the disk of this trial" in servers.log("s1")
@@ -124,12 +124,12 @@ def test_a_failing_disk(servers: CutProcesses, broken: str) -> None:
                 await _send(bus, accepted, [])
             # By then the servers know each other, and one can tell the other.
             await _counted(bus, 20)
-            servers.disks[broken].trouble("broken")
+            servers.disks[broken].set_fault("broken")
             last = asyncio.create_task(_send(bus, accepted, []))
             assert await asyncio.to_thread(servers.died, broken) == 2
             if broken == "s1":
                 assert len(accepted) == 20, "accepted, though the sync failed"
-            servers.disks[broken].trouble("")
+            servers.disks[broken].set_fault("")
             servers.start(broken)
             await last
             assert len(accepted) == 21

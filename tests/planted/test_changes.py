@@ -97,7 +97,7 @@ def test_an_agent_that_goes_on_while_it_moves(monkeypatch: Patch) -> None:
 def test_letters_that_wait_within_the_region(monkeypatch: Patch) -> None:
     """Then letters that were stamped in the region never arrive, and the change never happens or loses them."""
 
-    def part(self: Pausing, letter: Any, local: Any, onward: Any, came_by: str, domain_of: Any) -> Any:
+    def part(self: Pausing, letter: Any, local: Any, onward: Any, from_domain: str, domain_of: Any) -> Any:
         return real(self, letter, local, onward, "", domain_of)
 
     real = Pausing.part
@@ -160,7 +160,7 @@ def test_an_abandoned_change_that_keeps_what_was_to_leave(monkeypatch: Patch) ->
 def test_a_decided_change_that_is_abandoned(monkeypatch: Patch) -> None:
     """The command is killed after the coordinator has committed, and started again."""
 
-    def finish(views: dict[str, Any], wish: Any) -> Any:
+    def finish(views: dict[str, Any], request: Any) -> Any:
         parts = [view for view in views.values() if view.staged]
         yield from changing.all_of(
             Command(view.server, "change-abandon", (f"{view.staged}:{view.attempt}",)) for view in parts

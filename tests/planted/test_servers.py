@@ -87,9 +87,11 @@ def test_a_hello_that_says_more_than_is_durable(monkeypatch: Patch) -> None:
 def test_a_hop_in_a_later_step(monkeypatch: Patch) -> None:
     """Laumay et al. §4: a router that forwards later breaks causal order even on a tree."""
 
-    def dispatch(self: Channel, letter: Letter, local: Any, onward: Any, returns_by: str, came_by: str = "") -> None:
+    def dispatch(
+        self: Channel, letter: Letter, local: Any, onward: Any, returns_by: str, from_domain: str = ""
+    ) -> None:
         elsewhere = self._addresses.origin(letter.source) != self.me
-        real(self, letter, local, () if elsewhere else onward, returns_by, came_by)
+        real(self, letter, local, () if elsewhere else onward, returns_by, from_domain)
         if elsewhere and onward:
             late.setdefault(self, []).append((letter, onward))
 
@@ -156,8 +158,10 @@ def test_what_overtakes_an_own_letter_in_a_total_order(monkeypatch: Patch) -> No
 
 
 def test_an_own_letter_that_is_forwarded_twice(monkeypatch: Patch) -> None:
-    def dispatch(self: Channel, letter: Letter, local: Any, onward: Any, returns_by: str, came_by: str = "") -> None:
-        real(self, letter, local, onward, returns_by, came_by)
+    def dispatch(
+        self: Channel, letter: Letter, local: Any, onward: Any, returns_by: str, from_domain: str = ""
+    ) -> None:
+        real(self, letter, local, onward, returns_by, from_domain)
         if returns_by:
             for domain, members in self._plan(returns_by, letter.to)[1]:
                 self.consumers[domain].enqueue(members, letter)
@@ -181,9 +185,9 @@ def test_a_multicast_as_unicasts(monkeypatch: Patch) -> None:
 
 
 def test_a_router_that_sends_back_where_it_came_from(monkeypatch: Patch) -> None:
-    def plan(self: Channel, came_by: str, to: tuple[str, ...]) -> Any:
-        local, onward, returns_by = real(self, came_by, to)
-        return (local, real(self, "", to)[1], "") if came_by and len(to) > 1 else (local, onward, returns_by)
+    def plan(self: Channel, from_domain: str, to: tuple[str, ...]) -> Any:
+        local, onward, returns_by = real(self, from_domain, to)
+        return (local, real(self, "", to)[1], "") if from_domain and len(to) > 1 else (local, onward, returns_by)
 
     real = Channel._make_plan
     monkeypatch.setattr(Channel, "_make_plan", plan)

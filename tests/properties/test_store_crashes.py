@@ -62,7 +62,7 @@ class Lives:
         except StoreError:
             assert self.faulty, "an error though the disk did nothing wrong"
         self.disk.script = None
-        self.disk.room = 1 << 40
+        self.disk.capacity = 1 << 40
         if crash == "kill":
             if self.faulty:
                 # What the kernel was given and could not write is gone, with or without a kill.
@@ -79,7 +79,7 @@ class Lives:
         fault = random.choice(("none", "none", "none", "sync", "write", "full"))
         faulty_step = random.randrange(1, 60)
         self.faulty = fault in ("sync", "write")
-        self.disk.room = random.randrange(3000, 12000) if fault == "full" else 1 << 40
+        self.disk.capacity = random.randrange(3000, 12000) if fault == "full" else 1 << 40
 
         def script(operation: str, path: str) -> None:
             nonlocal steps, faulty_step

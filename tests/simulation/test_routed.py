@@ -145,12 +145,12 @@ class _LateRouter(RoutedChannel):
         self._late: list[tuple[float, Letter, Any]] = []
 
     def _dispatch(
-        self, letter: Letter, local: tuple[str, ...], onward: Any, returns_by: str, came_by: str = ""
+        self, letter: Letter, local: tuple[str, ...], onward: Any, returns_by: str, from_domain: str = ""
     ) -> None:
         if letter.source == self.me or not onward:
-            super()._dispatch(letter, local, onward, returns_by, came_by)
+            super()._dispatch(letter, local, onward, returns_by, from_domain)
         else:
-            super()._dispatch(letter, local, (), returns_by, came_by)
+            super()._dispatch(letter, local, (), returns_by, from_domain)
             self._fresh.append((letter, onward))
 
     def flush(self, now: float) -> None:
@@ -173,11 +173,11 @@ class _UnicastRouter(RoutedChannel):
     """A planted bug in the shipped hop: a multicast is sent on as a loop of unicasts, each a message of its own."""
 
     def _dispatch(
-        self, letter: Letter, local: tuple[str, ...], onward: Any, returns_by: str, came_by: str = ""
+        self, letter: Letter, local: tuple[str, ...], onward: Any, returns_by: str, from_domain: str = ""
     ) -> None:
         if letter.source != self.me:
             onward = [(domain, (member,)) for domain, members in onward for member in members]
-        super()._dispatch(letter, local, onward, returns_by, came_by)
+        super()._dispatch(letter, local, onward, returns_by, from_domain)
 
 
 @pytest.mark.parametrize(
@@ -276,8 +276,8 @@ def test_routes_equal_those_of_the_graph() -> None:
                 domain, previous = before[server]
                 ways.setdefault(previous, {}).setdefault(domain, set()).add(server)
         for server, hops in ways.items():
-            came_by = "" if server == names[source] else before[server][0]
-            _, onward, _ = world.machines[names.index(server)].channel._plan(came_by, to)
+            from_domain = "" if server == names[source] else before[server][0]
+            _, onward, _ = world.machines[names.index(server)].channel._plan(from_domain, to)
             assert {domain: set(members) for domain, members in onward} == hops
 
 

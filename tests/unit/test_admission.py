@@ -8,16 +8,16 @@ import pytest
 from antecede import limits
 from antecede.errors import UsageError
 from antecede.live import descriptors
-from antecede.server.admission import Admission, Guest
+from antecede.server.admission import Admission, ConnectionSlot
 
 
 class _Dropped(list[tuple[int, str]]):
     """Which connections were closed, and the code."""
 
-    def entered(self, admission: Admission, count: int, address: str | None = None) -> list[Guest]:
+    def entered(self, admission: Admission, count: int, address: str | None = None) -> list[ConnectionSlot]:
         return [self._enter(admission, number, address or f"10.0.0.{number}") for number in range(count)]
 
-    def _enter(self, admission: Admission, number: int, address: str) -> Guest:
+    def _enter(self, admission: Admission, number: int, address: str) -> ConnectionSlot:
         return admission.enter(address, lambda reason, code: self.append((number, code)))
 
 
@@ -45,15 +45,15 @@ def test_who_is_known_is_not_closed_for_a_stranger() -> None:
     admission, dropped = Admission(), _Dropped()
     known = dropped.entered(admission, 1_000, "here")[-limits.strangers_address_max :]
     dropped.clear()
-    for guest in known:
-        guest.proved(server=False)
+    for slot in known:
+        slot.proved(server=False)
     assert admission.clients == limits.strangers_address_max, "many clients of one host"
     dropped.entered(admission, 5_000, "here")
     assert len(dropped) == 5_000 - limits.strangers_address_max
     assert admission.clients == limits.strangers_address_max
-    for guest in known:
-        guest.left()
-        guest.left()
+    for slot in known:
+        slot.left()
+        slot.left()
     assert admission.clients == 0
 
 
@@ -71,33 +71,33 @@ def test_places_for_clients_are_bounded_and_servers_have_their_own() -> None:
 
 def test_unfinished_frames_are_bounded_for_each_address() -> None:
     admission, dropped = Admission(), _Dropped()
-    guests = dropped.entered(admission, 4, "here")
+    slots = dropped.entered(admission, 4, "here")
     piece = limits.unfinished_address_bytes_max // 4
-    for guest in guests:
-        guest.keeps(piece)
+    for slot in slots:
+        slot.set_unfinished(piece)
     assert not dropped
-    guests[0].keeps(piece + 1)
+    slots[0].set_unfinished(piece + 1)
     assert dropped == [(0, "too-much-unfinished")], "the frame that began first"
     assert admission.unfinished_bytes == 3 * piece
-    guests[1].keeps(0)
-    guests[1].keeps(1)
-    guests[3].keeps(3 * piece + 1)
+    slots[1].set_unfinished(0)
+    slots[1].set_unfinished(1)
+    slots[3].set_unfinished(3 * piece + 1)
     assert dropped[1:] == [(2, "too-much-unfinished")], "not the one that began again"
 
 
 def test_unfinished_frames_are_bounded_in_all() -> None:
     admission, dropped = Admission(), _Dropped()
-    guests = dropped.entered(admission, 5)
-    for guest in guests[:4]:
-        guest.keeps(limits.unfinished_bytes_max // 4)
+    slots = dropped.entered(admission, 5)
+    for slot in slots[:4]:
+        slot.set_unfinished(limits.unfinished_bytes_max // 4)
     assert not dropped
-    guests[4].proved(server=True)
-    guests[4].keeps(limits.frame_bytes_max)
+    slots[4].proved(server=True)
+    slots[4].set_unfinished(limits.frame_bytes_max)
     assert not dropped, "those of servers don't count"
-    guests[3].keeps(limits.unfinished_bytes_max // 4 + 1)
+    slots[3].set_unfinished(limits.unfinished_bytes_max // 4 + 1)
     assert dropped == [(0, "too-much-unfinished")]
-    for guest in guests:
-        guest.left()
+    for slot in slots:
+        slot.left()
     assert (admission.unfinished_bytes, admission.strangers) == (0, 0)
 
 

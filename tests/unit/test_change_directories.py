@@ -23,7 +23,7 @@ from antecede.live.directories import change_directories, differing
 from antecede.recording.gathering import gathered
 from antecede.server import AgentServer
 from antecede.server.change.changing import Outcome
-from antecede.server.change.surveying import Wish
+from antecede.server.change.surveying import ChangeRequest
 from antecede.server.change_items import Staged
 from antecede.server.items import LOG_FORMAT, Began, Formatted, Published, Reacted, decode_record, encode_record
 from antecede.server.recovery import replay
@@ -63,7 +63,7 @@ def _begin(folder: Path, text: str, noted: bool = True) -> None:
 
 
 def _apply(folder: Path, text: str, old: str | None = None, dry: bool = False, drop: bool = False) -> Outcome:
-    wish = Wish(_file(text), (), "system", 5_000, dry, drop)
+    wish = ChangeRequest(_file(text), (), "system", 5_000, dry, drop)
     return change_directories(str(folder), wish, None if old is None else _file(old))
 
 

@@ -19,7 +19,7 @@ from antecede.server import AgentServer, Input, Refused
 from antecede.server.change.changing import BusyServerError, Outcome, carry_out
 from antecede.server.change.participation import Participant
 from antecede.server.change.requests import Command
-from antecede.server.change.surveying import Wait, Wish
+from antecede.server.change.surveying import ChangeRequest, Wait
 from antecede.server.change_items import Abandoned, Committed, Paused, Staged
 from antecede.server.inputs import OPERATOR, Look, OnBehalf, Replay
 from antecede.server.items import Published, Reacted
@@ -56,7 +56,7 @@ class _System:
             name: Participant(machine, lambda given, name=name: self.step(name, given) and None)  # type: ignore[misc]
             for name, machine in self.machines.items()
         }
-        steps = carry_out(Wish(parse_topology(text), tuple(self.machines), "system", 5_000))
+        steps = carry_out(ChangeRequest(parse_topology(text), tuple(self.machines), "system", 5_000))
         asked = next(steps)
         while True:
             answers: list[dict[str, object] | None] = []

@@ -17,7 +17,7 @@ from antecede.server import AgentServer
 from antecede.server.change.changing import Outcome, Steps, carry_out, end_change
 from antecede.server.change.participation import Participant
 from antecede.server.change.requests import Command
-from antecede.server.change.surveying import Wait, Wish
+from antecede.server.change.surveying import ChangeRequest, Wait
 from antecede.simulator.servers.changing_world import plan_of
 from antecede.topology import parse_topology
 from helpers.changing import topology
@@ -39,9 +39,11 @@ class _System:
         self.silent: set[str] = set()
         self.asked: list[Command] = []
 
-    def wish(self, text: str, **settings: Any) -> Wish:
+    def wish(self, text: str, **settings: Any) -> ChangeRequest:
         file = parse_topology(text, "new.toml")
-        return msgspec.structs.replace(Wish(file, tuple(file.servers), "system", 5_000, attempt="a"), **settings)
+        return msgspec.structs.replace(
+            ChangeRequest(file, tuple(file.servers), "system", 5_000, attempt="a"), **settings
+        )
 
     def drive(self, steps: Steps, until: str = "") -> Outcome | None:
         """Carry out the commands of a change; ``until``: the first command that is not given any more."""

@@ -22,7 +22,7 @@ from antecede.orders import parse
 from antecede.server import Accepted, AgentServer, Denied, Plan, Refused
 from antecede.server.admission import Admission
 from antecede.server.items import Published
-from antecede.server.sessions.rights import Rights, with_barred
+from antecede.server.sessions.rights import Rights, with_forbidden
 from antecede.topology import Domain, Topology
 from helpers.identities import public_key
 
@@ -111,7 +111,7 @@ def test_limits_of_rate() -> None:
     ],
 )
 def test_letters_between_those_that_a_session_may_not_receive(letters: list[str], taken: list[str]) -> None:
-    assert with_barred(["a", "X", "b", "X2", "c"], {"X", "X2"}, letters) == taken
+    assert with_forbidden(["a", "X", "b", "X2", "c"], {"X", "X2"}, letters) == taken
 
 
 def test_limits_of_an_address() -> None:
@@ -121,22 +121,22 @@ def test_limits_of_an_address() -> None:
 
     def enter(address: str, now: float = 0.0) -> bool:
         before = len(closed)
-        guests.append(admission.enter(address, lambda reason, code: closed.append(code), now))
+        slots.append(admission.enter(address, lambda reason, code: closed.append(code), now))
         return len(closed) == before
 
-    guests: list = []  # type: ignore[type-arg]
+    slots: list = []  # type: ignore[type-arg]
     assert [enter("a"), enter("a"), enter("a")] == [True, True, False]
     assert enter("b"), "another address has its own limits"
     assert not enter("a"), "too many attempts"
     assert closed == ["too-many-from-address"] * 2
-    guests[0].proved(server=False)
+    slots[0].proved(server=False)
     assert not enter("a", 5.0), "a known client still counts"
-    guests[0].left()
-    guests[1].proved(server=True)
+    slots[0].left()
+    slots[1].proved(server=True)
     assert enter("a", 6.0)
     assert enter("a", 6.0), "a server does not count"
-    for guest in guests:
-        guest.left()
+    for slot in slots:
+        slot.left()
     assert admission.strangers == admission.clients == 0
     assert not admission._connected
 

@@ -66,15 +66,15 @@ def test_slow_reactions_end_a_run_of_turns(slow: bool) -> None:
         turn = driver.turn(begin, 1)
         (due,) = turn.reactions
         driver.appended(len(turn.records))
-        assert driver.hurries == (slow and run > 0), "records are committed first, if the last reactions were slow"
-        assert bool(turn.records) == driver.hurries, "otherwise the reaction shares the record"
+        assert driver.urgent == (slow and run > 0), "records are committed first, if the last reactions were slow"
+        assert bool(turn.records) == driver.urgent, "otherwise the reaction shares the record"
         driver.reacted(due, Outcome("a", [], None, plain=[letter.id for letter in due.letters]), begin + seconds, 1)
-        assert driver.goes_on() != driver.hurries, "a step that is open must end"
+        assert driver.goes_on() != driver.urgent, "a step that is open must end"
         turns = 0
         while driver.goes_on():
             turns += 1
             driver.appended(len(driver.turn(begin + seconds, 1).records))
-        assert turns == (not driver.hurries)
+        assert turns == (not driver.urgent)
         driver.rest(begin + seconds)
 
 

@@ -273,12 +273,12 @@ def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
         append = runtime.store.append
         refusals = 3
 
-        def full(record: bytes, *, rouse: bool = True) -> int:
+        def full(record: bytes, *, wake: bool = True) -> int:
             nonlocal refusals
             if refusals:
                 refusals -= 1
                 raise StoreFullError("no room")
-            return append(record, rouse=rouse)
+            return append(record, wake=wake)
 
         async with runtime.bus("alice") as bus:
             runtime.store.append = full  # type: ignore[method-assign]
@@ -298,7 +298,7 @@ def test_a_failed_disk_ends_the_server(tmp_path: Path) -> None:
     async def play(world: World) -> None:
         runtime = world.running["s1"]
 
-        def broken(record: bytes, *, rouse: bool = True) -> int:
+        def broken(record: bytes, *, wake: bool = True) -> int:
             raise StoreFailedError("the disk is gone")
 
         bus = await runtime.bus("alice").__aenter__()

@@ -67,13 +67,13 @@ def test_a_small_log_needs_little_space_and_segments_grow(place: str) -> None:
 def test_a_full_disk_is_met_before_a_record_that_needs_a_longer_segment_is_accepted(disk: SimulatedDisk) -> None:
     sizes = Sizes(segment_bytes=65_536, group_bytes_max=8192, pending_bytes_max=16_384, segment_bytes_first=1024)
     with open_log("data", sizes=sizes, files=disk, threaded=False) as log:
-        disk.room = 4000
+        disk.capacity = 4000
         with pytest.raises(DiskFullError, match="no space for the next segment"):
             log.append(bytes(5000))
         assert log.last == 0
         assert "no space" in log.shortage()
         log.wait(log.append(bytes(500)))
-        disk.room = 1 << 20
+        disk.capacity = 1 << 20
         time.sleep(limits.store_retry_seconds)
         log.shortage()
         log.commit()
@@ -143,17 +143,17 @@ def test_an_owner_commits_in_the_thread_of_its_own(place: str) -> None:
             time.sleep(0.001)
         log._slow_share = 0.0
         for number in range(1, 6):
-            assert log.append(b"small", rouse=False) == number
+            assert log.append(b"small", wake=False) == number
             assert log.durable == number - 1
             log._slow_share = 0.0
             log.commit_here()
             assert log.durable == number
         assert told == []
-        last = log.append(bytes(limits.store_commit_here_bytes_max), rouse=False)
+        last = log.append(bytes(limits.store_commit_here_bytes_max), wake=False)
         log.commit_here()
         assert log.wait(last)
         log._slow_share = 1.0
-        last = log.append(b"on a slow disk", rouse=False)
+        last = log.append(b"on a slow disk", wake=False)
         log.commit_here()
         assert log.wait(last)
     assert told == [6, 7]
@@ -180,7 +180,7 @@ def test_an_owner_leaves_no_rest_behind(place: str) -> None:
         while not log._asleep:
             time.sleep(0.001)
         for _ in range(5):
-            last = log.append(bytes(600), rouse=False)
+            last = log.append(bytes(600), wake=False)
         log.commit_here()
         assert log.wait(last, timeout=10)
 
@@ -188,7 +188,7 @@ def test_an_owner_leaves_no_rest_behind(place: str) -> None:
 def test_an_owner_and_the_commit_thread_take_turns(place: str) -> None:
     with open_log(place) as log:
         for number in range(300):
-            log.append(b"%d" % number, rouse=number % 3 == 0)
+            log.append(b"%d" % number, wake=number % 3 == 0)
             if number % 3:
                 log.commit_here()
         assert log.wait(300)
@@ -271,14 +271,14 @@ def test_a_callback_that_raises_stops_the_log(place: str) -> None:
 
 
 def test_a_full_disk_refuses_new_records_and_keeps_accepted_ones(disk: SimulatedDisk) -> None:
-    disk.room = 2 * 2048 + 100
+    disk.capacity = 2 * 2048 + 100
     log = small(disk)
     with pytest.raises(DiskFullError, match="no space for the next segment"):
         fill(log, 90, together=5)
     accepted = log.last
     assert log.durable < accepted
     assert log.wait(accepted)
-    disk.room = 1 << 30
+    disk.capacity = 1 << 30
     log._look_after = 0.0
     with pytest.raises(DiskFullError):
         log.append(bytes(90))

@@ -261,11 +261,11 @@ def test_a_log_that_ends_before_its_snapshot_is_refused(place: str) -> None:
 def test_a_snapshot_that_cannot_be_written_leaves_the_log_as_it_was(disk: SimulatedDisk) -> None:
     log = small(disk)
     log.wait(log.append(b"one"))
-    disk.room = 0
+    disk.capacity = 0
     with pytest.raises(DiskFullError, match="no space for a snapshot"):
         log.snapshot(bytes(100), 1)
     assert snapshots(disk) == []
-    disk.room = 1 << 30
+    disk.capacity = 1 << 30
 
     def parts() -> Iterator[bytes]:
         yield b"some"

@@ -300,14 +300,14 @@ class Channel:
         return True
 
     def _dispatch(
-        self, letter: Letter, local: tuple[str, ...], onward: Hops, returns_by: str, came_by: str = ""
+        self, letter: Letter, local: tuple[str, ...], onward: Hops, returns_by: str, from_domain: str = ""
     ) -> None:
         if self.pausing is not None:
             if returns_by in self.pausing.domains:
                 self.returns.leave(returns_by, letter)
                 self.pausing.waiting.append(Waiting(letter, letter.to, returns=True))
                 return
-            local, onward = self.pausing.part(letter, local, onward, came_by, self._domain_of)
+            local, onward = self.pausing.part(letter, local, onward, from_domain, self._domain_of)
         for agent in local:
             self.arrived.append((agent, [letter]))
         if returns_by:
@@ -347,20 +347,20 @@ class Channel:
                     self._dispatch(letter, *self._plan(domain, letter.to))
                     self._returned(letter)
 
-    def _plan(self, came_by: str, to: tuple[str, ...]) -> Way:
-        plan = self._plans.get((came_by, to))
+    def _plan(self, from_domain: str, to: tuple[str, ...]) -> Way:
+        plan = self._plans.get((from_domain, to))
         if plan is None:
-            plan = self._make_plan(came_by, to)
+            plan = self._make_plan(from_domain, to)
             self._planned += len(to) + _plan_addresses
             if self._planned > shared_addresses_max:
                 self._plans.clear()
                 self._sound.clear()
                 self._planned = len(to) + _plan_addresses
-            self._plans[(came_by, to)] = plan
+            self._plans[(from_domain, to)] = plan
         return plan
 
-    def _make_plan(self, came_by: str, to: tuple[str, ...]) -> Way:
-        return way_of(self.me, came_by, to, self._addresses.home, self._first, self._total)
+    def _make_plan(self, from_domain: str, to: tuple[str, ...]) -> Way:
+        return way_of(self.me, from_domain, to, self._addresses.home, self._first, self._total)
 
     # Frames.
 

@@ -26,7 +26,7 @@ class Addresses:
         """Return a copy to which the addresses of another topology are added. If the other topology removes a server,
         the removed server keeps its addresses in the copy, because the change to the other topology may be
         abandoned."""
-        more = {server: heir for server, heir in moved.items() if server not in self._servers}
+        more = {server: successor for server, successor in moved.items() if server not in self._servers}
         return Addresses(homes | self.homes, more | self._moved, {*self._servers, *servers}, self._objects)
 
     def home(self, address: str) -> str:

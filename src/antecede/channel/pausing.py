@@ -47,17 +47,17 @@ class Pausing:
         letter: Letter,
         local: tuple[str, ...],
         onward: tuple[tuple[str, tuple[str, ...]], ...],
-        came_by: str,
+        from_domain: str,
         domain_of: Callable[[str], str],
     ) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]:
         """Split the destinations of a letter. Return the agents in ``local`` and the domains in ``onward`` that get the
         letter at once. If other destinations get it only after the change, add the letter to ``waiting`` for them.
-        ``came_by``: the domain that brought the letter; empty if it was sent on this server. ``domain_of``: a function
-        that returns the next domain on the way to an address."""
-        if came_by in self.domains:
+        ``from_domain``: the domain that brought the letter; empty if it was sent on this server. ``domain_of``: a
+        function that returns the next domain on the way to an address."""
+        if from_domain in self.domains:
             return local, onward
         closed = {domain for domain, _ in onward if domain in self.domains}
-        stays = [agent for agent in local if agent in self.agents] if not came_by else []
+        stays = [agent for agent in local if agent in self.agents] if not from_domain else []
         if not closed and not stays:
             return local, onward
         here = set(local)

@@ -18,14 +18,14 @@ domain, the members that get it; and the domain with a total order through which
 
 def way_of(
     me: str,
-    came_by: str,
+    from_domain: str,
     to: tuple[str, ...],
     home: Callable[[str], str],
     first: Mapping[str, tuple[str, str]],
     total: Mapping[str, bool],
 ) -> Way:
-    """Return the next steps of a letter on server ``me``. ``came_by``: the domain that brought the letter; empty if it
-    was sent on this server. ``to``: its destinations. ``home``: a function that returns the server of an address.
+    """Return the next steps of a letter on server ``me``. ``from_domain``: the domain that brought the letter; empty if
+    it was sent on this server. ``to``: its destinations. ``home``: a function that returns the server of an address.
     ``first``: the result of :func:`first_hops`. ``total``: for each domain, whether its order is total."""
     local: list[str] = []
     onward: dict[str, list[str]] = {}
@@ -37,12 +37,12 @@ def way_of(
         if server not in first:
             raise NoRouteError(f"no route from {me} to {agent} on {server}: no chain of domains connects these servers")
         domain, member = first[server]
-        if domain != came_by:
+        if domain != from_domain:
             members = onward.setdefault(domain, [])
             if member not in members:
                 members.append(member)
     returns_by = ""
-    if not came_by and local:
+    if not from_domain and local:
         returns_by = next((domain for domain in onward if total.get(domain)), "")
         if returns_by:
             # Further domains get it when it is back, as they do for any other member.

@@ -63,7 +63,7 @@ class _Live:
                 enough.set()
             await travelling
             found = await self._load.settle(_settle_seconds)
-            walks = sum(len(traveller.out) for traveller in self._load.travellers)
+            walks = sum(len(client.out) for client in self._load.clients)
             if not found:
                 self._say(f"All {walks:,} letters returned, each once, and every agent reacted as often as it must.")
             codes = [await asyncio.to_thread(self._processes.stop, server) for server in self._topology.servers]
@@ -78,7 +78,7 @@ class _Live:
         """Kill the router under load and restart it; return the number of walks that were in progress at the kill."""
         await asyncio.sleep(_load_seconds)
         self._processes.kill(_victim)
-        under_way = sum(len(traveller.missing) for traveller in self._load.travellers)
+        under_way = sum(len(client.missing) for client in self._load.clients)
         self._say(
             f"kill -9 {_victim}, the router, while {under_way:,} letters are in transit. The others keep its messages."
         )

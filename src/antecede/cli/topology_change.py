@@ -18,7 +18,7 @@ from antecede.topology import TopologyFile
 if TYPE_CHECKING:
     from antecede.cli.live import Access
     from antecede.server.change.changing import Outcome, Steps
-    from antecede.server.change.surveying import Wish
+    from antecede.server.change.surveying import ChangeRequest
 
 _RUNNING = typer.Argument(None, metavar="TOPOLOGY", help="Topology file of running servers.")
 _STOPPED = typer.Option(
@@ -239,10 +239,10 @@ def _end(decision: str, topology: str | None, data: str | None, keys: Keys, as_j
         print(f"in force: change {outcome.number}, epoch {outcome.old.epoch}")
 
 
-def _request(new: TopologyFile, **more: Any) -> "Wish":
-    from antecede.server.change.surveying import Wish
+def _request(new: TopologyFile, **more: Any) -> "ChangeRequest":
+    from antecede.server.change.surveying import ChangeRequest
 
-    return Wish(new, tuple(new.servers), token_hex(8), int(time() * 1000), attempt=token_hex(8), **more)
+    return ChangeRequest(new, tuple(new.servers), token_hex(8), int(time() * 1000), attempt=token_hex(8), **more)
 
 
 def _on_servers(steps: "Steps", files: list[TopologyFile | None], access: "Access") -> "Outcome":

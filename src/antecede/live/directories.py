@@ -25,7 +25,7 @@ from antecede.server.change.changing import Outcome, carry_out
 from antecede.server.change.draining import drain
 from antecede.server.change.participation import Participant
 from antecede.server.change.requests import Command
-from antecede.server.change.surveying import Wait, Wish
+from antecede.server.change.surveying import ChangeRequest, Wait
 from antecede.server.change_items import Committed, Epoch, Learned, Organised, Staged
 from antecede.server.items import decode_record, joined, pieces_of
 from antecede.server.recovery import replay, resume, topology_of
@@ -138,7 +138,7 @@ def finish(folder: str, clock_ms: int, old: TopologyFile | None = None, resolve:
     newest = max(machines, key=lambda machine: machine.organisation.change, default=None)
     if newest is None or newest.plan.file is None:
         raise TopologyError(f"{folder}: this folder contains no data directories of servers")
-    return change_directories(folder, Wish(newest.plan.file, (), "", clock_ms, resolve=resolve), old)
+    return change_directories(folder, ChangeRequest(newest.plan.file, (), "", clock_ms, resolve=resolve), old)
 
 
 def _names_in(folder: str) -> list[str]:
@@ -156,22 +156,22 @@ def _all_in(folder: str, old: TopologyFile | None) -> list[_Stopped]:
 
 
 def change_directories(
-    folder: str, wish: Wish, old: TopologyFile | None = None, progress: Progress = lambda text: None
+    folder: str, request: ChangeRequest, old: TopologyFile | None = None, progress: Progress = lambda text: None
 ) -> Outcome:
     """Change the topology of stopped servers. The folder contains one data directory per server, with the name of the
     server. ``old``: the topology in force, for data directories that do not contain it."""
-    files = [file for file in (old, wish.new) if file is not None]
+    files = [file for file in (old, request.new) if file is not None]
     servers: dict[str, _Stopped] = {}
     try:
         for name in _names_in(folder):
             progress(f"reading {name}")
-            opened = _opened(name, f"{folder}/{name}", wish.dry, files)
+            opened = _opened(name, f"{folder}/{name}", request.dry, files)
             if opened is not None and opened.machine.organisation.removed:
                 opened.close()
                 opened = None
             if opened is not None:
                 servers[name] = opened
-            elif name in wish.new.servers:
+            elif name in request.new.servers:
                 raise TopologyError(
                     f"{folder}/{name}: this directory contains the data of a server that an earlier change removed: "
                     "move the directory away, to add the server again"
@@ -182,19 +182,19 @@ def change_directories(
             server.sync()
         plans = [server.machine.plan.file for server in servers.values()]
         known = {name for file in plans if file is not None for name in file.servers}
-        for name in [name for name in wish.new.servers if name not in servers and name not in known]:
+        for name in [name for name in request.new.servers if name not in servers and name not in known]:
             # Its directory is made when the change is staged.
             found = open_store(durability="memory").recovered
-            servers[name] = _Stopped(name, f"{folder}/{name}", None, found, [wish.new])
-        wish = msgspec.structs.replace(wish, servers=tuple(servers), attempt=token_hex(8), live=False)
-        return _drive(wish, servers, progress)
+            servers[name] = _Stopped(name, f"{folder}/{name}", None, found, [request.new])
+        request = msgspec.structs.replace(request, servers=tuple(servers), attempt=token_hex(8), live=False)
+        return _drive(request, servers, progress)
     finally:
         for server in servers.values():
             server.close()
 
 
-def _drive(wish: Wish, servers: dict[str, _Stopped], progress: Progress) -> Outcome:
-    steps = carry_out(wish)
+def _drive(request: ChangeRequest, servers: dict[str, _Stopped], progress: Progress) -> Outcome:
+    steps = carry_out(request)
     drained = False
     try:
         asked = next(steps)
@@ -207,7 +207,7 @@ def _drive(wish: Wish, servers: dict[str, _Stopped], progress: Progress) -> Outc
                     machines = {one.server: servers[one.server].machine for one in commands if one.server in servers}
                     drain(machines, lambda records: _keep(servers, records))
                     drained = True
-                answers = [_run(command, servers, wish.new) for command in commands]
+                answers = [_run(command, servers, request.new) for command in commands]
             except AntecedeError as error:
                 asked = steps.throw(error)
             else:

@@ -21,7 +21,7 @@ class LocalSession:
         self.listening = False
         self.handed: list[str] = []
         self.rights = sessions.rights(LOCAL)
-        self.barred: dict[str, str] = {}
+        self.forbidden: dict[str, str] = {}
         self._sessions = sessions
         self._bus = bus
         self._welcomed = asyncio.Event()

@@ -224,7 +224,7 @@ class ServerRuntime:
         self.core.peering.start(monotonic())
         self.house.begin()
         self.pulse.begin()
-        self.driver.poke()
+        self.driver.request_turn()
         self._dial()
         self.unready = ""
 
@@ -350,7 +350,7 @@ class ServerRuntime:
                 turn = driver.turn(monotonic(), clock_ms)
                 if turn.records:
                     self._append(turn.records)
-                    if driver.hurries:
+                    if driver.urgent:
                         self.store.commit_soon()
                 for due in turn.reactions:
                     self.reactions.run(due)
@@ -411,7 +411,7 @@ class ServerRuntime:
         count, size, reason, append = 0, 0, "", self.store.append
         try:
             for record in records:
-                append(record, rouse=False)
+                append(record, wake=False)
                 size += len(record)
                 count += 1
         except StoreFullError as error:

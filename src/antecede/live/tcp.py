@@ -20,7 +20,7 @@ from typing import cast
 
 from antecede import limits
 from antecede.errors import UsageError, WireError
-from antecede.server.admission import Admission, Guest
+from antecede.server.admission import Admission, ConnectionSlot
 from antecede.server.connections import Receiver, break_off, serials
 from antecede.wire import VERSION_OLDEST, AnyPart, Bye, Part, Unframer, frames
 
@@ -32,13 +32,13 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
     each read; to avoid this, it gets a buffer from ``get_buffer``.
     """
 
-    def __init__(self, opened: "Callable[[TcpConnection], Receiver]", guest: Guest | None = None) -> None:
-        """``guest``: counts this connection among the incoming connections; None: this end opened the connection."""
+    def __init__(self, opened: "Callable[[TcpConnection], Receiver]", slot: ConnectionSlot | None = None) -> None:
+        """``slot``: counts this connection among the incoming connections; None: this end opened the connection."""
         self.remote = "?"
         self.binding = b""
         self.certified: tuple[str, ...] = ()
         self.serial = next(serials)
-        self._guest = guest
+        self._slot = slot
         self._among: set[TcpConnection] | None = None
         self.full = False
         self._opened = opened
@@ -49,7 +49,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._version = VERSION_OLDEST
         self._held = self._busy = False
         self._expects_a_reader = False
-        self._deaf = False
+        self._reading_paused = False
         self.reason = self.code = ""
         """The reason why this end closed the connection, and a code for this reason. Both are empty if this end has not
         closed the connection. Some reasons have no code; then only the code is empty."""
@@ -65,8 +65,8 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.binding, self.certified = tls_identity(transport.get_extra_info("ssl_object"))
         self._transport.set_write_buffer_limits(high=limits.write_buffer_bytes_max)
-        if self._guest is not None:
-            self._guest.drop = self._drop
+        if self._slot is not None:
+            self._slot.drop = self._drop
         receiver = self._opened(self)
         if self._lost:
             receiver.closed(self.reason, self._loop.time())
@@ -83,7 +83,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._last_received = self._loop.time()
         if self._closing:
             return
-        unframer, guest = self._unframer, self._guest
+        unframer, slot = self._unframer, self._slot
         try:
             parts = unframer.feed(data)
             while parts:
@@ -92,18 +92,18 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
                     return
                 parts = unframer.more() if unframer.pending else []
         except WireError as error:
-            break_off(self, error, client=guest is not None and guest.is_client)
+            break_off(self, error, client=slot is not None and slot.is_client)
             return
-        if guest is not None and len(unframer.pending) != guest.unfinished:
-            guest.keeps(len(unframer.pending))
+        if slot is not None and len(unframer.pending) != slot.unfinished:
+            slot.set_unfinished(len(unframer.pending))
 
     def pause_writing(self) -> None:
         self.full = True
-        self._attend()
+        self._update_reading()
 
     def resume_writing(self) -> None:
         self.full = False
-        self._attend()
+        self._update_reading()
         if not self._closing:
             self._receiver.writable()
 
@@ -116,13 +116,13 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
             self._linger = None
         if self._among is not None:
             self._among.discard(self)
-        if self._guest is not None:
-            self._guest.left()
+        if self._slot is not None:
+            self._slot.left()
         self._ended(self.reason or (str(exc) if exc else ""))
         # Without cycles it is freed now. With many strangers the garbage collector would often stop the server.
         self._receiver = _nobody
-        if self._guest is not None:
-            self._guest.drop = _too_late
+        if self._slot is not None:
+            self._slot.drop = _too_late
 
     def _ended(self, reason: str) -> None:
         """Notify the receiver that the connection has ended. Only the first call has an effect."""
@@ -162,9 +162,9 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
             return
         self._closing = True
         self._unframer = Unframer()
-        if self._guest is not None:
-            self._guest.keeps(0)
-        known = self._among is not None if self._guest is None else self._guest.known
+        if self._slot is not None:
+            self._slot.set_unfinished(0)
+        known = self._among is not None if self._slot is None else self._slot.known
         if known and self._transport.can_write_eof():
             self._loop.call_soon(self._end_writing)
         else:
@@ -182,8 +182,8 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
             return
         try:
             self._transport.write_eof()
-            if self._deaf:
-                self._deaf = False
+            if self._reading_paused:
+                self._reading_paused = False
                 self._transport.resume_reading()
         except OSError:
             # The other end is gone.
@@ -200,32 +200,32 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
     def trust(self, *, server: bool) -> None:
         self._trusted = True
         self._unframer.trust(limits.frame_bytes_max if server else limits.client_frame_bytes_max)
-        if self._guest is not None:
-            self._guest.proved(server=server)
+        if self._slot is not None:
+            self._slot.proved(server=server)
 
     def use_version(self, version: int) -> None:
         self._version = version
 
     def hold(self, held: bool) -> None:
         self._held = held
-        self._attend()
+        self._update_reading()
 
     def busy(self, busy: bool) -> None:
         self._busy = busy
-        self._attend()
+        self._update_reading()
 
     def expect_a_reader(self, expected: bool) -> None:
         self._expects_a_reader = expected
-        self._attend()
+        self._update_reading()
 
-    def _attend(self) -> None:
+    def _update_reading(self) -> None:
         """Stop or continue reading. This end stops reading while ``hold`` or ``busy`` requires it. It also stops while
         the connection is full, if ``expect_a_reader`` requires it."""
-        deaf = self._held or self._busy or (self.full and self._expects_a_reader)
-        if self._closing or deaf == self._deaf:
+        paused = self._held or self._busy or (self.full and self._expects_a_reader)
+        if self._closing or paused == self._reading_paused:
             return
-        self._deaf = deaf
-        if deaf:
+        self._reading_paused = paused
+        if paused:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
@@ -233,7 +233,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
     @property
     def last_received(self) -> float:
         """The time of the last input. While reading is paused, report "now", so that the peer does not time out."""
-        return self._loop.time() if self._deaf else self._last_received
+        return self._loop.time() if self._reading_paused else self._last_received
 
 
 class _Nobody:
@@ -321,15 +321,15 @@ class Listener:
         def drop(reason: str, code: str) -> None:
             task.cancel()
 
-        guest = self._admission.enter(address, drop, self._loop.time())
+        slot = self._admission.enter(address, drop, self._loop.time())
         patience = None if self._tls is None else limits.hello_seconds_max
         try:
             await self._loop.connect_accepted_socket(
-                lambda: TcpConnection(self._opened, guest), made, ssl=self._tls, ssl_handshake_timeout=patience
+                lambda: TcpConnection(self._opened, slot), made, ssl=self._tls, ssl_handshake_timeout=patience
             )
         except (OSError, asyncio.CancelledError) as error:
             # The handshake failed or was too slow, or there were too many strangers.
-            guest.left()
+            slot.left()
             if isinstance(error, ssl.SSLError):
                 self._failed(address, f"TLS: {error.reason or error}")
             with suppress(OSError):

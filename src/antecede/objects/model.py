@@ -165,7 +165,7 @@ def unconfirmed_operations(kind: type[Object]) -> set[str]:
     return {name for name, method in kind._operations.items() if not getattr(method, _confirmed)}
 
 
-def lacking(kind: type[Object], name: str) -> str:
+def missing_operation(kind: type[Object], name: str) -> str:
     """Return the error message for an operation that a class does not have; it lists those that the class has."""
     # Names of objects may have dots, and the requested name may be any text.
     hosted = max((host for host in kind._hosts if name.startswith(f"{host}.")), key=len, default=None)

@@ -21,7 +21,7 @@ import msgspec
 from antecede import limits
 from antecede.engine.agents import Returned
 from antecede.errors import CallTimeoutError, OperationError, UsageError
-from antecede.objects.model import Object, lacking, operations_of
+from antecede.objects.model import Object, missing_operation, operations_of
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -57,7 +57,7 @@ class RemoteObject:
         if operation.startswith("_"):
             raise AttributeError(operation)
         if self._kind is not None and operation not in operations_of(self._kind):
-            raise AttributeError(lacking(self._kind, operation))
+            raise AttributeError(missing_operation(self._kind, operation))
         return partial(self._call, operation)
 
     async def _call(self, operation: str, *arguments: Any, **named: Any) -> Any:

@@ -28,7 +28,7 @@ from antecede.objects.model import (
     Object,
     copied,
     initial,
-    lacking,
+    missing_operation,
     operations_of,
 )
 from antecede.objects.state import Change, Live
@@ -115,7 +115,7 @@ def run(
     operation."""
     method = operations_of(live.kind).get(name)
     if method is None:
-        return Outcome([], (False, lacking(live.kind, name)))
+        return Outcome([], (False, missing_operation(live.kind, name)))
     mark = len(live.journal)
     calls: list[Call] = []
     outer, live.running = live.running, name

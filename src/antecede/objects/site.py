@@ -28,7 +28,7 @@ from antecede.messages import ABORT, COPY, REQUEST, RESPONSE, Accept, Deliver, E
 from antecede.objects.execution import Execution, Removed
 from antecede.objects.instances import QUEUED, Answer, Answered, Instance, Root
 from antecede.objects.members import Members
-from antecede.objects.model import Object, lacking, operations_of, relation_of
+from antecede.objects.model import Object, missing_operation, operations_of, relation_of
 from antecede.objects.outbox import Outbox
 from antecede.objects.roots import Roots, Wounds
 from antecede.objects.table import Table
@@ -82,7 +82,7 @@ class Site(Order):
         """Start a root: an operation of this object. ``by``: the caller's name, with which the root's name begins.
         Return the root's name and the effects; when the root ends, ``Answered`` is among the effects of that step."""
         if name not in operations_of(self.kind):
-            raise ObjectError(lacking(self.kind, name))
+            raise ObjectError(missing_operation(self.kind, name))
         try:
             encoded = msgspec.msgpack.encode(list(arguments))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -235,8 +235,8 @@ class Site(Order):
 
     def _pump(self) -> None:
         """Begin the instances that may begin, and wound younger roots that block older instances."""
-        while self.table.stirred:
-            self.table.stirred = False
+        while self.table.changed:
+            self.table.changed = False
             for one in self.table.queued():
                 if not self.table.blocked(one):
                     self._examined.discard(one.id)

@@ -21,7 +21,7 @@ class Table:
     def __init__(self, relation: Relation) -> None:
         self.relation = relation
         self.instances: dict[str, Instance] = {}
-        self.stirred = True
+        self.changed = True
         """Whether an instance was queued, began or was removed since the site last looked for instances that may
         begin."""
         self._handed = 0
@@ -40,7 +40,7 @@ class Table:
         one.place = self._handed
         self._add(one)
         self._queued[one.id] = one
-        self.stirred = True
+        self.changed = True
 
     def _add(self, one: Instance) -> None:
         self.instances[one.id] = one
@@ -58,7 +58,7 @@ class Table:
             del index[key][one.id]
             if not index[key]:
                 del index[key]
-        self.stirred = True
+        self.changed = True
 
     def begin(self, one: Instance) -> None:
         """Mark a queued instance as running. It is computed after all instances that began earlier."""
@@ -66,7 +66,7 @@ class Table:
         one.place = self._begun
         one.state = RUNNING
         del self._queued[one.id]
-        self.stirred = True
+        self.changed = True
 
     def queued(self) -> list[Instance]:
         """Return the instances that have not begun, in the order in which they were queued."""

@@ -267,11 +267,11 @@ class Order(ABC):
 
     def clone(self) -> Self:
         """Return an independent order with the same state, held packets included."""
-        twin = type(self)(self.me, self.members, **self.settings)
-        twin.load(self.dump())
+        clone = type(self)(self.me, self.members, **self.settings)
+        clone.load(self.dump())
         for packet in self.held_packets():
-            twin.hold_again(packet)
-        return twin
+            clone.hold_again(packet)
+        return clone
 
     # Small helpers that every order uses.
 

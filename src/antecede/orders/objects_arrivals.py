@@ -23,7 +23,7 @@ class Arrivals:
         """For each member: the time up to which all its messages have arrived (not used for messages to ourselves)."""
         self._beyond: dict[tuple[int, int], int] = {}
         """Messages that arrived, although an earlier message of their sender is missing: (member, number) → time."""
-        self._tidings: list[tuple[int, int, int]] = []
+        self._early_times: list[tuple[int, int, int]] = []
         """Heartbeats that cannot be used yet, because a message that they count is still missing. Each one is (member,
         the number of messages that the member had sent to us, the member's time)."""
         self._own: dict[int, int] = {}
@@ -47,18 +47,18 @@ class Arrivals:
         while (reached := self._beyond.pop((source, self.whole[source] + 1), None)) is not None:
             self.whole[source] += 1
             self.known[source] = max(self.known[source], reached)
-        for tiding in [t for t in self._tidings if t[0] == source and t[1] <= self.whole[source]]:
-            self._tidings.remove(tiding)
-            self.known[source] = max(self.known[source], tiding[2])
+        for early in [t for t in self._early_times if t[0] == source and t[1] <= self.whole[source]]:
+            self._early_times.remove(early)
+            self.known[source] = max(self.known[source], early[2])
         return self.known[source] > before or source == self.me
 
     def receive_time(self, source: int, count: int, time: int) -> tuple[bool, bool]:
         """Record a heartbeat. Return two answers: whether the heartbeat contains anything new, and whether ``known``
         has increased for the sender."""
         if count > self.whole[source]:
-            if (source, count, time) in self._tidings:
+            if (source, count, time) in self._early_times:
                 return False, False
-            self._tidings.append((source, count, time))
+            self._early_times.append((source, count, time))
             return True, False
         if time <= self.known[source]:
             return False, False
@@ -74,12 +74,12 @@ class Arrivals:
     def dump(self) -> Any:
         """Return everything as plain values."""
         beyond = [(*key, time) for key, time in sorted(self._beyond.items())]
-        return (self.whole, self.known, beyond, sorted(self._tidings), sorted(self._own.items()))
+        return (self.whole, self.known, beyond, sorted(self._early_times), sorted(self._own.items()))
 
     def load(self, state: Any) -> None:
         """Load the state from ``dump``."""
-        whole, known, beyond, tidings, own = state
+        whole, known, beyond, early_times, own = state
         self.whole, self.known = list(whole), list(known)
         self._beyond = {(source, number): time for source, number, time in beyond}
-        self._tidings = [(source, count, time) for source, count, time in tidings]
+        self._early_times = [(source, count, time) for source, count, time in early_times]
         self._own = dict(own)

@@ -24,7 +24,7 @@ Drop = Callable[[str, str], None]
 """A function that closes a connection. Its arguments are the reason and the code of the reason."""
 
 
-class Guest:
+class ConnectionSlot:
     """One incoming connection."""
 
     __slots__ = ("address", "admission", "drop", "known", "server", "unfinished")
@@ -53,9 +53,9 @@ class Guest:
         """Record that the connection is closed."""
         self.admission._left(self)
 
-    def keeps(self, unfinished: int) -> None:
+    def set_unfinished(self, unfinished: int) -> None:
         """Set the number of bytes of an incomplete frame."""
-        self.admission._keeps(self, unfinished)
+        self.admission._set_unfinished(self, unfinished)
 
 
 class Admission:
@@ -68,14 +68,14 @@ class Admission:
         self.clients = 0
         self.dropped = 0
         """The number of strangers that were closed because of a limit, or because no file descriptor was left."""
-        self._strangers: dict[Guest, None] = {}
+        self._strangers: dict[ConnectionSlot, None] = {}
         """The strangers, oldest first."""
         self._of_address: Counter[str] = Counter()
         self._connected: Counter[str] = Counter()
         """The number of connections of each address, except those of other servers."""
         self._connected_max: int | None = None
         self._attempts: Attempts | None = None
-        self._unfinished: dict[Guest, None] = {}
+        self._unfinished: dict[ConnectionSlot, None] = {}
         """The connections that have an incomplete frame, in the sequence in which these frames began. Connections of
         other servers are not included."""
         self._unfinished_of: Counter[str] = Counter()
@@ -106,7 +106,7 @@ class Admission:
             return f"more than {self._connected_max} connections from one address"
         return ""
 
-    def enter(self, address: str, drop: Drop, now: float = 0.0) -> Guest:
+    def enter(self, address: str, drop: Drop, now: float = 0.0) -> ConnectionSlot:
         """Register a new connection as a stranger. ``drop``: a function that closes this connection. If there are too
         many strangers, the oldest one is closed. If the address exceeds a limit of the access file, the new connection
         is closed."""
@@ -115,15 +115,15 @@ class Admission:
             self._drop_stranger(address)
         elif len(self._strangers) >= self.strangers_max:
             self._drop_stranger()
-        guest = Guest(self, address, drop)
-        self._strangers[guest] = None
+        slot = ConnectionSlot(self, address, drop)
+        self._strangers[slot] = None
         self._of_address[address] += 1
         self._connected[address] += 1
         if excess:
             self.dropped += 1
-            guest.left()
+            slot.left()
             drop(excess, "too-many-from-address")
-        return guest
+        return slot
 
     def make_room(self) -> None:
         """Close the oldest stranger, if there is one, because no file descriptor is left."""
@@ -131,67 +131,67 @@ class Admission:
             self._drop_stranger()
 
     def _drop_stranger(self, address: str = "") -> None:
-        oldest = next(guest for guest in self._strangers if not address or guest.address == address)
+        oldest = next(slot for slot in self._strangers if not address or slot.address == address)
         self.dropped += 1
         oldest.left()
         oldest.drop("too many connections without a hello: try again", "too-many-strangers")
 
-    def _proved(self, guest: Guest, server: bool) -> None:
-        if guest.known or guest not in self._strangers:
+    def _proved(self, slot: ConnectionSlot, server: bool) -> None:
+        if slot.known or slot not in self._strangers:
             return
-        self._forget_stranger(guest)
-        guest.known, guest.server = True, server
+        self._forget_stranger(slot)
+        slot.known, slot.server = True, server
         self.clients += not server
         if server:
-            self._keeps(guest, 0)
-            self._disconnected(guest.address)
+            self._set_unfinished(slot, 0)
+            self._disconnected(slot.address)
 
-    def _left(self, guest: Guest) -> None:
-        self._keeps(guest, 0)
-        if guest.known:
-            self.clients -= not guest.server
-            guest.known = False
-            if not guest.server:
-                self._disconnected(guest.address)
-        elif guest in self._strangers:
-            self._forget_stranger(guest)
-            self._disconnected(guest.address)
+    def _left(self, slot: ConnectionSlot) -> None:
+        self._set_unfinished(slot, 0)
+        if slot.known:
+            self.clients -= not slot.server
+            slot.known = False
+            if not slot.server:
+                self._disconnected(slot.address)
+        elif slot in self._strangers:
+            self._forget_stranger(slot)
+            self._disconnected(slot.address)
 
     def _disconnected(self, address: str) -> None:
         self._connected[address] -= 1
         if not self._connected[address]:
             del self._connected[address]
 
-    def _forget_stranger(self, guest: Guest) -> None:
-        del self._strangers[guest]
-        self._of_address[guest.address] -= 1
-        if not self._of_address[guest.address]:
-            del self._of_address[guest.address]
+    def _forget_stranger(self, slot: ConnectionSlot) -> None:
+        del self._strangers[slot]
+        self._of_address[slot.address] -= 1
+        if not self._of_address[slot.address]:
+            del self._of_address[slot.address]
 
-    def _keeps(self, guest: Guest, unfinished: int) -> None:
-        if guest.server and unfinished:
+    def _set_unfinished(self, slot: ConnectionSlot, unfinished: int) -> None:
+        if slot.server and unfinished:
             return
-        more = unfinished - guest.unfinished
+        more = unfinished - slot.unfinished
         if not more:
             return
-        if not guest.unfinished:
-            self._unfinished[guest] = None
-        guest.unfinished = unfinished
+        if not slot.unfinished:
+            self._unfinished[slot] = None
+        slot.unfinished = unfinished
         if not unfinished:
-            del self._unfinished[guest]
+            del self._unfinished[slot]
         self.unfinished_bytes += more
-        self._unfinished_of[guest.address] += more
-        if not self._unfinished_of[guest.address]:
-            del self._unfinished_of[guest.address]
+        self._unfinished_of[slot.address] += more
+        if not self._unfinished_of[slot.address]:
+            del self._unfinished_of[slot.address]
         if more > 0:
-            self._bound_unfinished(guest.address)
+            self._bound_unfinished(slot.address)
 
     def _bound_unfinished(self, address: str) -> None:
         while self._unfinished_of[address] > limits.unfinished_address_bytes_max:
-            self._drop_unfinished(next(guest for guest in self._unfinished if guest.address == address))
+            self._drop_unfinished(next(slot for slot in self._unfinished if slot.address == address))
         while self.unfinished_bytes > limits.unfinished_bytes_max:
             self._drop_unfinished(next(iter(self._unfinished)))
 
-    def _drop_unfinished(self, guest: Guest) -> None:
-        self._keeps(guest, 0)
-        guest.drop("too many bytes of incomplete frames: try again", "too-much-unfinished")
+    def _drop_unfinished(self, slot: ConnectionSlot) -> None:
+        self._set_unfinished(slot, 0)
+        slot.drop("too many bytes of incomplete frames: try again", "too-much-unfinished")

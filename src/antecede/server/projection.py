@@ -379,20 +379,20 @@ class Projection:
                 rows.append(replace(row, domain=domain, hop=behind, held=item.held))
                 self.hops += 1
 
-    def _way(self, came_by: str, source: str, to: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+    def _way(self, from_domain: str, source: str, to: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
         """Return how many hops a letter has made, and the domains that it enters next."""
-        known = self._onward.get((came_by, source, to))
+        known = self._onward.get((from_domain, source, to))
         if known is None:
             assert self._topology is not None
             domains = [self._first[home][0] for home in map(self._home, to) if home in self._first]
-            onward = tuple(dict.fromkeys(domain for domain in domains if domain != came_by))
+            onward = tuple(dict.fromkeys(domain for domain in domains if domain != from_domain))
             try:
                 behind = len(self._topology.route(self._home(source), self.server)) - 1
             except AntecedeError:
                 behind = 1
             if len(self._onward) > _ways_max:
                 self._onward.clear()
-            known = self._onward[(came_by, source, to)] = behind, onward
+            known = self._onward[(from_domain, source, to)] = behind, onward
         return known
 
     def _home(self, address: str) -> str:

@@ -253,14 +253,14 @@ class ChannelWorld(World):
     def _deliver(self, process: int, message: Message) -> Message | None:
         """Record the delivery of a message at a process, and return the message. If the process has already delivered
         the message, only add the delivery to ``twice``, and return None."""
-        _, lacking = self._under_way.get(message.id, (message, 0))
-        if not lacking >> process & 1:
+        _, missing = self._under_way.get(message.id, (message, 0))
+        if not missing >> process & 1:
             self.twice.append((process, message.id))
             return None
-        if lacking == 1 << process:
+        if missing == 1 << process:
             del self._under_way[message.id]
         else:
-            self._under_way[message.id] = (message, lacking ^ 1 << process)
+            self._under_way[message.id] = (message, missing ^ 1 << process)
         if self.figures is not None:
             self.figures.delivered(message, self.now)
         if self.observer is not None:

@@ -209,8 +209,8 @@ class FlatChannel(Channel):
 
     consumer: type[MessageConsumer] = TravellingConsumer
 
-    def _make_plan(self, came_by: str, to: tuple[str, ...]) -> Any:
-        if came_by:
+    def _make_plan(self, from_domain: str, to: tuple[str, ...]) -> Any:
+        if from_domain:
             return (self.me,), (), ""
         return (), tuple((domain, to) for domain in self.consumers), ""
 

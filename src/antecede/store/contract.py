@@ -119,9 +119,9 @@ class Store(Protocol):
         last check found no space, this call lets the commit thread check again, but not too often."""
         ...
 
-    def append(self, record: bytes, *, rouse: bool = True) -> int:
+    def append(self, record: bytes, *, wake: bool = True) -> int:
         """Accept a record; return its number. Raise StoreFullError or DiskFullError if there is no space for it now.
-        With ``rouse=False`` the commit thread is not woken, so the caller must call ``commit_soon`` or ``commit_here``
+        With ``wake=False`` the commit thread is not woken, so the caller must call ``commit_soon`` or ``commit_here``
         afterwards."""
         ...
 

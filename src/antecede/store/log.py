@@ -137,7 +137,7 @@ class LogStore(Closing):
                 self._ask_for_room()
             return str(self.full or "")
 
-    def append(self, record: bytes, *, rouse: bool = True) -> int:
+    def append(self, record: bytes, *, wake: bool = True) -> int:
         size = len(record)
         accepted = self._accepted_bytes + size + LENGTH_BYTES
         if accepted > self._accepted_bytes_max or size > self._record_bytes_max:
@@ -147,7 +147,7 @@ class LogStore(Closing):
         self._queue.append(record)
         # The commit thread sets ``_asleep`` and then checks the queue once more. So either it sees this record, or we
         # see the flag.
-        if self._asleep and rouse:
+        if self._asleep and wake:
             self.commit_soon()
         return number
 
@@ -155,7 +155,7 @@ class LogStore(Closing):
         # Without a pending record, nothing need be done: what else the thread does, it is woken for.
         if self._asleep and self._accepted_bytes != self.figures.durable_bytes:
             with self._lock:
-                self._rouse()
+                self._wake_thread()
 
     def commit_here(self) -> None:
         segments, pending = self._segments, self._accepted_bytes - self.figures.durable_bytes
@@ -187,7 +187,7 @@ class LogStore(Closing):
             if self._closed:
                 raise UsageError(f"record {upto} is not durable, and the log is closed")
             woken = self._waiting.add(upto)
-            self._rouse()
+            self._wake_thread()
         if not woken.acquire(timeout=-1 if timeout is None else timeout):
             with self._lock:
                 self._waiting.remove(woken)
@@ -222,7 +222,7 @@ class LogStore(Closing):
     def vouch(self) -> None:
         with self._lock:
             self._vouch = True
-            self._rouse()
+            self._wake_thread()
 
     def forget_cuts(self) -> None:
         forget_cuts(self._segments.files, self._segments.directory)
@@ -238,7 +238,7 @@ class LogStore(Closing):
                 return
             self._closed = True
             self._accepted_bytes_max = _shut
-            self._rouse()
+            self._wake_thread()
         if self._thread is not None:
             self._thread.join()
         # A snapshot that another thread is writing is completed first.
@@ -391,7 +391,7 @@ class LogStore(Closing):
         """Let the commit thread check for space again, unless it did so recently; called with the lock held."""
         if monotonic() >= self._look_after and not self._look:
             self._look = True
-            self._rouse()
+            self._wake_thread()
 
     def _fail(self, error: Exception) -> None:
         """Record that the log has failed, so that no more records become durable, and notify the owner."""
@@ -423,9 +423,9 @@ class LogStore(Closing):
         with self._lock:
             if dropped and self.full:
                 self._look = True
-                self._rouse()
+                self._wake_thread()
 
-    def _rouse(self) -> None:
+    def _wake_thread(self) -> None:
         """Wake the commit thread if it sleeps; called with the lock held."""
         if self._asleep:
             self._asleep = False

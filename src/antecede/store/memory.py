@@ -35,7 +35,7 @@ class MemoryStore(Closing):
     def shortage(self) -> str:
         return ""
 
-    def append(self, record: bytes, *, rouse: bool = True) -> int:
+    def append(self, record: bytes, *, wake: bool = True) -> int:
         if self._closed:
             raise StoreError("the log is closed")
         self.last += 1

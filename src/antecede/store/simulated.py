@@ -10,7 +10,7 @@ the disk. The following failures are simulated:
   name may be lost.
 - A sync may **fail**. Then the bytes are visible, but not on the disk. A later sync ignores them, as on a
   real disk, unless the process writes them again.
-- A full disk: ``room`` is the size of the disk in bytes.
+- A full disk: ``capacity`` is the size of the disk in bytes.
 - ``script`` may raise an error or cut the power at any operation.
 
 The random generator is an argument, so that the same seed gives the same run. An open file is a number, like a file
@@ -96,8 +96,8 @@ class Inode:
 class SimulatedDisk(Files):
     """A simulated disk with the files of one directory."""
 
-    def __init__(self, room: int = 1 << 40, random: Random | None = None) -> None:
-        self.room = room
+    def __init__(self, capacity: int = 1 << 40, random: Random | None = None) -> None:
+        self.capacity = capacity
         self.random = random
         self.seen: dict[str, Inode] = {}
         self.kept: dict[str, Inode] = {}
@@ -263,7 +263,7 @@ class SimulatedDisk(Files):
         if size <= len(inode.seen):
             return
         used = sum(len(other.seen) for other in self.seen.values())
-        if used + size - len(inode.seen) > self.room:
+        if used + size - len(inode.seen) > self.capacity:
             raise OSError(errno.ENOSPC, "no space on the simulated disk", path)
         inode.seen.extend(bytes(size - len(inode.seen)))
         inode.sizes.append(size)

@@ -239,8 +239,8 @@ def encoded(run: _Run, packet: Packet) -> bytes:
 
 def _check_stamps(spec: OrderSpec, checked: Checked) -> None:
     for seed in range(_runs):
-        run, twin = _Run(spec, seed), _Run(spec, seed)
-        if [data for _, data in run.sent] != [data for _, data in twin.sent]:
+        run, again = _Run(spec, seed), _Run(spec, seed)
+        if [data for _, data in run.sent] != [data for _, data in again.sent]:
             _fail(
                 spec, "two equal runs give different stamps: an order has no clock, no randomness and no shared state"
             )
@@ -333,10 +333,10 @@ def _check_forged(run: _Run, packet: Packet, source: int, data: bytes, honest: b
             f"{found[0]!r}; bound counters with Reader.counter, member numbers with Reader.member and numbers of "
             "entries with Reader.count",
         )
-    twin = order.clone()
+    clone = order.clone()
     what = f"receive of a forged stamp {found[0]!r} that decode lets through"
-    run.step(what, lambda: twin.receive(forged))
-    run.step(f"snapshot after {what}", lambda: run.spec.create(order.me, _group).restore(twin.snapshot()))
+    run.step(what, lambda: clone.receive(forged))
+    run.step(f"snapshot after {what}", lambda: run.spec.create(order.me, _group).restore(clone.snapshot()))
 
 
 def _check_snapshots(spec: OrderSpec, checked: Checked) -> None:

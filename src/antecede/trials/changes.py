@@ -18,7 +18,7 @@ from antecede.errors import AntecedeError
 from antecede.live.client.changing import RunningServers
 from antecede.server.change.changing import Outcome as ChangeOutcome
 from antecede.server.change.changing import carry_out
-from antecede.server.change.surveying import Wish
+from antecede.server.change.surveying import ChangeRequest
 from antecede.topology import Address, TopologyFile, plan_change
 from antecede.topology.file import AgentHome, DomainEntry
 from antecede.trials.rounds import Round
@@ -49,7 +49,7 @@ class Journey:
         """The topology with all servers in one domain."""
         return self._topology({"A": self.base}, {})
 
-    def stations(self, extra: str) -> list[TopologyFile]:
+    def topologies(self, extra: str) -> list[TopologyFile]:
         """Return the topologies of one pass, in order. The last topology has only one domain, like the first topology
         of the trial. ``extra`` is the name of the server that is added and removed again."""
         self._ports[extra] = free_ports(1)[0]
@@ -92,19 +92,19 @@ class Changes(Round):
                 self.faults[counted] += 1
 
     async def _round(self, extra: str) -> None:
-        for station in self.journey.stations(extra):
-            if extra in station.servers and extra not in self._extras:
+        for topology in self.journey.topologies(extra):
+            if extra in topology.servers and extra not in self._extras:
                 path = self.processes.folder / f"{extra}.toml"
-                path.write_text(station.text())
+                path.write_text(topology.text())
                 self.processes.files[extra] = path
-                self.processes.topology = station
+                self.processes.topology = topology
                 self.processes.start(extra)
                 self._extras.append(extra)
                 self._present = extra
-            await self._change(station)
+            await self._change(topology)
             if self.found:
                 return
-            if self._present and self._present not in station.servers:
+            if self._present and self._present not in topology.servers:
                 await self._removed(self._present)
 
     async def _removed(self, extra: str) -> None:
@@ -115,12 +115,12 @@ class Changes(Round):
         if code:
             self.found.append(f"{extra} was removed and ended with {code}: {self.processes.log(extra)[-500:]}")
 
-    async def _change(self, station: TopologyFile) -> None:
+    async def _change(self, topology: TopologyFile) -> None:
         """Make one change of the topology, while servers and the command are killed."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _change_seconds_max
         outcome: ChangeOutcome | None = None
-        absent = self._take_down(station)
+        absent = self._take_down(topology)
         while outcome is None or outcome.state not in ("done", "unchanged"):
             if loop.time() > end:
                 why = "" if outcome is None else "; ".join(outcome.refusals)
@@ -128,34 +128,36 @@ class Changes(Round):
                 return
             striking = asyncio.create_task(self._strike_soon())
             try:
-                outcome = await self._apply(station)
+                outcome = await self._apply(topology)
             except AntecedeError:
                 # A server was down at the wrong moment.
                 self.faults["failures"] += 1
                 outcome = None
             await striking
             await self.all_up()
-        self._force = station
+        self._force = topology
         self.faults["changes"] += 1
         if absent:
             self.faults["absences"] += absent in outcome.absent
             self.processes.start(absent)
             await self.all_up()
 
-    def _take_down(self, station: TopologyFile) -> str:
+    def _take_down(self, topology: TopologyFile) -> str:
         """With some probability, kill a server that the next change does not need. Return the name of the killed
         server, or an empty string if none was killed."""
-        spare = sorted(set(self.processes.running) - set(plan_change(self._force, station).needed))
+        spare = sorted(set(self.processes.running) - set(plan_change(self._force, topology).needed))
         if not spare or self.random.random() > 2 * self._kills:
             return ""
         absent = self.random.choice(spare)
         self.processes.kill(absent)
         return absent
 
-    async def _apply(self, station: TopologyFile) -> ChangeOutcome | None:
-        wish = Wish(station, tuple(station.servers), token_hex(8), int(time() * 1000), attempt=token_hex(8))
-        servers = RunningServers([station])
-        applying = asyncio.create_task(servers.drive(carry_out(wish)))
+    async def _apply(self, topology: TopologyFile) -> ChangeOutcome | None:
+        request = ChangeRequest(
+            topology, tuple(topology.servers), token_hex(8), int(time() * 1000), attempt=token_hex(8)
+        )
+        servers = RunningServers([topology])
+        applying = asyncio.create_task(servers.drive(carry_out(request)))
         if self.random.random() < self._kills / 3:
             with suppress(TimeoutError):
                 # Its connections are closed, as if its process were killed.

@@ -32,11 +32,11 @@ _length_bytes = 4
 
 class TroubledFiles(Files):
     """The file layer of a server in a trial: it records every operation in the journal, and causes the faults that the
-    file ``troubles`` names."""
+    file ``faults`` names."""
 
-    def __init__(self, journal: str, troubles: str) -> None:
+    def __init__(self, journal: str, faults: str) -> None:
         self._journal = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o640)
-        self._troubles = Path(troubles)
+        self._faults = Path(faults)
         # The commit thread and a snapshot's thread share the disk: the journal has their operations in sequence.
         self._lock = RLock()
 
@@ -82,7 +82,7 @@ class TroubledFiles(Files):
 
     def fdatasync(self, file: int) -> None:
         with self._lock:
-            if self._troubled("broken"):
+            if self._has_fault("broken"):
                 self._note("fail", file)
                 _fail()
             self._note("fdatasync", file)
@@ -106,12 +106,12 @@ class TroubledFiles(Files):
 
     def _need(self, file: int, size: int) -> None:
         """Raise an error if the disk is full and the file is smaller than this size, so that it would have to grow."""
-        if self._troubled("full") and size > self.size(file):
+        if self._has_fault("full") and size > self.size(file):
             raise OSError(errno.ENOSPC, "no space on the disk of this trial")
 
-    def _troubled(self, trouble: str) -> bool:
+    def _has_fault(self, fault: str) -> bool:
         try:
-            return trouble in self._troubles.read_text()
+            return fault in self._faults.read_text()
         except FileNotFoundError:
             return False
 
@@ -128,17 +128,17 @@ class TrialDisk:
         directory.mkdir()
         self.directory = directory
         self.journal = directory.with_name(directory.name + ".journal")
-        self.troubles = directory.with_name(directory.name + ".troubles")
+        self.faults = directory.with_name(directory.name + ".troubles")
         self._disk = SimulatedDisk()
 
-    def trouble(self, text: str) -> None:
+    def set_fault(self, text: str) -> None:
         """Set the fault ``full`` or ``broken``; an empty text clears it."""
         if text:
-            beside = self.troubles.with_suffix(".new")
+            beside = self.faults.with_suffix(".new")
             beside.write_text(text)
-            os.replace(beside, self.troubles)
+            os.replace(beside, self.faults)
         else:
-            self.troubles.unlink(missing_ok=True)
+            self.faults.unlink(missing_ok=True)
 
     def fell(self, random: Random, power: bool) -> None:
         """Handle the end of the server's process, with or without a power cut: change the data directory to the content

@@ -242,8 +242,8 @@ class Victim:
         transport = Nowhere()
         pieces = 1 if self.random.random() < 0.8 else 3
         size = -(-len(data) // pieces) or 1
-        guest = self.runtime.core.entry.admission.enter("127.0.0.1", lambda reason, code: None)
-        connection = TcpConnection(self.runtime.connections.accepted, guest)
+        slot = self.runtime.core.entry.admission.enter("127.0.0.1", lambda reason, code: None)
+        connection = TcpConnection(self.runtime.connections.accepted, slot)
         connection.connection_made(transport)
         counted = self.sent_lies % (_counted_each if len(data) < _long_bytes else 2) == 0
         calls = 0

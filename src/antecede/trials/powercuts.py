@@ -47,7 +47,7 @@ class CutProcesses(Processes):
     def start(self, server: str, *options: str) -> None:
         disk = self.disks[server]
         limits = [part for name, value in _limits.items() for part in ("--limit", f"{name}={value}")]
-        super().start(server, "--journal", str(disk.journal), "--troubles", str(disk.troubles), *limits, *options)
+        super().start(server, "--journal", str(disk.journal), "--troubles", str(disk.faults), *limits, *options)
 
     def kill(self, server: str) -> None:
         super().kill(server)
@@ -97,7 +97,7 @@ class PowerCuts(Round):
         """Let the syncs of a server fail: the server must end, and log the reason."""
         disk = self.processes.disks[server]
         count_before = self.processes.log(server).count("the disk of this trial fails")
-        disk.trouble("broken")
+        disk.set_fault("broken")
         # While another server is down, all walks may wait for it, and this server has nothing to write.
         self.come_back(inf)
         try:
@@ -106,7 +106,7 @@ class PowerCuts(Round):
             self.found.append(f"{server} continues although its disk fails")
             return
         finally:
-            disk.trouble("")
+            disk.set_fault("")
         self.faults["broken"] += 1
         if code != 2 or self.processes.log(server).count("the disk of this trial fails") == count_before:
             self.found.append(f"{server} ended with {code}: expected 2, and a line in its log that its disk fails")
@@ -116,9 +116,9 @@ class PowerCuts(Round):
         """Let the disk of a server be full for a while: the server must continue afterwards."""
         self.faults["full"] += 1
         disk = self.processes.disks[server]
-        disk.trouble("full")
+        disk.set_fault("full")
         await asyncio.sleep(self.random.random() * _full_seconds)
-        disk.trouble("")
+        disk.set_fault("")
 
 
 _cut = 0.9

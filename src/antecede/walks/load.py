@@ -38,7 +38,7 @@ class Figures(msgspec.Struct):
     found: list[str] = []
 
 
-class Traveller:
+class WalkClient:
     """A client that starts walks, and waits while too many of its walks have not returned."""
 
     def __init__(self, name: str, bus: Bus, walkers: int, length: int, together: int, slow: bool) -> None:
@@ -119,7 +119,7 @@ class Load:
         self._length = length
         self._together = together
         self._buses: list[Bus] = []
-        self.travellers: list[Traveller] = []
+        self.clients: list[WalkClient] = []
 
     async def begin(self) -> None:
         """Connect to the servers, which must all be up."""
@@ -129,15 +129,15 @@ class Load:
             await bus.__aenter__()
             self._buses.append(bus)
             walkers, slow = len(self._topology.servers), place % 2 == 1
-            self.travellers.append(Traveller(name, bus, walkers, self._length, self._together, slow))
+            self.clients.append(WalkClient(name, bus, walkers, self._length, self._together, slow))
             assert bus.address == f"{name}@{server}"
 
     async def travel(self, enough: asyncio.Event, pause: float) -> None:
         """Let all clients start walks (letters that go from agent to agent), even while faults happen. Return when
         ``enough`` is set and all these walks are accepted."""
         async with asyncio.TaskGroup() as group:
-            for traveller in self.travellers:
-                group.create_task(traveller.travel(enough, pause))
+            for client in self.clients:
+                group.create_task(client.travel(enough, pause))
 
     async def settle(self, seconds: float) -> list[str]:
         """Wait until all walks have returned, check the count and digest of each walker, and wait until the servers are
@@ -145,10 +145,10 @@ class Load:
         found: list[str] = []
         try:
             async with asyncio.timeout(seconds):
-                for traveller in self.travellers:
-                    await traveller.come_home()
+                for client in self.clients:
+                    await client.come_home()
         except TimeoutError:
-            missing = {traveller.name: len(traveller.missing) for traveller in self.travellers if traveller.missing}
+            missing = {client.name: len(client.missing) for client in self.clients if client.missing}
             return [f"walks that did not return within {seconds:.0f} s: {missing}"]
         found += await self._ask(seconds)
         found += await self.idle(seconds)
@@ -164,9 +164,9 @@ class Load:
                     await asyncio.sleep(0.05)
         except TimeoutError:
             found.append(f"not idle within {seconds:.0f} s: {busy}")
-        for traveller in self.travellers:
-            found += traveller.wrong
-            found += (f"{walk} returned {count} times" for walk, count in traveller.home.items() if count > 1)
+        for client in self.clients:
+            found += client.wrong
+            found += (f"{walk} returned {count} times" for walk, count in client.home.items() if count > 1)
         return found
 
     async def close(self) -> None:
@@ -179,8 +179,8 @@ class Load:
         must have. Both follow from the names of the walks that are accepted so far."""
         count: Counter[str] = Counter()
         digest: Counter[str] = Counter()
-        for traveller in self.travellers:
-            for walk in traveller.out:
+        for client in self.clients:
+            for walk in client.out:
                 for walker, addend in reactions_of(walk, self._length, len(self._topology.servers)):
                     count[walker] += 1
                     digest[walker] += addend

@@ -77,7 +77,7 @@ class RunningServers:
     async def _answer(self, command: Command) -> dict[str, object] | AntecedeError | None:
         """Send a command to its server, several times if necessary. Return the answer of the server, or an error; None:
         the server does not answer."""
-        begun, trouble = monotonic(), ""
+        begun, problem = monotonic(), ""
         while True:
             late = f"server {command.server} has not answered for {_slow_seconds:g} s"
             timer = asyncio.get_running_loop().call_later(_slow_seconds, self._slow, late)
@@ -85,9 +85,9 @@ class RunningServers:
                 return await self._ask(command)
             except OverloadError as error:
                 # It takes part in a backup, its disk is full, or the operator's commands are limited.
-                trouble, most = str(error), _busy_seconds_max
+                problem, most = str(error), _busy_seconds_max
             except ClosedError as error:
-                trouble, most = str(error), 0.0 if not command.patient else float("inf")
+                problem, most = str(error), 0.0 if not command.patient else float("inf")
                 if command.name not in _unhurried and not command.patient:
                     most = _again_seconds_max
             except AntecedeError as error:
@@ -95,8 +95,8 @@ class RunningServers:
             finally:
                 timer.cancel()
             if monotonic() - begun > most:
-                return None if most < _busy_seconds_max else BusyServerError(command.server, trouble)
-            self._progress(f"waits for server {command.server}: {trouble}")
+                return None if most < _busy_seconds_max else BusyServerError(command.server, problem)
+            self._progress(f"waits for server {command.server}: {problem}")
             await asyncio.sleep(_pause_seconds)
 
     async def _ask(self, command: Command) -> dict[str, object]:

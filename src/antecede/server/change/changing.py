@@ -39,7 +39,17 @@ import msgspec
 
 from antecede.errors import AntecedeError, DecidedError, OverloadError, TopologyError
 from antecede.server.change.requests import Command, Stage, View, attempt_of
-from antecede.server.change.surveying import Part, SilentServerError, Wait, Wish, all_of, behind_of, join, survey, teach
+from antecede.server.change.surveying import (
+    ChangeRequest,
+    Part,
+    SilentServerError,
+    Wait,
+    all_of,
+    behind_of,
+    join,
+    survey,
+    teach,
+)
 from antecede.topology import Change, TopologyFile, plan_change
 
 
@@ -79,40 +89,40 @@ class BusyServerError(OverloadError):
         self.server = server
 
 
-def carry_out(wish: Wish, without: frozenset[str] = frozenset()) -> Steps:
+def carry_out(request: ChangeRequest, without: frozenset[str] = frozenset()) -> Steps:
     """Make a change. ``without``: the servers to leave out, because they went away or were busy during an earlier
     attempt."""
-    views, old = yield from survey(wish, without)
+    views, old = yield from survey(request, without)
     ended: dict[int, str] = {}
     if any(view.staged for view in views.values()):
-        yield from _wait_for_others(wish, views)
-        views, old = yield from survey(wish, without)
-        ended = yield from _finish(views, wish)
-        views, old = yield from survey(wish, without)
-    if not wish.dry:
+        yield from _wait_for_others(request, views)
+        views, old = yield from survey(request, without)
+        ended = yield from _finish(views, request)
+        views, old = yield from survey(request, without)
+    if not request.dry:
         yield from join(views)
     unable: dict[str, str] = {}
     for _ in views:
         # A server may have to wait until the one that it learns from has learned.
         behind = behind_of(views, old)
-        if wish.dry or behind.keys() == unable.keys():
+        if request.dry or behind.keys() == unable.keys():
             break
         unable = yield from teach(views, old, behind)
-        views, old = yield from survey(wish, without)
-    outcome, leader = _examined(wish, views, old, unable)
+        views, old = yield from survey(request, without)
+    outcome, leader = _examined(request, views, old, unable)
     outcome = msgspec.structs.replace(outcome, ended=ended)
-    wrong = (yield from _classes(wish, views, old)) if wish.dry else []
+    wrong = (yield from _classes(request, views, old)) if request.dry else []
     if wrong:
         outcome = msgspec.structs.replace(outcome, state="refused", refusals=(*outcome.refusals, *wrong))
     change, absent = outcome.change, outcome.absent
-    if wish.dry or outcome.state != "planned":
+    if request.dry or outcome.state != "planned":
         return outcome
     number = leader.change + 1
-    servers = [server for server in {**old.servers, **wish.new.servers} if server not in absent]
-    stage = _stage_of(old, leader, wish, change, number, outcome.system, absent)
-    attempt = attempt_of(number, wish.attempt)
+    servers = [server for server in {**old.servers, **request.new.servers} if server not in absent]
+    stage = _stage_of(old, leader, request, change, number, outcome.system, absent)
+    attempt = attempt_of(number, request.attempt)
     try:
-        yield from _prepare([server for server in servers if server in old.servers], wish, change, attempt)
+        yield from _prepare([server for server in servers if server in old.servers], request, change, attempt)
         text = msgspec.json.encode(stage).decode()
         yield from all_of(Command(server, "change-stage", (text,)) for server in servers)
         ready = yield from all_of(Command(server, "change-ready", (attempt,)) for server in servers)
@@ -123,28 +133,30 @@ def carry_out(wish: Wish, without: frozenset[str] = frozenset()) -> Steps:
         busy = spare if isinstance(error, BusyServerError) else ""
         yield [Command(server, "change-abandon", (attempt,)) for server in servers if server != busy]
         if spare and spare not in change.needed:
-            again = msgspec.structs.replace(wish, attempt=f"{wish.attempt.partition('.')[0]}.{len(without) + 1}")
+            again = msgspec.structs.replace(request, attempt=f"{request.attempt.partition('.')[0]}.{len(without) + 1}")
             return (yield from carry_out(again, without | {spare}))
         raise
-    moment = (attempt, str(wish.clock_ms))
+    moment = (attempt, str(request.clock_ms))
     yield from all_of([Command(stage.coordinator, "change-commit", moment, patient=True)])
-    rest = [server for server in wish.new.servers if server != stage.coordinator and server not in absent]
+    rest = [server for server in request.new.servers if server != stage.coordinator and server not in absent]
     needed = [server for server in rest if server in change.needed]
     yield from all_of(Command(server, "change-commit", moment, patient=True) for server in needed)
     # The others learn it from these if they have gone away meanwhile. Servers that are removed come last: their clients
     # then find their new server ready. One may have learned the decision from another server and have ended already, so
     # an answer is not needed.
     late = yield from _told([server for server in rest if server not in change.needed], moment)
-    yield from _told([server for server in servers if server not in wish.new.servers], moment)
+    yield from _told([server for server in servers if server not in request.new.servers], moment)
     return msgspec.structs.replace(outcome, state="done", number=number, absent=(*absent, *late))
 
 
-def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dict[str, str]) -> tuple[Outcome, View]:
+def _examined(
+    request: ChangeRequest, views: dict[str, View], old: TopologyFile, unable: dict[str, str]
+) -> tuple[Outcome, View]:
     """Return the plan of a change with the reasons to refuse it, and the :class:`View` of a server that has the
     topology in force. ``unable``: the servers that cannot learn earlier changes, each with the reason."""
-    change = plan_change(old, wish.new)
+    change = plan_change(old, request.new)
     leader = max((view for view in views.values() if view.server in old.servers), key=lambda view: view.change)
-    servers = list({**old.servers, **wish.new.servers})
+    servers = list({**old.servers, **request.new.servers})
     behind = behind_of(views, old)
     parties = [views[server] for server in servers if server in views and server not in behind]
     present = {view.server for view in parties}
@@ -152,8 +164,8 @@ def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dic
     members = [view for view in parties if view.server in old.servers]
     letters = {one: count for view in members for one, count in view.leaving.items()}
     silent = [server for server in absent if server in change.needed and server not in views]
-    refusals = [_why_silent(server, old, wish.new) for server in silent]
-    if not wish.dry:
+    refusals = [_why_silent(server, old, request.new) for server in silent]
+    if not request.dry:
         # A dry run teaches nothing, so it does not know whether these can learn.
         late = [view for view in behind.values() if view.server in change.needed]
         refusals += [_why_behind(view, leader.change, unable) for view in late]
@@ -164,22 +176,22 @@ def _examined(wish: Wish, views: dict[str, View], old: TopologyFile, unable: dic
         state = "unchanged"
     else:
         obstacles = [one for view in members for one in view.obstacles]
-        other = f"the topology in force has epoch {old.epoch}, and --from has {wish.basis}: check the change again"
-        basis = [other] if wish.basis not in ("", old.epoch) else []
+        other = f"the topology in force has epoch {old.epoch}, and --from has {request.basis}: check the change again"
+        basis = [other] if request.basis not in ("", old.epoch) else []
         refusals = [*basis, *change.refusals, *refusals, *obstacles]
     state = "refused" if refusals else state
-    head = (state, old, change, leader.change, leader.system or wish.system)
+    head = (state, old, change, leader.change, leader.system or request.system)
     return Outcome(*head, tuple(refusals), letters, absent), leader
 
 
-def _classes(wish: Wish, views: dict[str, View], old: TopologyFile) -> Part[list[str]]:
+def _classes(request: ChangeRequest, views: dict[str, View], old: TopologyFile) -> Part[list[str]]:
     """Let servers check the classes of their agents: the servers with new agents, or all servers if the topology names
     another module. Return a list with the first error, or an empty list."""
-    every = old.module != wish.new.module
-    new = {agent.server for agent in {*wish.new.agents} - {*old.agents}}
+    every = old.module != request.new.module
+    new = {agent.server for agent in {*request.new.agents} - {*old.agents}}
     asked = [name for name, view in views.items() if view.checks and (every or name in new)]
     try:
-        yield [Command(server, "change-classes", (wish.new.text(),)) for server in asked]
+        yield [Command(server, "change-classes", (request.new.text(),)) for server in asked]
     except AntecedeError as error:
         return [str(error)]
     return []
@@ -197,28 +209,28 @@ def _told(servers: list[str], moment: tuple[str, str]) -> Part[list[str]]:
     return [server for server, answer in zip(servers, answers, strict=True) if answer is None]
 
 
-def end_change(wish: Wish) -> Steps:
-    """End a change that was begun: finish it if it was decided, otherwise abandon it. The topology ``wish.new`` does
+def end_change(request: ChangeRequest) -> Steps:
+    """End a change that was begun: finish it if it was decided, otherwise abandon it. The topology ``request.new`` does
     not come into force. The field ``absent`` of the outcome has the servers that do not answer."""
-    views, old = yield from survey(wish)
-    ended = yield from _finish(views, wish)
-    views, old = yield from survey(wish, frozenset(server for server in old.servers if server not in views))
+    views, old = yield from survey(request)
+    ended = yield from _finish(views, request)
+    views, old = yield from survey(request, frozenset(server for server in old.servers if server not in views))
     leader = max((view for view in views.values() if view.server in old.servers), key=lambda view: view.change)
     silent = tuple(server for server in old.servers if server not in views)
     return Outcome("done", old, plan_change(old, old), leader.change, leader.system, absent=silent, ended=ended)
 
 
-def _wait_for_others(wish: Wish, views: dict[str, View]) -> Part[None]:
+def _wait_for_others(request: ChangeRequest, views: dict[str, View]) -> Part[None]:
     """Wait while another operator makes a change. Raise TopologyError if this takes too long, or at once in a dry
     run."""
     for _ in range(_others_max):
         busy = [view for view in views.values() if view.staged and view.idle is not None]
         if not busy or min(view.idle or 0.0 for view in busy) >= _others_idle_seconds:
             return
-        if wish.dry:
+        if request.dry:
             break
         yield Wait(_others_wait_seconds, f"another change ({busy[0].staged}) to end")
-        views, _ = yield from survey(wish)
+        views, _ = yield from survey(request)
     raise TopologyError(f"change {busy[0].staged} is in progress: try again later, or end it: antecede topology abort")
 
 
@@ -243,10 +255,10 @@ def _made(views: Iterable[View], number: int, attempt: str) -> bool:
     )
 
 
-def _finish(views: dict[str, View], wish: Wish) -> Part[dict[int, str]]:
+def _finish(views: dict[str, View], request: ChangeRequest) -> Part[dict[int, str]]:
     """End each change that was begun: finish it if its coordinator has decided it, otherwise abandon it. Return
     ``finished`` or ``abandoned`` for the number of each change. If no server knows the decision and the coordinator
-    does not answer, ``wish.resolve`` decides. Raise TopologyError if ``wish.resolve`` is empty."""
+    does not answer, ``request.resolve`` decides. Raise TopologyError if ``request.resolve`` is empty."""
     ended: dict[int, str] = {}
     for number, id_ in sorted({(view.staged, view.attempt) for view in views.values() if view.staged}):
         parts = [view for view in views.values() if (view.staged, view.attempt) == (number, id_)]
@@ -254,13 +266,13 @@ def _finish(views: dict[str, View], wish: Wish) -> Part[dict[int, str]]:
         decided = _made(views.values(), number, id_)
         attempt = attempt_of(number, id_)
         if not decided and coordinator and coordinator not in views:
-            if not wish.resolve:
+            if not request.resolve:
                 raise TopologyError(
                     f"change {number} was begun, but server {coordinator} does not answer, and only this server knows "
                     "whether the change was made: start the server; if its data is lost, run antecede topology resolve "
-                    f"{wish.new.name if wish.live else '--data DIR'} --decision abandon"
+                    f"{request.new.name if request.live else '--data DIR'} --decision abandon"
                 )
-            decided = wish.resolve == "commit"
+            decided = request.resolve == "commit"
         elif not decided and coordinator:
             try:
                 # From here on it cannot commit any more.
@@ -275,7 +287,7 @@ def _finish(views: dict[str, View], wish: Wish) -> Part[dict[int, str]]:
     return ended
 
 
-def _prepare(servers: list[str], wish: Wish, change: Change, attempt: str) -> Part[None]:
+def _prepare(servers: list[str], request: ChangeRequest, change: Change, attempt: str) -> Part[None]:
     """Pause the region of the change (the domains in which nothing may be in transit), and return when nothing is in
     transit there. Raise TopologyError if this takes too long. During the pause, letters wait before they enter the
     region, and agents that leave their server do not react. If a server has no peers, the region may have no domains;
@@ -285,11 +297,11 @@ def _prepare(servers: list[str], wish: Wish, change: Change, attempt: str) -> Pa
     region = ",".join(change.region)
     agents = ",".join(change.leaving)
     yield from all_of(
-        Command(server, "change-pause", (attempt, region, agents, "0" if server in wish.new.servers else "1"))
+        Command(server, "change-pause", (attempt, region, agents, "0" if server in request.new.servers else "1"))
         for server in servers
     )
     before: list[object] = []
-    for _ in range(max(2, int(wish.limit_seconds / _look_seconds))):
+    for _ in range(max(2, int(request.limit_seconds / _look_seconds))):
         answers = yield from all_of(Command(server, "change-transit", (attempt, region)) for server in servers)
         busy = next((answer for answer in answers if answer["in_transit"]), None)
         now = [] if busy is not None else [answer["sent"] for answer in answers]
@@ -300,21 +312,29 @@ def _prepare(servers: list[str], wish: Wish, change: Change, attempt: str) -> Pa
             yield Wait(_look_seconds, f"server {busy['server']}: {busy['in_transit']}")
     state = "servers still send letters" if busy is None else f"server {busy['server']}: {busy['in_transit']}"
     raise TopologyError(
-        f"the change is abandoned, because letters were still in transit after {wish.limit_seconds:g} s ({state}): "
+        f"the change is abandoned, because letters were still in transit after {request.limit_seconds:g} s ({state}): "
         "try again, or use a longer --limit"
     )
 
 
 def _stage_of(
-    old: TopologyFile, leader: View, wish: Wish, change: Change, number: int, system: str, absent: tuple[str, ...]
+    old: TopologyFile,
+    leader: View,
+    request: ChangeRequest,
+    change: Change,
+    number: int,
+    system: str,
+    absent: tuple[str, ...],
 ) -> Stage:
     since = {
-        name: number if name in change.begun else leader.since.get(name, 0) for name in wish.new.organisation.domains
+        name: number if name in change.begun else leader.since.get(name, 0) for name in request.new.organisation.domains
     }
-    coordinator = next(server for server in wish.new.servers if server in old.servers)
-    pausing = [server for server in old.servers if server not in absent] if change.paused and wish.live else []
-    head = (system, number, wish.new.text(), since, coordinator, wish.clock_ms)
-    return Stage(*head, wish.attempt, pausing, wish.drop, list(absent), old.epoch, list(old.servers), leader.history)
+    coordinator = next(server for server in request.new.servers if server in old.servers)
+    pausing = [server for server in old.servers if server not in absent] if change.paused and request.live else []
+    head = (system, number, request.new.text(), since, coordinator, request.clock_ms)
+    return Stage(
+        *head, request.attempt, pausing, request.drop, list(absent), old.epoch, list(old.servers), leader.history
+    )
 
 
 def _hand_over(ready: list[dict[str, object]], attempt: str) -> Part[None]:

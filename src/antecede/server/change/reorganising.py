@@ -222,7 +222,7 @@ class Reorganising:
     def ask(self, server: str) -> None:
         """Ask another server for its hello. If that server has newer changes, it then sends a lesson about them."""
         self._peering.inquiries.ask(server, self._driver.now)
-        self._driver.poke()
+        self._driver.request_turn()
 
     def watch(self, now: float) -> None:
         """Abandon a change whose operator seems to be gone, or ask the coordinator for the decision. If
@@ -242,7 +242,7 @@ class Reorganising:
             self._looks += 1
             if self._looks > _looks_unasked:
                 inquiries.ask(sorted(peers)[self._looks % len(peers)], now)
-                self._driver.poke()
+                self._driver.request_turn()
 
     def _abandon(self, item: Abandoned) -> None:
         """Abandon a change, because its coordinator has abandoned it, or because no command has come for too long."""
@@ -308,7 +308,7 @@ class Reorganising:
             # What was handed out is forgotten, so that only the new class handles it.
             machine.engine.abandon(agent)
         self._peering.organise(self._driver.now, organisation.learned == organisation.change)
-        self._driver.poke()
+        self._driver.request_turn()
 
 
 _looks = ("change-look", "change-classes", "change-history", "change-lesson")

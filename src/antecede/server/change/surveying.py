@@ -23,7 +23,7 @@ class Wait(msgspec.Struct, frozen=True):
     """A description of what the change waits for, as text for the operator."""
 
 
-class Wish(msgspec.Struct, frozen=True):
+class ChangeRequest(msgspec.Struct, frozen=True):
     """The change that an operator wants."""
 
     new: TopologyFile
@@ -73,22 +73,22 @@ def all_of(commands: Iterable[Command]) -> Part[list[dict[str, object]]]:
     return [answer for answer in answers if answer is not None]
 
 
-def survey(wish: Wish, without: frozenset[str] = frozenset()) -> Part[tuple[dict[str, View], TopologyFile]]:
+def survey(request: ChangeRequest, without: frozenset[str] = frozenset()) -> Part[tuple[dict[str, View], TopologyFile]]:
     """Ask the servers of the new topology and of the topology in force for their state. Return the answers, and the
     topology in force. ``without``: servers that are not asked."""
-    views = yield from _look(wish, [server for server in wish.servers if server not in without])
+    views = yield from _look(request, [server for server in request.servers if server not in without])
     old = _in_force(views)
     # Their addresses may be known only now.
-    asked = {server for server in wish.servers if wish.new.servers.get(server) == old.servers.get(server)}
+    asked = {server for server in request.servers if request.new.servers.get(server) == old.servers.get(server)}
     missing = [server for server in old.servers if not (server in views or server in without or server in asked)]
     if missing:
-        views |= yield from _look(wish, missing)
+        views |= yield from _look(request, missing)
         old = _in_force(views)
     return views, old
 
 
-def _look(wish: Wish, servers: Iterable[str]) -> Part[dict[str, View]]:
-    text, drop = wish.new.text(), "drop" if wish.drop else ""
+def _look(request: ChangeRequest, servers: Iterable[str]) -> Part[dict[str, View]]:
+    text, drop = request.new.text(), "drop" if request.drop else ""
     asked = list(servers)
     answers = yield [Command(server, "change-look", (text, drop)) for server in asked]
     views = [read_view(one, answer) for one, answer in zip(asked, answers, strict=True) if answer is not None]

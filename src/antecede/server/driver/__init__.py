@@ -31,7 +31,7 @@ from antecede.engine.host import Outcome
 from antecede.server import AgentServer, Input
 from antecede.server.driver.acknowledgements import Acknowledgements
 from antecede.server.driver.batches import take_inputs, take_until_change
-from antecede.server.driver.company import Company
+from antecede.server.driver.delayed import DelayedOutput
 from antecede.server.driver.gate import Gate
 from antecede.server.driver.retries import Retries
 from antecede.server.driver.turns import HERE, LATER, SOON, Commit, Turn
@@ -103,8 +103,8 @@ class Driver:
         """Whether a turn was requested, will be requested at once, or is in progress."""
         self._steps, self._until = 0, 0.0
         """``_steps``: the number of steps in this run of turns. ``_until``: the run ends if a reaction ends later."""
-        self._slow = self.hurries = False
-        """``_slow``: whether reactions are slow in this run of turns. ``hurries``: whether they were slow in the last
+        self._slow = self.urgent = False
+        """``_slow``: whether reactions are slow in this run of turns. ``urgent``: whether they were slow in the last
         run. If so, records should be committed before a turn's reactions run: waiting output then leaves earlier."""
         self.stepped = True
         """Whether the last turn took a step."""
@@ -115,7 +115,7 @@ class Driver:
         self._let_leave = 0.0
         """The end of the last run of turns that let output leave."""
         self._retry_at: float | None = None
-        self._company = Company()
+        self._delayed = DelayedOutput()
         self._commit_at: float | None = None
         """The time limit for the commit of records for which no output waits; None: there are no such records."""
         self._wake_at: float | None = None
@@ -123,7 +123,7 @@ class Driver:
 
     def _start(self) -> None:
         self._halted = self.broken
-        self.poke()
+        self.request_turn()
 
     # Inputs.
 
@@ -131,7 +131,7 @@ class Driver:
         """Queue an input for the next step."""
         self.inputs.append(given)
         if not self.awake:
-            self.poke()
+            self.request_turn()
 
     def change(self, given: Organising) -> None:
         """Queue an item about a change of the topology. A separate step takes it, after all earlier inputs. Later
@@ -146,7 +146,7 @@ class Driver:
                 # It keeps its place, because others count the inputs before them.
                 self.inputs[place] = FromPeer("", "", given.content)
 
-    def poke(self) -> None:
+    def request_turn(self) -> None:
         """Ask for a turn, even if there is no input."""
         if not self.awake:
             self.awake = True
@@ -169,7 +169,7 @@ class Driver:
         if self._open:
             self._when_sealed.append(call)
         elif self.gate.call(call):
-            self.poke()
+            self.request_turn()
 
     def hand_out(self, letters: list[Letter], deliver: Callable[[list[Letter]], None]) -> None:
         """Hand letters to a client when all records so far are durable. The module ``gate`` explains one exception."""
@@ -177,26 +177,26 @@ class Driver:
         if gate.calls or not self.machine.calls.are_sure(letters):
             self.when_durable(partial(deliver, letters))
             return
-        company = self._company
-        if company.leave_at is not None and gate.is_open(company.recorded) and (replies := company.take_replies()):
+        delayed = self._delayed
+        if delayed.leave_at is not None and gate.is_open(delayed.recorded) and (replies := delayed.take_replies()):
             self._outputs.reply(replies)
         deliver(letters)
 
     def when_taken(self, call: Callable[[], None]) -> None:
         """Call a function when steps have taken all inputs that are queued now."""
         self._when_taken.append((self.taken + len(self.inputs), call))
-        self.poke()
+        self.request_turn()
 
     def defer(self, call: Callable[[], None]) -> None:
         """Call a function at the beginning of the next turn. So other work can run between two parts of long work."""
         self._deferred.append(call)
-        self.poke()
+        self.request_turn()
 
     @property
     def busy(self) -> bool:
         """Whether there is pending work for this server's agents or its disk."""
         waits = any(self._lives(agent) for agent in self.machine.engine.mailboxes)
-        return bool(self.inputs or self._records or self._open or self.gate.waiting or self._company or waits)
+        return bool(self.inputs or self._records or self._open or self.gate.waiting or self._delayed or waits)
 
     @property
     def behind(self) -> bool:
@@ -226,7 +226,7 @@ class Driver:
         self.stepped = True
         if not self._steps:
             self.calm = now - self._let_leave > _calm_seconds
-            self._until, self.hurries, self._slow = now + limits.reactions_together_seconds, self._slow, False
+            self._until, self.urgent, self._slow = now + limits.reactions_together_seconds, self._slow, False
         self._steps += 1
         # The agent of a reaction may leave in the next step.
         reactions = retries.due(now) if (retries.waiting or retries.queue) and not self._changes else []
@@ -273,7 +273,7 @@ class Driver:
     def _stays_open(self, reactions: list[React]) -> bool:
         """Return whether the step stays open while its reactions run. If so, add their batches to ``reactions``."""
         # Objects act at the end of a step. After slow reactions, what waits for the record should leave before them.
-        apart = self.machine.calls.site is not None or self.hurries or self.stopping
+        apart = self.machine.calls.site is not None or self.urgent or self.stopping
         if apart or self._steps >= _steps_together or not self.retries.idle():
             return False
         lives = self._lives
@@ -298,7 +298,7 @@ class Driver:
             self._outputs.organised(step.due)
         outgoing, replies = step.outgoing, step.replies
         if machine.calls.site is not None:
-            outgoing, replies = self._company.admit(step, machine.calls, self._lives, now, self.gate.last)
+            outgoing, replies = self._delayed.admit(step, machine.calls, self._lives, now, self.gate.last)
         if outgoing or replies:
             self.gate.put(outgoing, replies)
         self._open = False
@@ -316,7 +316,7 @@ class Driver:
 
     def _is_durable(self, due: React) -> None:
         self._careful.append(due)
-        self.poke()
+        self.request_turn()
 
     def _admitted(self, now: float) -> list[React]:
         """Return the batches that may run now: their letters are durable. Letters with no tries left become dead."""
@@ -364,7 +364,7 @@ class Driver:
         self.awake = False
         self._retry_at = now + _full_seconds if self._records else None
         if (self._deferred and not self.broken) or (self.inputs and self.can_step):
-            self.poke()
+            self.request_turn()
         return commit
 
     def _commit(self, now: float) -> Commit:
@@ -408,7 +408,7 @@ class Driver:
             if outcome.too_early:
                 self._wait_until_durable(due)
             # Another run of turns: letters may be due again, and it ends with a check of the deadline of the next try.
-            self.defer(self.poke)
+            self.defer(self.request_turn)
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
         """Return the time at which ``turn`` must be called, if nothing else happens before; None: no call is needed."""
@@ -416,7 +416,7 @@ class Driver:
             return self._retry_at
         alarm = self.machine.alarm_ms()
         due = None if alarm is None else now + max(0.0, (alarm - self.machine.clock.at(now, clock_ms)) / 1000)
-        others = self.retries.deadline(), self.acknowledgements.deadline(), self._commit_at, self._company.leave_at
+        others = self.retries.deadline(), self.acknowledgements.deadline(), self._commit_at, self._delayed.leave_at
         for other in others:
             if other is not None and (due is None or other < due):
                 due = other
@@ -433,7 +433,7 @@ class Driver:
         """Handle an alarm, at the deadline or earlier: request a turn if one is needed."""
         self._wake_at = None
         if (due := self.deadline(now, clock_ms)) is not None and due <= now + _early_seconds:
-            self.poke()
+            self.request_turn()
 
 
 _inputs_few: Final = 2

@@ -10,7 +10,7 @@ the previous connection or session has already left.
 
 There is one exception: answers that the server will give again, unchanged, after a crash (``Calls.sure``). Such an
 answer leaves at once, unless a function call is in the queue: then the answer waits like other output. Replies that
-wait for other output (:mod:`antecede.server.driver.company`) leave together with such an answer, if the gate
+wait for other output (:mod:`antecede.server.driver.delayed`) leave together with such an answer, if the gate
 ``is_open`` for the record of these replies.
 """
 

@@ -83,13 +83,13 @@ class Retries:
         """Return whether a batch may run now. If earlier tries of its first letter failed, return False and let the
         batch wait until a pause is over."""
         letter = due.letters[0].id
-        trouble = self.tries.get(due.agent)
-        if trouble is None or trouble[0] != letter:
+        failed = self.tries.get(due.agent)
+        if failed is None or failed[0] != letter:
             tries = self._suspects.of(due.agent, letter)
             if not tries:
                 return True
-            trouble = self.tries[due.agent] = (letter, tries)
-        self._wait(due, trouble[1], now)
+            failed = self.tries[due.agent] = (letter, tries)
+        self._wait(due, failed[1], now)
         return False
 
     def admitted(self, careful: list[React], now: float) -> tuple[list[React], list[tuple[str, Reaction]]]:
@@ -149,7 +149,7 @@ class Retries:
         self.waiting = [one for one in self.waiting if one[2].agent not in agents]
         heapify(self.waiting)
         self.queue = deque(due for due in self.queue if due.agent not in agents)
-        self.tries = {agent: trouble for agent, trouble in self.tries.items() if agent not in agents}
+        self.tries = {agent: failed for agent, failed in self.tries.items() if agent not in agents}
         self.keyed -= agents
         for agent in agents:
             self.early.pop(agent, None)

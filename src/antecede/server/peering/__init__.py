@@ -46,10 +46,9 @@ class Peering:
         guard: Guard,
         log: Log,
         random: Callable[[], float],
-        newest_version: int = wire.VERSION,
+        newest: int = wire.VERSION,
     ) -> None:
-        """``random``: returns numbers from 0 to 1, for the jitter of dialing. ``newest_version``: our newest wire
-        version."""
+        """``random``: returns numbers from 0 to 1, for the jitter of dialing. ``newest``: our newest wire version."""
         self._machine = machine
         self._given_epoch, _, self.restored = epoch.partition("~")
         """``_given_epoch``: the topology epoch at the start. ``restored``: the id of the restored system to which this
@@ -58,7 +57,7 @@ class Peering:
         self.guard = guard
         self._log = log
         self._random = random
-        self._newest_version = newest_version
+        self._newest = newest
         self._driver: Driver
         self._feed: Callable[[FromPeer], None]
         """Called with each input from a peer. Gives it to the driver, or keeps it in ``_kept`` while ``paused``."""
@@ -280,7 +279,7 @@ class Peering:
         other server's hello, if our hello answers it. ``teaches``: whether we send a lesson after the hello."""
         organisation = self._machine.organisation
         return wire.ServerHello(
-            self._newest_version,
+            self._newest,
             wire.VERSION_OLDEST,
             self.epoch,
             self._machine.name,
@@ -298,9 +297,7 @@ class Peering:
     def refusal(self, hello: wire.ServerHello) -> Refusal | None:
         """Return why the sender of a hello, an authenticated server, must not connect; None: it may connect."""
         known = self.peers.get(hello.server)
-        refusal = refusal_of(
-            self._machine, None if known is None else known.domains, hello, self.epoch, self._newest_version
-        )
+        refusal = refusal_of(self._machine, None if known is None else known.domains, hello, self.epoch, self._newest)
         return refusal or self.stopped(hello.server)
 
     def stopped(self, peer: str) -> Refusal | None:
@@ -327,7 +324,7 @@ class Peering:
         connection.trust(server=True)
         if self._held or self.paused:
             connection.hold(True)
-        peer.version = wire.agree(hello.version, hello.oldest, self._newest_version)
+        peer.version = wire.agree(hello.version, hello.oldest, self._newest)
         self._choose_rules()
         for link in hello.links:
             content = Hello(link.source, link.target, link.sent, link.accepted, link.life, link.base)

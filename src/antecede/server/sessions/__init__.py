@@ -29,7 +29,7 @@ from antecede.server.inputs import OPERATOR, Drop, Log
 from antecede.server.items import FORMAT_WITH_LISTS, Begun, Handled, Left, Published, PublishedMany, Reacted
 from antecede.server.organisation import client_address
 from antecede.server.sessions.hands import STALLED, Hands
-from antecede.server.sessions.rights import Rights, with_barred
+from antecede.server.sessions.rights import Rights, with_forbidden
 
 REPLACED: Final = "replaced"
 STOPPING: Final = "stopping"
@@ -47,7 +47,7 @@ class Session(Protocol):
     handed: list[str]
     """Letters that were handed out and not yet reported as handled."""
     rights: Rights
-    barred: dict[str, str]
+    forbidden: dict[str, str]
     """For each letter in ``handed`` that the session is not allowed to receive: the letter's id → its sender. Such a
     letter becomes dead when all letters before it are handled."""
 
@@ -203,9 +203,9 @@ class Sessions:
         if self.is_current(session):
             session.listening = True
             session.handed = []
-            session.barred = {}
+            session.forbidden = {}
             self._machine.engine.abandon(session.address)
-            self._driver.poke()
+            self._driver.request_turn()
 
     def malformed(self, client: str, part: wire.Publish) -> str:
         """Return what is wrong with a publish that a correct client library would not send; an empty string if nothing
@@ -267,21 +267,23 @@ class Sessions:
         if not self.is_current(session) or not letters:
             return
         plainly = letters if session.handed[: len(letters)] == letters else []
-        taken = with_barred(session.handed, session.barred, letters) if session.barred else plainly
+        taken = with_forbidden(session.handed, session.forbidden, letters) if session.forbidden else plainly
         if not taken:
             return
         del session.handed[: len(taken)]
         self._hands.moved(session.address, self._driver.now)
         address = session.address
-        if not dead and not session.barred and self._machine.log_format >= FORMAT_WITH_LISTS:
+        if not dead and not session.forbidden and self._machine.log_format >= FORMAT_WITH_LISTS:
             self._driver.feed(Handled(address, taken, None, 0))
             return
-        reactions = [self._bar(session, one) if one in session.barred else Reaction(one) for one in taken]
+        reactions = [
+            self._forbidden_reaction(session, one) if one in session.forbidden else Reaction(one) for one in taken
+        ]
         if dead:
             reactions[-1] = self._died(address, letters[-1], dead[:_reason_chars])
         self._driver.feed(Reacted(address, tuple(reactions), None, 0))
-        if session.barred:
-            self._drop_barred(session)
+        if session.forbidden:
+            self._drop_forbidden(session)
 
     def _died(self, address: str, id_: str, reason: str) -> Reaction:
         """Count and log a dead letter of a client. Return the reaction that makes the letter dead."""
@@ -291,19 +293,19 @@ class Sessions:
         letter = next((letter for letter in mailbox if letter.id == id_), None)
         return Reaction(id_) if letter is None else died(letter, reason, self._machine.channel.check)
 
-    def _bar(self, session: Session, id_: str) -> Reaction:
+    def _forbidden_reaction(self, session: Session, id_: str) -> Reaction:
         """Return the reaction that makes a letter dead because the session is not allowed to receive it."""
-        sender = session.barred.pop(id_)
+        sender = session.forbidden.pop(id_)
         return self._died(session.address, id_, f"{session.rights.who.label} may not receive from {sender}")
 
-    def _drop_barred(self, session: Session) -> None:
+    def _drop_forbidden(self, session: Session) -> None:
         """Make the first letters in ``handed`` dead if the session is not allowed to receive them. Stop before the
         first letter that the session may receive."""
         count = 0
-        while count < len(session.handed) and session.handed[count] in session.barred:
+        while count < len(session.handed) and session.handed[count] in session.forbidden:
             count += 1
         if count:
-            reactions = tuple(self._bar(session, one) for one in session.handed[:count])
+            reactions = tuple(self._forbidden_reaction(session, one) for one in session.handed[:count])
             del session.handed[:count]
             self._driver.feed(Reacted(session.address, reactions, None, 0))
 
@@ -336,11 +338,11 @@ class Sessions:
         self._hands.take(due.agent, len(fresh), self._driver.now, bool(session.handed))
         session.handed += [letter.id for letter in fresh]
         if not rights.free:
-            barred = {letter.id: letter.source for letter in fresh if not rights.may_receive(letter)}
-            if barred:
-                session.barred |= barred
-                fresh = [letter for letter in fresh if letter.id not in barred]
-                self._drop_barred(session)
+            forbidden = {letter.id: letter.source for letter in fresh if not rights.may_receive(letter)}
+            if forbidden:
+                session.forbidden |= forbidden
+                fresh = [letter for letter in fresh if letter.id not in forbidden]
+                self._drop_forbidden(session)
         if fresh:
             self._driver.hand_out(fresh, session.deliver)
 

@@ -18,7 +18,7 @@ class RemoteSession:
     def __init__(self, sessions: Sessions, connection: Connection, client: str, version: int, who: Who = TOKEN) -> None:
         self.client = client
         self.rights = sessions.rights(who)
-        self.barred: dict[str, str] = {}
+        self.forbidden: dict[str, str] = {}
         self._version = version
         self.address = ""
         self.listening = False

@@ -115,14 +115,14 @@ class Rights:
         return allowed
 
 
-def with_barred(handed: list[str], barred: Collection[str], letters: list[str]) -> list[str]:
+def with_forbidden(handed: list[str], forbidden: Collection[str], letters: list[str]) -> list[str]:
     """Return the first letters of ``handed``, up to the last letter of ``letters``, including the barred letters before
-    it. The client reports ``letters`` as handled. It does not know the letters in ``barred``, because it is not allowed
-    to receive them. Return an empty list if the report is wrong: when the barred letters are left out, ``handed`` must
-    begin with ``letters``."""
+    it. The client reports ``letters`` as handled. It does not know the letters in ``forbidden``, because it is not
+    allowed to receive them. Return an empty list if the report is wrong: when the barred letters are left out,
+    ``handed`` must begin with ``letters``."""
     place = 0
     for id_ in letters:
-        while place < len(handed) and handed[place] in barred:
+        while place < len(handed) and handed[place] in forbidden:
             place += 1
         if place == len(handed) or handed[place] != id_:
             return []

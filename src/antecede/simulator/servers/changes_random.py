@@ -160,9 +160,11 @@ def _remove_server(sketch: _Sketch, random: Random) -> None:
         (left,) = sketch.domains.pop(name)
         if not sketch.domains_of(left):
             sketch.alone.append(left)
-    heir = random.choice(stays)
+    successor = random.choice(stays)
     sketch.agents = {agent: random.choice(stays) if at == gone else at for agent, at in sketch.agents.items()}
-    sketch.moved = {one: heir if other == gone else other for one, other in sketch.moved.items()} | {gone: heir}
+    sketch.moved = {one: successor if other == gone else other for one, other in sketch.moved.items()} | {
+        gone: successor
+    }
 
 
 def _split(sketch: _Sketch, random: Random) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from antecede import limits, wire
-from antecede.server.admission import Admission, Guest
+from antecede.server.admission import Admission, ConnectionSlot
 from antecede.server.connections import NO_HELLO, SILENT, Receiver, serials
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class End:
         self.certified: tuple[str, ...] = ()
         self.other: End
         self.receiver: Receiver | None = None
-        self.guest: Guest | None = None
+        self.slot: ConnectionSlot | None = None
         """The entry for this end in the server's list of incoming connections; None if this end is not the server's end
         of an incoming connection."""
         self.last_sent = self._last_received = world.now
@@ -119,8 +119,8 @@ class End:
     def ended(self, reason: str = "") -> None:
         """End the connection."""
         self.open = False
-        if self.guest is not None:
-            self.guest.left()
+        if self.slot is not None:
+            self.slot.left()
         if self.receiver is not None:
             self._closed(self, self._reason or reason)
             self.receiver = None
@@ -158,14 +158,14 @@ class End:
     def enter(self, admission: Admission) -> None:
         """Register this end as an incoming connection of its server. The server may close the connection
         immediately."""
-        self.guest = admission.enter(self.remote, lambda why, code: self.close(why, code=code), self._world.now)
+        self.slot = admission.enter(self.remote, lambda why, code: self.close(why, code=code), self._world.now)
 
     def trust(self, *, server: bool) -> None:
         """Allow larger frames, because the other end has proven its identity. ``server``: whether the other end is a
         server; otherwise it is a client."""
         self._unframer.trust(limits.frame_bytes_max if server else limits.client_frame_bytes_max)
-        if self.guest is not None:
-            self.guest.proved(server=server)
+        if self.slot is not None:
+            self.slot.proved(server=server)
 
     def busy(self, busy: bool) -> None:
         """Stop reading if ``busy``, because parts that have arrived still wait to be handled. Otherwise read again."""

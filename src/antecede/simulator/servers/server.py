@@ -210,7 +210,7 @@ class SimulatedServer:
             self.host.declare(address, world.class_of(born))
         draw = world.random.random
         self.core = core = WatchedCore(
-            *(machine, self.host.lives, self._poke, WatchedLog(self), WorldLog(self), draw, first),
+            *(machine, self.host.lives, self._request_turn, WatchedLog(self), WorldLog(self), draw, first),
             now=world.now,
             newest_version=self.newest_version,
             cuts=bool(cuts) and newest == LOG_FORMAT,
@@ -224,7 +224,7 @@ class SimulatedServer:
         core.marks.watch(stopping=False)
         core.peering.start(world.now + draw() * 0.01)
         core.driver.when_durable(self._name_calls)
-        core.driver.poke()
+        core.driver.request_turn()
         self._set_alarm()
 
     def _name_calls(self) -> None:
@@ -272,9 +272,9 @@ class SimulatedServer:
         assert end.receiver is not None
         try:
             if self.core.received(end.receiver, parts, self.world.now):
-                self._poke()
+                self._request_turn()
         except WireError as error:
-            break_off(end, error, client=end.guest is not None and end.guest.is_client)
+            break_off(end, error, client=end.slot is not None and end.slot.is_client)
 
     def _closed(self, end: End, reason: str) -> None:
         assert end.receiver is not None
@@ -288,7 +288,7 @@ class SimulatedServer:
 
     # Turns.
 
-    def _poke(self) -> None:
+    def _request_turn(self) -> None:
         if not self._ticking:
             self._ticking = True
             self.later(self.world.random.random() * 0.0005, self.tick)
@@ -378,7 +378,7 @@ class SimulatedServer:
         self.oversight.jumped(before)
         if self.up:
             self._wake_at = None
-            self.core.driver.poke()
+            self.core.driver.request_turn()
 
     def crowd(self, crowded: bool) -> None:
         """Put the server above its high-water mark (``crowded``), or below it again."""

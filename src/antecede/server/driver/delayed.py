@@ -18,7 +18,7 @@ from antecede.server.inputs import Accepted, Refused, Step
 _Replies = list[Accepted | Refused]
 
 
-class Company:
+class DelayedOutput:
     """The output that is not urgent, and therefore waits in a server until other output leaves."""
 
     def __init__(self) -> None:

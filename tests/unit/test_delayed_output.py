@@ -7,7 +7,7 @@ from antecede.link import Ack, Frame
 from antecede.live.application import plan_of
 from antecede.server import AgentServer
 from antecede.server.driver import Driver
-from antecede.server.driver.company import Company
+from antecede.server.driver.delayed import DelayedOutput
 from antecede.server.driver.gate import Gate
 from antecede.server.driver.turns import Commit
 from antecede.server.inputs import Accepted, Refused
@@ -22,43 +22,43 @@ PUBLISH = Accepted("al", 2)
 
 
 def test_a_frame_that_is_not_urgent_leaves_before_the_next_one() -> None:
-    company = Company()
-    assert company.gather([COMMIT], [], False, 1.0) == ([], [])
-    assert company.gather([], [], False, 1.001) == ([], [])
-    assert company.gather([REQUEST], [], False, 1.002) == ([COMMIT, REQUEST], [])
-    assert not company
+    delayed = DelayedOutput()
+    assert delayed.gather([COMMIT], [], False, 1.0) == ([], [])
+    assert delayed.gather([], [], False, 1.001) == ([], [])
+    assert delayed.gather([REQUEST], [], False, 1.002) == ([COMMIT, REQUEST], [])
+    assert not delayed
 
 
 def test_an_acknowledgement_is_company() -> None:
-    company = Company()
-    company.gather([COMMIT], [], False, 1.0)
-    assert company.gather([ACK], [], False, 1.001) == ([COMMIT, ACK], [])
+    delayed = DelayedOutput()
+    delayed.gather([COMMIT], [], False, 1.0)
+    assert delayed.gather([ACK], [], False, 1.001) == ([COMMIT, ACK], [])
 
 
 def test_nothing_waits_for_long() -> None:
-    company = Company()
-    company.gather([COMMIT], [CALL], False, 1.0)
-    due = company.leave_at
+    delayed = DelayedOutput()
+    delayed.gather([COMMIT], [CALL], False, 1.0)
+    due = delayed.leave_at
     assert due is not None
     assert due <= 1.01
-    assert company.gather([COMMIT], [], False, due) == ([COMMIT, COMMIT], [CALL])
-    assert company.leave_at is None
+    assert delayed.gather([COMMIT], [], False, due) == ([COMMIT, COMMIT], [CALL])
+    assert delayed.leave_at is None
 
 
 def test_the_acceptance_of_a_call_leaves_with_its_answer_but_frames_do_not_wait_for_it() -> None:
-    company = Company()
-    assert company.gather([REQUEST], [CALL], False, 1.0) == ([REQUEST], [])
-    assert company.gather([], [], True, 1.002) == ([], [CALL])
+    delayed = DelayedOutput()
+    assert delayed.gather([REQUEST], [CALL], False, 1.0) == ([REQUEST], [])
+    assert delayed.gather([], [], True, 1.002) == ([], [CALL])
 
 
 def test_other_replies_take_it_along_in_their_sequence() -> None:
-    company = Company()
+    delayed = DelayedOutput()
     refused = Refused("bo", 1, "no")
-    company.gather([], [CALL], False, 1.0)
-    assert company.gather([], [PUBLISH], False, 1.001) == ([], [CALL, PUBLISH])
-    company.gather([], [CALL], False, 1.0)
-    assert company.gather([COMMIT], [refused], False, 1.001) == ([], [CALL, refused])
-    assert company
+    delayed.gather([], [CALL], False, 1.0)
+    assert delayed.gather([], [PUBLISH], False, 1.001) == ([], [CALL, PUBLISH])
+    delayed.gather([], [CALL], False, 1.0)
+    assert delayed.gather([COMMIT], [refused], False, 1.001) == ([], [CALL, refused])
+    assert delayed
 
 
 class _Outputs:
@@ -95,26 +95,26 @@ def test_a_record_that_lets_nothing_leave_is_committed_with_the_next_or_after_a_
 
 
 def test_replies_leave_with_an_answer_once_their_records_are_durable() -> None:
-    company, left = Company(), list[object]()
+    delayed, left = DelayedOutput(), list[object]()
     gate = Gate(7, 6, left.extend, left.extend)
-    company.gather([COMMIT], [CALL], False, 1.0, 7)
-    assert not gate.is_open(company.recorded)
+    delayed.gather([COMMIT], [CALL], False, 1.0, 7)
+    assert not gate.is_open(delayed.recorded)
     gate.put([], [CALL])
     gate.durable = 7
-    assert not gate.is_open(company.recorded), "it would overtake what is in the gate"
+    assert not gate.is_open(delayed.recorded), "it would overtake what is in the gate"
     gate.open(7)
     assert left == [CALL]
-    assert gate.is_open(company.recorded)
-    assert company.take_replies() == [CALL]
-    assert company.leave_at == 1.0 + 0.004, "the frame still waits"
-    assert company.gather([], [], False, 1.1) == ([COMMIT], [])
-    company.gather([], [CALL], False, 2.0, 8)
-    assert not gate.is_open(company.recorded)
-    assert company.take_replies() == [CALL]
-    assert company.leave_at is None
+    assert gate.is_open(delayed.recorded)
+    assert delayed.take_replies() == [CALL]
+    assert delayed.leave_at == 1.0 + 0.004, "the frame still waits"
+    assert delayed.gather([], [], False, 1.1) == ([COMMIT], [])
+    delayed.gather([], [CALL], False, 2.0, 8)
+    assert not gate.is_open(delayed.recorded)
+    assert delayed.take_replies() == [CALL]
+    assert delayed.leave_at is None
 
 
 def test_acknowledgements_wait_if_the_letters_of_their_step_do_not() -> None:
-    company = Company()
-    assert company.gather([COMMIT, ACK], [], False, 1.0, 7, True) == ([], [])
-    assert company.gather([REQUEST], [], False, 1.001, 8) == ([COMMIT, ACK, REQUEST], [])
+    delayed = DelayedOutput()
+    assert delayed.gather([COMMIT, ACK], [], False, 1.0, 7, True) == ([], [])
+    assert delayed.gather([REQUEST], [], False, 1.001, 8) == ([COMMIT, ACK, REQUEST], [])
