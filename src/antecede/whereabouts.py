@@ -13,7 +13,7 @@ from pathlib import Path
 from antecede import limits
 from antecede.interrupts import is_ctrl_c
 
-_house = f"{Path(__file__).parent}{os.sep}"
+_package = f"{Path(__file__).parent}{os.sep}"
 _standard, _installed = (
     tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in names})
     for names in (("stdlib", "platstdlib"), ("purelib", "platlib"))
@@ -27,8 +27,8 @@ def place_of(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{Path(error.filename).name}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
-    libraries = [one for one in frames if one.filename.startswith(_installed) and not one.filename.startswith(_house)]
-    own = [one for one in frames if not one.filename.startswith(("<", _house, *_standard, *_installed))]
+    libraries = [one for one in frames if one.filename.startswith(_installed) and not one.filename.startswith(_package)]
+    own = [one for one in frames if not one.filename.startswith(("<", _package, *_standard, *_installed))]
     # An application may be installed like a library: then the first frame after ours is the best guess.
     if not own and not libraries:
         return ""

@@ -109,7 +109,7 @@ def test_mutated_frames(world: Any) -> None:
     ]
     liar = Liar(random)
     for _ in range(_frames):
-        data = liar.tell(random.choice(whole))
+        data = liar.mutated(random.choice(whole))
         with socket.create_connection(("127.0.0.1", world.ports["s1"]), 10) as one, suppress(OSError):
             one.sendall(data)
     _alive(world)

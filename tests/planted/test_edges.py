@@ -29,8 +29,8 @@ from antecede.server.operations.dead_letters import DeadLetters
 from antecede.server.peering import Peering
 from antecede.server.requests import REQUESTS
 from antecede.server.sessions import Sessions
-from antecede.server.sessions.hands import Hands
 from antecede.server.sessions.remote_session import RemoteSession
+from antecede.server.sessions.unreported import Unreported
 from antecede.server.upkeep import Upkeep
 from antecede.simulator.servers.faults import Faults
 from helpers.planted import caught
@@ -165,7 +165,7 @@ def test_letters_that_die_again_and_again_for_one_command(monkeypatch: Patch) ->
 
 
 def test_letters_that_expire_in_a_client_s_hands(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Hands, "take", lambda self, address, letters, now, more=False: None)
+    monkeypatch.setattr(Unreported, "take", lambda self, address, letters, now, more=False: None)
     caught(300, "received", "these letters have expired", faults=_slow_clients)
 
 
@@ -215,7 +215,7 @@ def test_letters_that_expire_as_if_they_were_handled(monkeypatch: Patch) -> None
 
 def test_a_client_that_keeps_its_letters_for_ever(monkeypatch: Patch) -> None:
     """It is gone, and nobody notices."""
-    monkeypatch.setattr(Hands, "_give_up", lambda self, address: None)
+    monkeypatch.setattr(Unreported, "_give_up", lambda self, address: None)
     caught(300, "is above its quota, but nothing expired")
 
 

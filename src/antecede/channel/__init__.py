@@ -179,7 +179,7 @@ class Channel:
                 continue
             self._dispatch(one.letter, local, onward, returns_by)
             if returns_by:
-                self.returns.wait_anew()
+                self.returns.wait_again()
         self._free()
 
     def _forget_plans(self) -> None:
@@ -326,14 +326,14 @@ class Channel:
             local, onward, returns_by = self._plan("", freed.to)
             self._dispatch(freed, local, onward, returns_by)
             if returns_by:
-                self.returns.wait_anew()
+                self.returns.wait_again()
 
-    def begin_anew(self, domain: str, generation: int, again: tuple[tuple[tuple[str, ...], bytes], ...]) -> None:
+    def begin_again(self, domain: str, generation: int, again: tuple[tuple[tuple[str, ...], bytes], ...]) -> None:
         """Reset a domain, and send the trains ``again`` into it. If a letter of this server was on its way back through
         the domain, and is not in a train that comes back here, handle the letter as if it had come back."""
         consumer = self.consumers[domain]
         self.links.changed()
-        consumer.begin_anew(generation)
+        consumer.begin_again(generation)
         coming: set[str] = set()
         for targets, train in again:
             letters = uncouple(train)

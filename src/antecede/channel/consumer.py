@@ -350,7 +350,7 @@ class MessageConsumer:
         trains += [(self._names(1 << target), message.payload) for message, target in self.order.unposted()]
         return tuple(trains)
 
-    def begin_anew(self, generation: int) -> None:
+    def begin_again(self, generation: int) -> None:
         """Reset this consumer: forget the state of the domain's order and of all links."""
         self.generation = generation
         self.order = self.spec.create(self.me, len(self.members))

@@ -90,7 +90,7 @@ class Returns:
         self._blocked = any(not stays for _, stays, _ in self.waiting) if self._blocked else False
         return letter
 
-    def wait_anew(self) -> None:
+    def wait_again(self) -> None:
         """Let all waiting letters also wait for the own letter that has just left."""
         self.waiting = deque((self.left, stays, letter) for _, stays, letter in self.waiting)
 

@@ -91,11 +91,13 @@ def unfit(name: str, agent: Agent, error: BaseException) -> BaseException:
         except BaseException as reason:
             if is_ctrl_c(reason):
                 return reason
-            return AgentError(f"agent {name}: field {one.name} of {kind.__qualname__} cannot be saved: {_told(reason)}")
-    return AgentError(f"agent {name}: the state of {kind.__qualname__} cannot be saved: {_told(error)}")
+            return AgentError(
+                f"agent {name}: field {one.name} of {kind.__qualname__} cannot be saved: {_described(reason)}"
+            )
+    return AgentError(f"agent {name}: the state of {kind.__qualname__} cannot be saved: {_described(error)}")
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     # The path within the field, so without its root, which would be the field itself.
     text = text_of(error)
     return text if isinstance(error, msgspec.MsgspecError) else f"{type(error).__name__}: {text}"

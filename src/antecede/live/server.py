@@ -94,8 +94,8 @@ class ServerRuntime:
         self._tls = tls if security is None else security.credentials.contexts()
         plan, classes = run_by(topology, server, agents)
         shared = [plan.topology.domains[domain].servers for domain in plan.topology.domains_of(server)]
-        neighbours = len({member for members in shared for member in members} - {server})
-        connections = connections_possible(neighbours)
+        peers = len({member for members in shared for member in members} - {server})
+        connections = connections_possible(peers)
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[StoreFailedError | BrokenStepError] = self._loop.create_future()
         """Done when the disk or a step has failed: the server must end."""
@@ -151,7 +151,7 @@ class ServerRuntime:
                 authoriser=authoriser_of(security, token),
                 keyring=None if security is None else security.keyring,
                 audit=self._audit(audit or (data and f"{data}/{AUDIT}")),
-                admission=Admission(connections, neighbours),
+                admission=Admission(connections, peers),
                 now=monotonic(),
                 cuts=bool(found.cuts),
                 covers=self.store.last - self.store.figures.snapshot_upto,

@@ -53,7 +53,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self.reason = self.code = ""
         """The reason why this end closed the connection, and a code for this reason. Both are empty if this end has not
         closed the connection. Some reasons have no code; then only the code is empty."""
-        self._closing = self._told = self._trusted = self._lost = False
+        self._closing = self._end_reported = self._trusted = self._lost = False
         self._receiver: Receiver = _nobody
         self._linger: asyncio.TimerHandle | None = None
 
@@ -126,8 +126,8 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
 
     def _ended(self, reason: str) -> None:
         """Notify the receiver that the connection has ended. Only the first call has an effect."""
-        if not self._told:
-            self._told = True
+        if not self._end_reported:
+            self._end_reported = True
             self._receiver.closed(reason, self._loop.time())
 
     def _drop(self, reason: str, code: str) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Option", "Order", "OrderSpec", "find", "names", "parse"]
 
-_house = {
+_own_orders = {
     "none": "antecede.orders.fifo:NoOrder",
     "fifo": "antecede.orders.fifo:Fifo",
     "matrix": "antecede.orders.matrix:Matrix",
@@ -83,12 +83,12 @@ def _written(value: object) -> str:
 
 def names() -> list[str]:
     """Return the names of all orders that can be used here: the project's own, then those of installed packages."""
-    return [*_house, *sorted({entry.name for entry in _foreign()} - set(_house))]
+    return [*_own_orders, *sorted({entry.name for entry in _foreign()} - set(_own_orders))]
 
 
 def find(name: str) -> type[Order]:
     """Return the class of the order with this name."""
-    place = _house.get(name)
+    place = _own_orders.get(name)
     if place is not None:
         module, _, attribute = place.partition(":")
         found = getattr(import_module(module), attribute)

@@ -31,7 +31,7 @@ def apply_rare(machine: "AgentServer", item: Item, now: float) -> None:
     elif isinstance(item, Ruled):
         machine.calls.follow(item.rules, now)
     elif isinstance(item, Forgot):
-        machine.channel.begin_anew(item.domain, item.generation, item.again)
+        machine.channel.begin_again(item.domain, item.generation, item.again)
         machine.stopped = {place: reason for place, reason in machine.stopped.items() if place[0] != item.domain}
     elif isinstance(item, Buried | BuriedMany):
         machine.engine.bury_all(item.keys)

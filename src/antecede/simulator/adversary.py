@@ -31,7 +31,7 @@ _slow = 30.0
 """The mean delay of slow packets, as a multiple of the mean delay of others."""
 
 
-class Bag:
+class UnorderedPackets:
     """Packets in flight that have no arrival times. The packet that arrives next is drawn at random."""
 
     def __init__(self, rng: Random, end: int | None = None) -> None:
@@ -82,14 +82,14 @@ class Ranked:
         return packet
 
 
-Network = Bag | Ranked
+Network = UnorderedPackets | Ranked
 
 
 def network(style: str, processes: int, rng: Random) -> Network:
     """Return a network of one of the ``STYLES``. If one link, process or kind of packet is slow in this style, it is
     chosen at random."""
     if style in ("any", "last", "first"):
-        return Bag(rng, {"any": None, "last": -1, "first": 0}[style])
+        return UnorderedPackets(rng, {"any": None, "last": -1, "first": 0}[style])
     random = rng.random
     if style == "starved":
         return Ranked(lambda now, packet: random())

@@ -34,7 +34,7 @@ class Record:
         self._marks: list[Mark] = []
         self._messages = 0
 
-    def tell(self, sentence: str) -> None:
+    def add_sentence(self, sentence: str) -> None:
         """Add a sentence to ``story``, with the number of the current line of the scenario file."""
         self.story.append((self.line, sentence))
 
@@ -42,7 +42,7 @@ class Record:
         self._messages += 1
         self._rows.sent(self._numbers[process], self._message(message, to), sizes, None)
         self._marks.append(Mark(process, SEND, message, to))
-        self.tell(f"{process} sends {message} to {', '.join(to)}")
+        self.add_sentence(f"{process} sends {message} to {', '.join(to)}")
 
     def _message(self, message: str, to: tuple[str, ...] = ()) -> Message:
         return Message(message, 0, mask_of(map(self._numbers.__getitem__, to)))
@@ -50,7 +50,7 @@ class Record:
     def arrived(self, process: str, message: str, stamp_bytes: int) -> None:
         self._rows.arrived(self._numbers[process], self._message(message), stamp_bytes, None)
         self._marks.append(Mark(process, ARRIVE, message))
-        self.tell(f"{message} arrives at {process}")
+        self.add_sentence(f"{message} arrives at {process}")
 
     def dropped(self, process: str, message: str) -> None:
         """Record that the copy that has just arrived was a duplicate, and that the link or the order dropped it."""
@@ -60,23 +60,23 @@ class Record:
     def passed(self, process: str, message: str) -> None:
         """Record that a copy passes through a process that is not its destination."""
         self._marks.append(Mark(process, "local", label=f"({message})"))
-        self.tell(f"{message} passes through {process}")
+        self.add_sentence(f"{message} passes through {process}")
 
     def hopped(self, server: str, message: str, domain: str, hop: int, sizes: list[int]) -> None:
         """Record that a router has forwarded a message into its next domain."""
         self._rows.hopped(self._numbers[server], self._message(message), domain, hop, sizes, None)
-        self.tell(f"{server} forwards {message} in domain {domain}")
+        self.add_sentence(f"{server} forwards {message} in domain {domain}")
 
     def deliver(self, process: str, message: str) -> None:
         self._rows.delivered(self._numbers[process], self._message(message), None)
         self._marks.append(Mark(process, DELIVER, message))
         self.delivered[process].append(message)
-        self.tell(f"{process} delivers {message}")
+        self.add_sentence(f"{process} delivers {message}")
 
     def note(self, process: str, word: str) -> None:
         """Record a crash or a restart."""
         self._marks.append(Mark(process, "local", label=word))
-        self.tell(f"{process}: {word}")
+        self.add_sentence(f"{process}: {word}")
 
     def judge(self) -> Verdict | None:
         """Return a verdict about the trace: which orders (FIFO, causal order and others) it keeps. Return None if there

@@ -122,7 +122,7 @@ class ScriptedWorld:
             raise self.scenario.error(line.line, str(error)) from None
         except OrderError as error:
             self.refused.add(line.message)
-            self.record.tell(f"{line.message} is refused: {error}")
+            self.record.add_sentence(f"{line.message} is refused: {error}")
             if line.message not in self.may_refuse:
                 raise self.scenario.error(line.line, str(error)) from None
             return
@@ -255,7 +255,7 @@ class ScriptedWorld:
 
     def _lose(self, flight: Flight) -> None:
         self.flights.land(flight, LOST)
-        self.record.tell(f"{flight.parcel} to {flight.at} is lost")
+        self.record.add_sentence(f"{flight.parcel} to {flight.at} is lost")
 
     def _arrive(self, flight: Flight) -> None:
         self.spend()
@@ -278,7 +278,7 @@ class ScriptedWorld:
     def _note_arrival(self, flight: Flight) -> None:
         parcel, at = flight.parcel, flight.at
         if parcel.kind != COPY:
-            self.record.tell(f"{parcel} arrives at {at}")
+            self.record.add_sentence(f"{parcel} arrives at {at}")
         elif flight.ends:
             self.record.arrived(at, parcel.message, self._order(flight).size(flight.packet))
         else:
@@ -290,9 +290,9 @@ class ScriptedWorld:
         verdicts = [event.what.verdict for event in step.events if isinstance(event.what, Received)]
         verdict = verdicts[0] if verdicts else Verdict.DUPLICATE
         if verdict is Verdict.HOLD and flight.parcel.kind == COPY:
-            self.record.tell(f"{flight.at} holds {flight.parcel}")
+            self.record.add_sentence(f"{flight.at} holds {flight.parcel}")
         elif verdict is Verdict.DUPLICATE:
-            self.record.tell(f"{flight.at} drops {flight.parcel}, a duplicate")
+            self.record.add_sentence(f"{flight.at} drops {flight.parcel}, a duplicate")
             self.record.dropped(flight.at, flight.parcel.message)
         self._carry_out(flight.at, step)
 

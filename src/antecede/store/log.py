@@ -104,7 +104,7 @@ class LogStore(Closing):
         self._turn = RLock()  # Held by the thread that commits: the commit thread, or the owner's.
         self._slow_share = 0.0
         """The approximate share of syncs that were slow; recent syncs count most."""
-        self._chores = Lock()
+        self._maintenance = Lock()
         """A lock, so that only one of these runs at a time: writing a snapshot, releasing records, closing the log."""
         self._kept = Retention(segments, judged.recovered.snapshot)
         self._prepare()
@@ -204,7 +204,7 @@ class LogStore(Closing):
         self._keep(upto, lambda files, directory, seal: adopt_draft(files, directory, seal, upto, draft))
 
     def _keep(self, upto: int, write: Callable[[Files, str, int], None]) -> None:
-        with self._chores:
+        with self._maintenance:
             self._check_open()
             self._kept.check(upto)
             # A snapshot vouches for the log: recovery refuses a log that ends before it.
@@ -228,7 +228,7 @@ class LogStore(Closing):
         forget_cuts(self._segments.files, self._segments.directory)
 
     def release(self, upto: int) -> None:
-        with self._chores:
+        with self._maintenance:
             self._check_open()
             self._look_again(self._kept.release(upto))
 
@@ -242,7 +242,7 @@ class LogStore(Closing):
         if self._thread is not None:
             self._thread.join()
         # A snapshot that another thread is writing is completed first.
-        with self._chores:
+        with self._maintenance:
             try:
                 while self.commit():
                     pass

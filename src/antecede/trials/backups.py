@@ -93,7 +93,7 @@ class Backups(Round):
             found += await load.idle(self.settle_seconds)
             for place in range(len(topology.servers)):
                 walker = name_of_walker(place)
-                reply = await load.tell(walker, self.settle_seconds)
+                reply = await load.counts_of(walker, self.settle_seconds)
                 found += reply.wrong
                 if reply.count < expected[walker]:
                     found.append(f"{walker} reacted {reply.count} times, expected at least {expected[walker]}")

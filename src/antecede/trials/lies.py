@@ -145,7 +145,7 @@ class Victim:
         self.honest = AgentServer("s3", self.plan, 78)
         self.liar = Liar(self.random)
         self.sent_lies = 0
-        self.unsaid: list[str] = []
+        self.unlogged: list[str] = []
 
     def _keep(self, record: bytes, **given: Any) -> int:
         self.records.append(record)
@@ -238,7 +238,7 @@ class Victim:
 
     async def lie(self, handler: ReasonHandler) -> None:
         """Send one lie on a new connection, in one or three pieces."""
-        data = self.liar.tell(self._conversation())
+        data = self.liar.mutated(self._conversation())
         transport = Nowhere()
         pieces = 1 if self.random.random() < 0.8 else 3
         size = -(-len(data) // pieces) or 1
@@ -279,21 +279,21 @@ class Victim:
             outcome.closed += 1
             # A server that asks about a change of the topology gets its answer, and nothing is logged.
             known = not connection.reason or connection.code == CODE or handler.has_reason(connection.reason)
-            if not known and len(self.unsaid) < _shown_max:
-                self.unsaid.append(f"a connection was closed without a logged reason: {connection.reason!r}")
+            if not known and len(self.unlogged) < _shown_max:
+                self.unlogged.append(f"a connection was closed without a logged reason: {connection.reason!r}")
         # A stopped link would let nothing more in, so the domain is reset.
         if self.runtime.machine.stopped:
-            self._begin_anew()
+            self._begin_again()
         elif self.sent_lies % 50 == 0:
             self._acknowledge()
 
-    def _begin_anew(self) -> None:
+    def _begin_again(self) -> None:
         """Reset domain A and replace the lying peer, because the server has stopped a link."""
         machine = self.runtime.machine
         generation = machine.channel.consumers["A"].generation
         self.runtime.operations.run("forget", ["A", str(generation + 1)])
         self.peer = AgentServer("s2", self.plan, 77)
-        self.peer.channel.begin_anew("A", generation + 1, ())
+        self.peer.channel.begin_again("A", generation + 1, ())
 
     def _acknowledge(self) -> None:
         """Let the lying peer acknowledge all frames that the server sent to it. Otherwise the server would keep them
@@ -307,7 +307,7 @@ class Victim:
 
     async def findings(self) -> list[str]:
         """Return what is wrong with the server after all lies."""
-        found = list(self.unsaid)
+        found = list(self.unlogged)
         found += await self._serves()
         machine = self.runtime.machine
         again = AgentServer("s1", self.plan, machine.incarnation)
@@ -336,7 +336,7 @@ class Victim:
         # A lie of an operator may be a command that resets this domain; then its members begin again.
         generation = self.runtime.machine.channel.consumers["B"].generation
         if generation:
-            self.honest.channel.begin_anew("B", generation, ())
+            self.honest.channel.begin_again("B", generation, ())
         transport = Nowhere()
         connection = TcpConnection(self.runtime.connections.accepted)
         connection.connection_made(transport)

@@ -41,7 +41,7 @@ class Liar:
     def __init__(self, random: Random) -> None:
         self._random = random
 
-    def tell(self, conversation: Sequence[Sequence[Part]]) -> bytes:
+    def mutated(self, conversation: Sequence[Sequence[Part]]) -> bytes:
         """Turn a valid conversation into a lie; return the bytes to send on a connection."""
         random = self._random
         frames = [list(parts) for parts in conversation]

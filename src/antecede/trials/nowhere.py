@@ -21,7 +21,7 @@ class Nowhere(asyncio.Transport):
         self.written = bytearray()
 
     def write(self, data: Any) -> None:
-        if len(self.written) < _heard_bytes_max:
+        if len(self.written) < _written_bytes_max:
             self.written += data
 
     def close(self) -> None:
@@ -108,4 +108,4 @@ def listening() -> Iterator[ReasonHandler]:
         logger.setLevel(before[2])
 
 
-_heard_bytes_max = 1 << 20
+_written_bytes_max = 1 << 20

@@ -186,7 +186,7 @@ class Load:
                     digest[walker] += addend
         return count, digest
 
-    async def tell(self, walker: str, seconds: float) -> Told:
+    async def counts_of(self, walker: str, seconds: float) -> Told:
         """Ask a walker for its count and digest."""
         return await self._buses[0].ask(walker, Tell(), expect=Told, timeout=seconds)
 
@@ -200,7 +200,7 @@ class Load:
             # Marks end at their destination, so there is no signal when the last of them has arrived.
             reply = Told(-1, 0, [])
             for _ in range(_questions_max):
-                reply = await self.tell(walker, seconds)
+                reply = await self.counts_of(walker, seconds)
                 if reply.count >= count[walker]:
                     break
                 await asyncio.sleep(0.1)

@@ -144,8 +144,8 @@ def carry_out(request: ChangeRequest, without: frozenset[str] = frozenset()) -> 
     # The others learn it from these if they have gone away meanwhile. Servers that are removed come last: their clients
     # then find their new server ready. One may have learned the decision from another server and have ended already, so
     # an answer is not needed.
-    late = yield from _told([server for server in rest if server not in change.needed], moment)
-    yield from _told([server for server in servers if server not in request.new.servers], moment)
+    late = yield from _send_commit([server for server in rest if server not in change.needed], moment)
+    yield from _send_commit([server for server in servers if server not in request.new.servers], moment)
     return msgspec.structs.replace(outcome, state="done", number=number, absent=(*absent, *late))
 
 
@@ -197,7 +197,7 @@ def _classes(request: ChangeRequest, views: dict[str, View], old: TopologyFile) 
     return []
 
 
-def _told(servers: list[str], moment: tuple[str, str]) -> Part[list[str]]:
+def _send_commit(servers: list[str], moment: tuple[str, str]) -> Part[list[str]]:
     """Send ``change-commit`` to servers after the change is decided. Return the servers that do not answer. If a
     command fails, return an empty list."""
     if not servers:

@@ -82,7 +82,7 @@ class DeadLetters:
     def page(self, *arguments: str) -> dict[str, Any]:
         """Return one page of dead letters, oldest first."""
         page = self._page(*arguments, letters_max=limits.dead_page_letters_max, size=_shown_bytes)
-        return {**self._told(page), "letters": [self._shown(dead) for dead in page.letters]}
+        return {**self._page_fields(page), "letters": [self._shown(dead) for dead in page.letters]}
 
     def replay_page(self, *arguments: str) -> dict[str, Any]:
         """Send the dead letters of one page again. Letters without a valid destination, or for an agent that is being
@@ -100,14 +100,14 @@ class DeadLetters:
             size += len(dead.letter.body)
         if replays:
             self._change(ReplayMany(tuple(replays), size))
-        return {**self._told(page), "replayed": len(replays), "skipped": len(page.letters) - len(replays)}
+        return {**self._page_fields(page), "replayed": len(replays), "skipped": len(page.letters) - len(replays)}
 
     def bury_page(self, *arguments: str) -> dict[str, Any]:
         """Remove the dead letters of one page for good."""
         page = self._page(*arguments, letters_max=limits.drop_letters_max, size=lambda dead: 0)
         if page.letters:
             self._change(BuriedMany([dead.key for dead in page.letters]))
-        return {**self._told(page), "buried": len(page.letters)}
+        return {**self._page_fields(page), "buried": len(page.letters)}
 
     def _page(
         self,
@@ -139,7 +139,7 @@ class DeadLetters:
         choice = Choice(agent, type_, reason, before and max(1, before - self._machine.clock.times.ahead_ms))
         return page_of(self._machine.engine.dead, choice, within, size)
 
-    def _told(self, page: Page) -> dict[str, Any]:
+    def _page_fields(self, page: Page) -> dict[str, Any]:
         engine = self._machine.engine
         return {
             "server": self._machine.name,

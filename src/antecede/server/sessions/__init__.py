@@ -28,8 +28,8 @@ from antecede.server.driver import Driver
 from antecede.server.inputs import OPERATOR, Drop, Log
 from antecede.server.items import FORMAT_WITH_LISTS, Begun, Handled, Left, Published, PublishedMany, Reacted
 from antecede.server.organisation import client_address
-from antecede.server.sessions.hands import STALLED, Hands
 from antecede.server.sessions.rights import Rights, with_forbidden
+from antecede.server.sessions.unreported import STALLED, Unreported
 
 REPLACED: Final = "replaced"
 STOPPING: Final = "stopping"
@@ -75,7 +75,7 @@ class Sessions:
         client has been away. This time is not used while the client is connected."""
         self.dead = 0
         """The number of letters that clients could not handle, or were not allowed to receive."""
-        self._hands = Hands(machine.engine.quotas)
+        self._unreported = Unreported(machine.engine.quotas)
         self.moved_to = ""
         """The address to which all clients must go, if this server was removed or has a new address; empty if not."""
 
@@ -84,7 +84,7 @@ class Sessions:
         self._driver, driver.now = driver, now
         for client in self._machine.clients:
             self._may_be_away(client)
-        self._hands.begin(self._machine.engine.mailboxes, now)
+        self._unreported.begin(self._machine.engine.mailboxes, now)
 
     def rights(self, who: Who) -> Rights:
         """Return the rights of a session of this identity."""
@@ -156,7 +156,7 @@ class Sessions:
         if self._sessions.get(session.address) is session:
             del self._sessions[session.address]
             self._may_be_away(session.client)
-            self._hands.moved(session.address, self._driver.now)
+            self._unreported.moved(session.address, self._driver.now)
 
     def leave(self, session: Session) -> None:
         """Forget a temporary client that has closed its connection and will not return. Other clients are not
@@ -174,7 +174,7 @@ class Sessions:
             # A client that has left, or that never sent anything, does not return for the letters in its mailbox.
             if client not in self._machine.clients or now - since > limits.temporary_client_seconds_max:
                 self._forget(client)
-        for address in self._hands.given_up(now, self._sessions):
+        for address in self._unreported.given_up(now, self._sessions):
             self._sessions[address].end(*STALLED)
 
     def _may_be_away(self, client: str) -> None:
@@ -271,7 +271,7 @@ class Sessions:
         if not taken:
             return
         del session.handed[: len(taken)]
-        self._hands.moved(session.address, self._driver.now)
+        self._unreported.moved(session.address, self._driver.now)
         address = session.address
         if not dead and not session.forbidden and self._machine.log_format >= FORMAT_WITH_LISTS:
             self._driver.feed(Handled(address, taken, None, 0))
@@ -322,7 +322,7 @@ class Sessions:
         if len(due.letters) == 1 and not session.handed and (rights.free or rights.may_receive(due.letters[0])):
             letters = list(due.letters)
             session.handed = [letters[0].id]
-            self._hands.take(due.agent, 1, self._driver.now)
+            self._unreported.take(due.agent, 1, self._driver.now)
             self._driver.hand_out(letters, session.deliver)
             return
         fresh: list[Letter] = []
@@ -335,7 +335,7 @@ class Sessions:
             fresh.append(letter)
         if not fresh:
             return
-        self._hands.take(due.agent, len(fresh), self._driver.now, bool(session.handed))
+        self._unreported.take(due.agent, len(fresh), self._driver.now, bool(session.handed))
         session.handed += [letter.id for letter in fresh]
         if not rights.free:
             forbidden = {letter.id: letter.source for letter in fresh if not rights.may_receive(letter)}

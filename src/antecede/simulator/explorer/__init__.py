@@ -118,7 +118,7 @@ def explore(
         inputs = done.inputs(found)
         actions = actions_of(inputs, machine.packets, scope)
         witness = Witness(create, scope, with_overtaker(found.finding, inputs, machine), actions)
-        violation = Violation(found.finding.kind, witness.says(), tuple(actions), witness.scenario())
+        violation = Violation(found.finding.kind, witness.summary(), tuple(actions), witness.scenario())
     return Result(
         checked,
         done.states,

@@ -72,7 +72,7 @@ class Judgement:
         a finding if the step breaks a guarantee or the order's contract; second the step."""
         step = self._machine.send(local.state, len(local.accepted), to)
         grown = local._replace(accepted=(*local.accepted, to), befores=(*local.befores, UNSENT))
-        return self._experience(process, grown, step, {}), step
+        return self._apply(process, grown, step, {}), step
 
     def receive(
         self, process: int, local: Local, packet: int, incoming: Mapping[int, int]
@@ -80,9 +80,9 @@ class Judgement:
         """Let a packet arrive at a process. Return the same kind of pair as ``send``. ``incoming``: for each message to
         this process, the bit of the message and the set that the message carries (as a bit mask)."""
         step = self._machine.receive(local.state, packet)
-        return self._experience(process, local, step, incoming), step
+        return self._apply(process, local, step, incoming), step
 
-    def _experience(self, me: int, local: Local, step: Step, incoming: Mapping[int, int]) -> Local | Finding:
+    def _apply(self, me: int, local: Local, step: Step, incoming: Mapping[int, int]) -> Local | Finding:
         state, events, _, failure = step
         if failure:
             return Finding("contract", me, -1, f"the order of {{process}} fails: {failure}")

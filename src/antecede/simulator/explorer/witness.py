@@ -84,7 +84,7 @@ class Witness:
         self._finding = finding
         self._actions = actions
         self._order = create(0, scope.processes)
-        self._house = _house_order(self._order)
+        self._own_order = _own_order_of(self._order)
         self._names = self._name_messages()
 
     def _name_messages(self) -> dict[str, str]:
@@ -98,7 +98,7 @@ class Witness:
                 names[action.message.id] = given or f"m{len(names) + 1}"
         return names
 
-    def says(self) -> str:
+    def summary(self) -> str:
         """Return a description of the violation, in one line."""
         finding, names = self._finding, {self._scope.bit_of(id_): name for id_, name in self._names.items()}
         text = finding.text
@@ -112,13 +112,13 @@ class Witness:
         """Return the text of a scenario file that shows the finding."""
         order = self._order
         lines = [
-            f"# {self._finding.kind}: {self.says()}.",
+            f"# {self._finding.kind}: {self.summary()}.",
             f"# A shortest run of {len(self._actions)} inputs, found among all runs of {self._scope}.",
         ]
         if self._scope.duplicates:
             lines.append("# Links drop duplicates; play this with --raw, so that duplicates reach the order.")
         lines.append(f"processes {' '.join(self._scope.names)}")
-        if self._house is not None:
+        if self._own_order is not None:
             settings = [
                 f"{name}={str(value).lower()}"
                 for name, value in order.settings.items()
@@ -167,7 +167,7 @@ class Witness:
         this point a correct order has not sent the message yet, but the broken order has, so the expectation fails
         under the broken order. Return an empty list if there is no such message and point."""
         correct = self._correct()
-        if correct is None or correct is not self._house:
+        if correct is None or correct is not self._own_order:
             return []
         broken = OrderSpec(type(self._order), dict(self._order.settings))
         for place in range(len(lines) - len(self._actions) + 1, len(lines)):
@@ -221,10 +221,14 @@ class Witness:
     def _correct(self) -> OrderSpec | None:
         """Return an order that keeps the violated guarantee and can play the same file; None if there is none."""
         order, kind = self._order, self._finding.kind
-        house = self._house
+        own_order = self._own_order
         judged = kind in _judged
-        if house is not None and house.kind is not type(order) and (not judged or kind in house.guarantees()):
-            return house
+        if (
+            own_order is not None
+            and own_order.kind is not type(order)
+            and (not judged or kind in own_order.guarantees())
+        ):
+            return own_order
         promised = frozenset({kind}) if judged else order.guarantees
         if promised & {"total", "synchronous"}:
             return None
@@ -234,7 +238,7 @@ class Witness:
         return parse("fifo" if "fifo" in promised or kind == "contract" else "none")
 
 
-def _house_order(order: Order) -> OrderSpec | None:
+def _own_order_of(order: Order) -> OrderSpec | None:
     """Return the known order that has the name of ``order``, with the options of ``order``; None if no known order has
     this name."""
     try:

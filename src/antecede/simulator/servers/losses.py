@@ -15,7 +15,7 @@ from antecede.simulator.servers.world import ServerWorld
 _patience_seconds = 25.0
 """A time in which a server certainly dials every peer again, even a peer that has refused it many times."""
 
-_said = {True: "reset", False: "not reset"}
+_reset_texts = {True: "reset", False: "not reset"}
 
 Probe = Callable[[], Callable[[], int]]
 """A function that sends a message to an agent, and returns another function, which counts the deliveries of this
@@ -47,7 +47,7 @@ def lost_data(world: ServerWorld, name: str, copy: dict[str, bytes], probe: Prob
         lost = domain in dict(forgot) or len({one.machine.channel.consumers[domain].generation for one in members}) > 1
         reset = world.operators.reset_lost(domain, members)
         if reset != lost:
-            found.append(f"{name} lost {'' if lost else 'nothing of '}domain {domain}, which was {_said[reset]}")
+            found.append(f"{name} lost {'' if lost else 'nothing of '}domain {domain}, which was {_reset_texts[reset]}")
     for client in world.clients.values():
         if client.home is server and not client.over:
             client.restart()

@@ -12,7 +12,7 @@ from antecede import limits
 from antecede.engine.quotas import Quotas
 
 
-class Hands:
+class Unreported:
     """The clients of one server that may have received letters which they have not yet reported."""
 
     def __init__(self, quotas: Quotas) -> None:
