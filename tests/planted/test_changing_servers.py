@@ -25,7 +25,7 @@ def test_an_agent_that_stays_in_memory_although_its_outcomes_do_not_count(monkey
 
 def test_a_staged_change_that_is_never_asked_about(monkeypatch: Patch) -> None:
     """A server that was down at the commit goes on with the old topology."""
-    monkeypatch.setattr(Deciding, "heard", lambda self, hello: False)
+    monkeypatch.setattr(Deciding, "receive_hello", lambda self, hello: False)
     monkeypatch.setattr(Lessons, "are_due_to", lambda self, hello: False)
     monkeypatch.setattr(changing, "_finish", lambda views, request: iter(()))
     caught([FLAT, BUS, FLAT], kill=0.3)

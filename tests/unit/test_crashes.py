@@ -194,7 +194,7 @@ class _Listing(NoOrder):
 def test_an_order_whose_stamps_cannot_be_told_apart_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("antecede.orders._house", {"listing": f"{__name__}:_Listing"})
+    monkeypatch.setattr("antecede.orders._own_orders", {"listing": f"{__name__}:_Listing"})
     assert cli.run(["explore", "--order", "listing"]) == 2
     err = capsys.readouterr().err
     assert "order 'listing': the stamp of a copy must be hashable" in err
