@@ -19,7 +19,7 @@ def test_connections_that_outlive_their_domains(monkeypatch: Patch) -> None:
 
 
 def test_an_agent_that_stays_in_memory_although_its_outcomes_do_not_count(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(ChangingServer, "disown", lambda self, agents: None)
+    monkeypatch.setattr(ChangingServer, "drop_agents", lambda self, agents: None)
     caught([ONE_MORE, MOVED, ONE_MORE, MOVED, ONE_MORE], kill=0.2)
 
 

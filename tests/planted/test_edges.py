@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from antecede import limits, wire
-from antecede.channel.letters import Letter, couple
+from antecede.channel.letters import Letter, encode_train
 from antecede.engine import Engine, Page, Range, Reaction
 from antecede.engine.following import Following, SavedFollowing
 from antecede.engine.quotas import Quotas
@@ -232,8 +232,8 @@ def test_followers_that_are_held_only_if_they_come_later(monkeypatch: Patch) -> 
         real(self, agent, [], held)
         return letters
 
-    real = Following._sift
-    monkeypatch.setattr(Following, "_sift", sift)
+    real = Following._hold_required
+    monkeypatch.setattr(Following, "_hold_required", sift)
     caught(300, "before a decision")
 
 
@@ -388,7 +388,7 @@ def test_lists_for_a_peer_that_speaks_an_older_version(monkeypatch: Patch) -> No
 
 def test_lists_for_a_client_that_speaks_an_older_version(monkeypatch: Patch) -> None:
     monkeypatch.setattr(
-        "antecede.server.sessions.remote_session.couple", lambda letters, share: couple(letters, share=True)
+        "antecede.server.sessions.remote_session.encode_train", lambda letters, share: encode_train(letters, share=True)
     )
     caught(300, "sent a train with lists")
 

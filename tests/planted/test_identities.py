@@ -102,5 +102,5 @@ def test_an_address_that_has_any_number_of_connections(monkeypatch: Patch) -> No
 
 
 def test_letters_of_agents_that_live_elsewhere(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Senders, "genuine", lambda self, consumer, source, letters, faults: letters)
+    monkeypatch.setattr(Senders, "permitted", lambda self, consumer, source, letters, faults: letters)
     caught(300, "of traitor@", faults=_intruders)

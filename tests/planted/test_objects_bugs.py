@@ -178,7 +178,7 @@ def _ruled(rules: type[Rules]) -> type[Objects]:
 class OnlyTheTop(Site):
     """Only the top of the queue is tried."""
 
-    def _pump(self) -> None:
+    def _begin_ready(self) -> None:
         while self.table.queued():
             one = self.table.queued()[0]
             rivals = self.table.rivals(one)
@@ -202,20 +202,20 @@ class ResponsesWait(Site):
             return
         super()._handed_over(message)
 
-    def _pump(self) -> None:
-        super()._pump()
+    def _begin_ready(self) -> None:
+        super()._begin_ready()
         queue = vars(self).setdefault("behind", [])
         while queue and not self.table.queued():
             super()._handed_over(queue.pop(0))
             self._follow()
-            super()._pump()
+            super()._begin_ready()
 
 
 class Neglects(Site):
     """What is not ready is neglected: the message is gone."""
 
-    def _pump(self) -> None:
-        super()._pump()
+    def _begin_ready(self) -> None:
+        super()._begin_ready()
         for one in self.table.queued():
             if one.pending:
                 self.table.remove(one)

@@ -170,7 +170,7 @@ def test_caught_a_call_that_is_applied_twice(monkeypatch: pytest.MonkeyPatch) ->
 def test_caught_changes_that_were_computed_from_an_older_state(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: dict[str, Any] = {}
 
-    def foretold(self: Intentions, name: str, operation_: str, request: Request) -> Any:
+    def predicted(self: Intentions, name: str, operation_: str, request: Request) -> Any:
         answer = real(self, name, operation_, request)
         kept[name] = self._last
         return answer
@@ -179,8 +179,8 @@ def test_caught_changes_that_were_computed_from_an_older_state(monkeypatch: pyte
         self._last = kept.pop(one.id, self._last)
         return concluded(self, one)
 
-    real, concluded = Intentions.foretold, Intentions.conclude
-    monkeypatch.setattr(Intentions, "foretold", foretold)
+    real, concluded = Intentions.predicted, Intentions.conclude
+    monkeypatch.setattr(Intentions, "predicted", predicted)
     monkeypatch.setattr(Intentions, "conclude", conclude)
     _caught("total of", "counts of", "digest")
 

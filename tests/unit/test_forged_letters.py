@@ -2,7 +2,7 @@
 
 import pytest
 
-from antecede.channel import Letter, couple
+from antecede.channel import Letter, encode_train
 from antecede.channel.packets import encode_packet
 from antecede.link import Frame
 from antecede.messages import Message, Send
@@ -27,7 +27,7 @@ def _frame(order: str, source: str, letters: list[Letter]) -> Frame:
     """A frame in which s1 sends these letters to s2 in domain A."""
     members = ("s1", "s2", "s4")
     protocol = parse(order).create(members.index(source), len(members))
-    effects = protocol.send(Message("0.1", members.index(source), 0b010, couple(letters, share=False)))
+    effects = protocol.send(Message("0.1", members.index(source), 0b010, encode_train(letters, share=False)))
     packet = next(effect.packet for effect in effects if isinstance(effect, Send))
     return Frame(1, 0, 1, encode_packet(protocol, packet)[0])
 
@@ -85,7 +85,7 @@ def test_two_packets_with_one_number(order: str) -> None:
         made = []
         for number in (1, 2):
             letter = Letter(f"x.{number}{text}", "a1", ("a2",), "Word", text.encode())
-            effects = protocol.send(Message(f"0.{number}", 0, 0b010, couple([letter], share=False)))
+            effects = protocol.send(Message(f"0.{number}", 0, 0b010, encode_train([letter], share=False)))
             packets = [effect.packet for effect in effects if isinstance(effect, Send)]
             packet = next(packet for packet in packets if packet.message is not None)
             made.append(Frame(1, 0, number, encode_packet(protocol, packet)[0]))

@@ -14,13 +14,13 @@ from antecede.server.items import Published
 from antecede.server.peering import learning
 from antecede.server.peering.learning import (
     Lesson,
-    believes,
     item_of,
     learns,
     lesson_of,
     read_lesson,
     teachers_of,
     teaches,
+    trusts,
 )
 from antecede.server.projection import Projection
 from antecede.simulator.servers.changing_world import ChangingWorld, plan_of
@@ -202,10 +202,10 @@ def test_a_server_that_becomes_the_first_teaches_what_it_knows() -> None:
     first = topology({**domains, "D": "02"}, {**AGENTS, "e": 0})
     world = _world([BUS, first, topology({**domains, "D": "02"}, {**AGENTS, "e": 0, "x": 2})])
     s0, s1, s4 = (world.servers[name].machine for name in ("s0", "s1", "s4"))
-    assert (believes(s4, "s1"), believes(s4, "s0"), teachers_of(s4)) == (True, False, ["s1"])
-    assert (believes(s1, "s0"), believes(s1, "s2"), teachers_of(s0)) == (True, False, [])
+    assert (trusts(s4, "s1"), trusts(s4, "s0"), teachers_of(s4)) == (True, False, ["s1"])
+    assert (trusts(s1, "s0"), trusts(s1, "s2"), teachers_of(s0)) == (True, False, [])
     s4.step([Learned("system", 1, first, s1.organisation.since, s1.organisation.history[:2])], 0.0, 0)
-    assert (believes(s4, "s1"), believes(s4, "s0")) == (False, True)
+    assert (trusts(s4, "s1"), trusts(s4, "s0")) == (False, True)
     item = item_of(s4, read_lesson(lesson_of(s0.organisation)))
     assert isinstance(item, Learned)
     assert item.change == 2
@@ -221,16 +221,16 @@ def test_who_is_believed() -> None:
             next(iter(next(iter(one.channel.consumers.values())).links.values())).peer = 7
         return one
 
-    assert [one for one in file.servers if believes(machine("s3"), one)] == ["s1"]
-    assert [one for one in file.servers if believes(machine("s3", met=False), one)] == ["s1"]
-    assert [one for one in file.servers if believes(machine("s1"), one)] == []
+    assert [one for one in file.servers if trusts(machine("s3"), one)] == ["s1"]
+    assert [one for one in file.servers if trusts(machine("s3", met=False), one)] == ["s1"]
+    assert [one for one in file.servers if trusts(machine("s1"), one)] == []
     assert teachers_of(machine("s1")) == []
     # A first server without any data.
-    assert [one for one in file.servers if believes(machine("s1", met=False), one)] == ["s2", "s3", "s4"]
+    assert [one for one in file.servers if trusts(machine("s1", met=False), one)] == ["s2", "s3", "s4"]
     for name, taught in (("s1", ["s2"]), ("s3", ["s1", "s2"])):
         staged = machine(name, met=False)
         staged.step([Staged("system", 1, MILD[1], {}, "s2", [], 0, "x")], 0.0, 0)
-        assert [one for one in file.servers if believes(staged, one)] == taught
+        assert [one for one in file.servers if trusts(staged, one)] == taught
         assert teachers_of(staged) == taught
 
 

@@ -10,7 +10,7 @@ import pytest
 from antecede import limits
 from antecede.channel import Letter
 from antecede.channel.consumer import unshared_frame
-from antecede.channel.letters import couple, uncouple, unshared
+from antecede.channel.letters import decode_train, encode_train, unshared
 from antecede.channel.packets import copy_of
 from antecede.engine import Reaction
 from antecede.engine.context import Outbound
@@ -180,30 +180,30 @@ def test_one_multicast_or_many_letters_to_one_agent_need_no_lists() -> None:
     single = [Letter(str(number), "s", ("x",), "T", b"") for number in range(3)]
     different = [Letter("1", "s", ("x", "y"), "T", b""), Letter("2", "s", ("y", "z"), "T", b"")]
     for letters in (alone, single, different):
-        assert couple(letters, share=True) == couple(letters)
+        assert encode_train(letters, share=True) == encode_train(letters)
 
 
 def test_a_train_with_lists_is_read_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     letters = [Letter(str(number), "s", _to, "T", b"", context="c") for number in range(3)]
     letters.insert(1, Letter("one", "s", ("x",), "T", b"", "?1"))
-    train = couple(letters, share=True)
+    train = encode_train(letters, share=True)
     assert train.count(b"z") == 1
-    read = uncouple(train)
+    read = decode_train(train)
     assert read == letters
     assert read[0].to is read[2].to
-    assert unshared(train) == couple(letters)
-    assert unshared(couple(letters)) == couple(letters)
+    assert unshared(train) == encode_train(letters)
+    assert unshared(encode_train(letters)) == encode_train(letters)
     for end in range(2, len(train)):
         with pytest.raises(WireError, match="unreadable train"):
-            uncouple(train[:end])
+            decode_train(train[:end])
     beyond = msgspec.msgpack.encode((3, [], [["1", "s", 0, "T", b""]]))
     with pytest.raises(WireError, match="refers to list 0 of destinations, counted from 0, but the train has 0 lists"):
-        uncouple(beyond)
+        decode_train(beyond)
     monkeypatch.setattr(limits, "train_copies_max", 10)
-    assert uncouple(train) == letters
+    assert decode_train(train) == letters
     monkeypatch.setattr(limits, "train_copies_max", 9)
     with pytest.raises(WireError, match="more than 9 destinations"):
-        uncouple(train)
+        decode_train(train)
 
 
 @pytest.mark.parametrize("most", [3, 4, 7])
@@ -231,7 +231,7 @@ def test_an_older_peer_gets_trains_without_lists() -> None:
     mine, theirs = copy_of(sent.content.body), copy_of(older.content.body)
     assert mine is not None
     assert theirs is not None
-    assert theirs.payload == couple(uncouple(mine.payload)) != mine.payload
+    assert theirs.payload == encode_train(decode_train(mine.payload)) != mine.payload
     assert (mine.subject, mine.to, mine.stamp_bytes) == (theirs.subject, theirs.to, theirs.stamp_bytes)
     assert unshared_frame(older) is older
     ack = msgspec.structs.replace(sent, content=Ack(1, 2, 3, ()))

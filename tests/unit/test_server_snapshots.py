@@ -9,7 +9,7 @@ import pytest
 from antecede import limits
 from antecede.channel import Letter
 from antecede.channel.letter_table import LetterTable, SavedLetters
-from antecede.channel.letters import Destinations, couple, uncouple
+from antecede.channel.letters import Destinations, decode_train, encode_train
 from antecede.engine import Alarm, Birth, Engine, Outbound, Reaction
 from antecede.errors import SnapshotError, WireError
 from antecede.orders import parse
@@ -183,13 +183,13 @@ def test_letters_share_their_destinations_live_and_replayed() -> None:
 
 def test_a_long_train_is_decoded_letter_by_letter(monkeypatch: pytest.MonkeyPatch) -> None:
     letters = [Letter(str(number), "s", tuple("abc"), "T", b"") for number in range(5)]
-    train = couple(letters)
+    train = encode_train(letters)
     monkeypatch.setattr(limits, "train_bytes_max", len(train) // 2 - 1)
-    read = Destinations().uncouple(train)
-    assert read == letters == uncouple(train)
+    read = Destinations().decode_train(train)
+    assert read == letters == decode_train(train)
     assert len({id(letter.to) for letter in read}) == 1
     with pytest.raises(WireError, match="unreadable train"):
-        Destinations().uncouple(train[:-1])
+        Destinations().decode_train(train[:-1])
 
 
 def test_shared_destinations_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

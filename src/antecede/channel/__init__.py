@@ -23,7 +23,7 @@ import msgspec
 from antecede.channel.addresses import Addresses
 from antecede.channel.consumer import MessageConsumer, Outgoing, SavedConsumer, Taken
 from antecede.channel.ends import Links
-from antecede.channel.letters import Destinations, Letter, Past, couple, to_of, uncouple
+from antecede.channel.letters import Destinations, Letter, Past, decode_train, encode_train, to_of
 from antecede.channel.pausing import Pausing, Waiting
 from antecede.channel.returns import Returns, SavedReturns
 from antecede.channel.routes import Hops, Way, first_hops, way_of
@@ -44,9 +44,9 @@ __all__ = [
     "SavedConsumer",
     "SavedReturns",
     "Taken",
-    "couple",
+    "decode_train",
+    "encode_train",
     "first_hops",
-    "uncouple",
 ]
 
 
@@ -260,14 +260,14 @@ class Channel:
     def _delivered(self, domain: str, train: bytes, source: int) -> None:
         """Process a train that a domain delivers to this server. The sender may be this server itself."""
         try:
-            letters = uncouple(train) if len(train) <= _train_bytes_usual else self.destinations.uncouple(train)
+            letters = decode_train(train) if len(train) <= _train_bytes_usual else self.destinations.decode_train(train)
         except WireError as error:
             self.faults.append((domain, "", str(error)))
             return
         consumer = self.consumers[domain]
         own = source == consumer.me
         if not own and self._checks_senders:
-            letters = self._senders.genuine(consumer, source, letters, self.faults)
+            letters = self._senders.permitted(consumer, source, letters, self.faults)
         consumer.traffic.letters_delivered += len(letters)
         if not own and self._all_here(domain, letters):
             return
@@ -336,7 +336,7 @@ class Channel:
         consumer.begin_again(generation)
         coming: set[str] = set()
         for targets, train in again:
-            letters = uncouple(train)
+            letters = decode_train(train)
             for letter in letters:
                 consumer.enqueue(targets, letter)
             if self.me in targets:

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from antecede import limits
-from antecede.channel.letters import Letter, Past, body_of, couple, uncouple
+from antecede.channel.letters import Letter, Past, body_of, decode_train, encode_train
 from antecede.channel.packets import copy_of, decode_packet, encode_packet, unshared_packet
 from antecede.errors import AntecedeError, WireError
 from antecede.labels import label_in
@@ -213,7 +213,7 @@ class MessageConsumer:
             traffic.messages_sent += 1
             traffic.letters_sent += len(letters)
             message = Message(
-                f"{self.me}.{self.sent}", self.me, mask, couple(letters, shares and sums[1] > len(letters))
+                f"{self.me}.{self.sent}", self.me, mask, encode_train(letters, shares and sums[1] > len(letters))
             )
             self.perform(self.order.send(message), now)
         return bool(trains)
@@ -425,7 +425,7 @@ class MessageConsumer:
 def _contents(train: bytes) -> dict[str, Any]:
     """Return the number of letters in a train, and a description of the first letter."""
     try:
-        letters = uncouple(train)
+        letters = decode_train(train)
     except WireError:
         return {"count": 0}
     if not letters:

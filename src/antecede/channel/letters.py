@@ -12,7 +12,7 @@ agent created. This module does not use routes, orders or the code of agents.
 
 Every letter contains the complete list of its destinations. In memory, equal lists exist only once
 (:class:`Destinations`). Otherwise the memory of a topic would grow with the number of its subscribers times the number
-of its letters. In a train, too, a list that several letters have can be written only once (:func:`couple`).
+of its letters. In a train, too, a list that several letters have can be written only once (:func:`encode_train`).
 """
 
 from collections.abc import Callable
@@ -96,12 +96,12 @@ class Destinations:
             if len(letter.to) > 1:
                 msgspec.structs.force_setattr(letter, "to", self.shared(letter.to))
 
-    def uncouple(self, train: bytes) -> list[Letter]:
+    def decode_train(self, train: bytes) -> list[Letter]:
         """Return the letters of a long train. If each letter of the train contains its own list of destinations, this
         method decodes one letter at a time. It replaces the list of this letter by the equal stored list, and only then
         decodes the next letter. So there are never many copies of a list in memory."""
         if train[:2] == _with_lists:
-            return uncouple(train)
+            return decode_train(train)
         letters: list[Letter] = []
         try:
             for piece in _decode_pieces(train):
@@ -164,7 +164,7 @@ def body_fault(size: int) -> str:
     return f"notification of {size} bytes: at most {most}" if size > most else ""
 
 
-def couple(letters: list[Letter], share: bool = False) -> bytes:
+def encode_train(letters: list[Letter], share: bool = False) -> bytes:
     """Encode letters as one train. With ``share``, a list of several destinations that several letters have is written
     only once. Such a train cannot be read by servers with a log format lower than 3, or by servers and clients with a
     wire version lower than 3."""
@@ -181,7 +181,7 @@ def couple(letters: list[Letter], share: bool = False) -> bytes:
     return _encode(letters)
 
 
-def uncouple(train: bytes) -> list[Letter]:
+def decode_train(train: bytes) -> list[Letter]:
     """Decode a train that came from the network; return its letters."""
     try:
         return _unlisted(train) if train[:2] == _with_lists else _decode(train)
@@ -191,7 +191,7 @@ def uncouple(train: bytes) -> list[Letter]:
 
 def unshared(train: bytes) -> bytes:
     """Return a train in the old form, which servers and clients with a wire version lower than 3 can read."""
-    return couple(uncouple(train)) if train[:2] == _with_lists else train
+    return encode_train(decode_train(train)) if train[:2] == _with_lists else train
 
 
 def _unlisted(train: bytes) -> list[Letter]:

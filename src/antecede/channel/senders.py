@@ -22,7 +22,7 @@ class Senders:
         self._behind: dict[tuple[str, int], set[str]] = {}
         """For each member, by domain and number: the senders that are known to be behind this member."""
 
-    def genuine(
+    def permitted(
         self, consumer: MessageConsumer, source: int, letters: list[Letter], faults: list[tuple[str, str, str]]
     ) -> list[Letter]:
         """Return the letters that member ``source`` of the consumer's domain may bring. For each other letter, add an
@@ -38,7 +38,7 @@ class Senders:
     def _from_behind(
         self, consumer: MessageConsumer, source: int, letters: list[Letter], faults: list[tuple[str, str, str]]
     ) -> list[Letter]:
-        """Do the work of :meth:`genuine` if at least one sender is not known yet: check the sender of every letter.
+        """Do the work of :meth:`permitted` if at least one sender is not known yet: check the sender of every letter.
 
         If the members of the domain relay messages for each other, the check must be weaker. Then every member may
         bring letters from senders on this server, and from all senders that this server reaches through the domain.

@@ -127,7 +127,7 @@ class Following:
         """Record a dead letter of an agent. From now on, hold the agent's letters that may follow from it. Return those
         letters of ``waiting`` that need not be held."""
         self.blocks.setdefault(agent, {})[key] = letter
-        return self._sift(agent, list(waiting), self.held.pop(agent, []))
+        return self._hold_required(agent, list(waiting), self.held.pop(agent, []))
 
     def unblock(self, agent: str, key: str) -> list[Letter]:
         """Record that an operator has decided about a dead letter. Return the held letters that may be handled now."""
@@ -137,9 +137,9 @@ class Following:
         self.gone(key)
         if not blocks:
             del self.blocks[agent]
-        return self._sift(agent, self.held.pop(agent, []), [])
+        return self._hold_required(agent, self.held.pop(agent, []), [])
 
-    def _sift(self, agent: str, letters: list[Letter], held: list[Letter]) -> list[Letter]:
+    def _hold_required(self, agent: str, letters: list[Letter], held: list[Letter]) -> list[Letter]:
         """Hold those of ``letters`` that must be held, and return the others in their sequence. ``held``: letters that
         stay held. Each letter is compared only with dead and held letters that came before it, because it cannot follow
         from later ones."""

@@ -42,8 +42,8 @@ class Reactions:
         """The agents whose handlers are all plain functions and run in this process."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._of: dict[str, asyncio.Task[None]] = {}
-        """The running task of each agent. ``disown`` removes the task of an agent from here, so that its outcome is
-        ignored."""
+        """The running task of each agent. ``drop_agents`` removes the task of an agent from here, so that its outcome
+        is ignored."""
         self.reacting = ""
         """The agent whose plain handlers run at this moment."""
 
@@ -113,7 +113,7 @@ class Reactions:
         self.host.forget(due.agent)
         return Outcome(due.agent, [], None, error)
 
-    def disown(self, agents: list[str]) -> None:
+    def drop_agents(self, agents: list[str]) -> None:
         """Drop agents from memory, and cancel their reactions in progress. These reactions run again later, on this
         server or on another."""
         for agent in agents:

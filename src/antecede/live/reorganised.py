@@ -98,8 +98,8 @@ class LiveChanges(Adapter):
         runtime.log.info("listens", address=str(address))
         runtime.core.sessions.move(str(address))
 
-    def disown(self, agents: list[str]) -> None:
-        self._runtime.reactions.disown(agents)
+    def drop_agents(self, agents: list[str]) -> None:
+        self._runtime.reactions.drop_agents(agents)
 
     def organised(self, file: TopologyFile) -> None:
         runtime = self._runtime

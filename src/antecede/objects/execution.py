@@ -163,7 +163,7 @@ class Execution:
                 continue
             request = Request(one.root, one.number, call.arguments, isinstance(call, SharedCall))
             if self.decides and label.operation in self.unconfirmed and not one.parent:
-                answer = self.intentions.foretold(label.instance, label.operation, request)
+                answer = self.intentions.predicted(label.instance, label.operation, request)
                 if answer is not None:
                     # Nothing will be committed or undone: it is decided here.
                     one.calls.append(Made("", 0, True))

@@ -318,7 +318,7 @@ class Intentions:
             self._last = (key, outcomes, self.live.rollback())
         return self._last[1]
 
-    def foretold(self, name: str, operation: str, request: Request) -> Answer | None:
+    def predicted(self, name: str, operation: str, request: Request) -> Answer | None:
         """Compute a blind operation (see ``blind_operations``) without changing the state. Return its answer, or None
         if this replica alone cannot give an answer."""
         one = Instance(name, operation, request.arguments, "", request.number, "", 0, shared=request.shared)

@@ -66,8 +66,9 @@ class Site(Order):
         self.roots = self.rooting(self.order.relation, self._called, *self._sharing())
         self.wounds = Wounds()
         self._examined: set[str] = set()
-        """The names of queued instances that ``_pump`` has examined. All younger instances that block such an instance
-        were asked to make way. These instances are not examined again, because no new instance can block them."""
+        """The names of queued instances that ``_begin_ready`` has examined. All younger instances that block such an
+        instance were asked to make way. These instances are not examined again, because no new instance can block
+        them."""
 
     @property
     def state(self) -> dict[str, Any]:
@@ -233,7 +234,7 @@ class Site(Order):
 
     # Waiting.
 
-    def _pump(self) -> None:
+    def _begin_ready(self) -> None:
         """Begin the instances that may begin, and wound younger roots that block older instances."""
         while self.table.changed:
             self.table.changed = False
@@ -266,7 +267,7 @@ class Site(Order):
 
     def _finished(self) -> Effects:
         """Begin all instances that may begin, then return the effects of the step."""
-        self._pump()
+        self._begin_ready()
         return self.outbox.drain()
 
     def send(self, message: Message) -> Effects:

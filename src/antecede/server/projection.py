@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from antecede.channel import Taken, first_hops, uncouple
+from antecede.channel import Taken, decode_train, first_hops
 from antecede.channel.packets import copy_of
 from antecede.engine import Outbound
 from antecede.engine.belongings import Belongings
@@ -364,7 +364,7 @@ class Projection:
             if copy.source == me or not copy.to >> me & 1:
                 return
         try:
-            letters = uncouple(copy.payload)
+            letters = decode_train(copy.payload)
         except WireError:
             # A forged packet: the server took it, but found nothing in it to forward.
             return

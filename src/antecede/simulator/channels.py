@@ -298,9 +298,9 @@ class ChannelWorld(World):
         if self._partition and not self._network.cut and self._faults.random() < self._partition:
             size = 1 + below(self._faults, max(self.processes - 1, 1))
             self._network.cut = {below(self._faults, self.processes) for _ in range(size)}
-            self.at(self.now + self._down_seconds * self._faults.random(), self._mend, None)
+            self.at(self.now + self._down_seconds * self._faults.random(), self._end_partition, None)
 
-    def _mend(self, _: None) -> None:
+    def _end_partition(self, _: None) -> None:
         """End the partition of the network."""
         self._network.cut = set()
 

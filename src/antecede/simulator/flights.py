@@ -1,7 +1,7 @@
 """The packets of a played scenario, and the state of each packet: flying, lost or arrived.
 
 A packet is *flying* until it arrives or is lost. In general a statement of the script decides this; only packets that
-are marked with ``hurry`` arrive without a statement. A lost packet flies again when its link resends it. A statement
+are marked with ``mark_due`` arrive without a statement. A lost packet flies again when its link resends it. A statement
 may name a packet before the packet exists: the statement then waits until the packet is posted.
 """
 
@@ -99,12 +99,12 @@ class Flights:
         else:
             flight.arrivals += 1
 
-    def hurry(self, flight: Flight) -> None:
+    def mark_due(self, flight: Flight) -> None:
         """Mark a flying packet: it is to arrive without a statement of the script (see ``next_due``)."""
         heappush(self._due, flight.age)
 
     def next_due(self) -> Flight | None:
-        """Return the oldest flying packet that ``hurry`` has marked, and remove its mark. Return None if there is no
+        """Return the oldest flying packet that ``mark_due`` has marked, and remove its mark. Return None if there is no
         such packet."""
         while self._due:
             flight = self._flying.get(heappop(self._due))

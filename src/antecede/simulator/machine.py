@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from antecede.channel import Channel, Letter, MessageConsumer, Outgoing, uncouple
+from antecede.channel import Channel, Letter, MessageConsumer, Outgoing, decode_train
 from antecede.errors import AntecedeError
 from antecede.link import Ack, Arrival, Frame, Link
 from antecede.messages import Deliver, Effects, Message, Packet, Persist, Send, Verdict
@@ -382,5 +382,5 @@ def letter_of(message: Message) -> Letter:
 
 @lru_cache(maxsize=4096)
 def _letter_in(train: bytes) -> Letter:
-    (letter,) = uncouple(train)
+    (letter,) = decode_train(train)
     return letter

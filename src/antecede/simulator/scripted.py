@@ -191,7 +191,7 @@ class ScriptedWorld:
                 f"too many packets in transit or lost: expected at most {limits.scenario_packets_max} at a time",
             )
         if self._named_early(flight) or self._unattended(flight):
-            self.flights.hurry(flight)
+            self.flights.mark_due(flight)
 
     def _order(self, flight: Flight) -> Order:
         return self.machines[flight.at].channel.consumers[flight.sent.domain].order

@@ -36,7 +36,7 @@ class Backups(Round):
         """For each backup, how often each walker must have reacted to the walks that were accepted before the backup
         began."""
 
-    async def strike(self, victim: str) -> None:
+    async def cause_fault(self, victim: str) -> None:
         if self.random.random() < _kills:
             await self.end(victim)
         elif len(self.processes.running) == len(self.topology.servers):

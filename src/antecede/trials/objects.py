@@ -129,7 +129,7 @@ class ObjectKills(Round):
         super().__init__(folder, seed, _topology(), nice)
         self.load = Calls(self.topology, callers, seed)
 
-    async def strike(self, victim: str) -> None:
+    async def cause_fault(self, victim: str) -> None:
         if self.random.random() < 0.7:
             # Otherwise it is killed while others are down or recover, and few calls are answered.
             self.come_back(inf)

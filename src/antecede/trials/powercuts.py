@@ -80,7 +80,7 @@ class PowerCuts(Round):
     def make_processes(self, folder: Path, nice: int) -> Processes:
         return CutProcesses(folder, self.topology, self.random, self.faults, nice, self.entry)
 
-    async def strike(self, victim: str) -> None:
+    async def cause_fault(self, victim: str) -> None:
         drawn = self.random.random()
         if drawn < _blackout:
             self.faults["blackouts"] += 1

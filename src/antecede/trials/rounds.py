@@ -83,7 +83,7 @@ class Round:
         """The servers whose data is checked."""
         return list(self.topology.servers)
 
-    async def strike(self, victim: str) -> None:
+    async def cause_fault(self, victim: str) -> None:
         """Cause a fault at a running server, and count the fault. If the fault ends the server, call ``lost``."""
         raise NotImplementedError
 
@@ -154,18 +154,18 @@ class Round:
         """Cause faults at random servers, until there were ``faults`` faults of the kind ``counted`` and all servers
         are started again. Return early if an error is found."""
         while (self.faults[counted] < faults or self._gone) and not self.found:
-            await self._strike(self.faults[counted] < faults)
+            await self._cause_faults(self.faults[counted] < faults)
 
     async def all_up(self) -> None:
         """Wait until all servers listen."""
         for server in self.topology.servers:
             await asyncio.to_thread(self.processes.wait, server)
 
-    async def _strike(self, more: bool) -> None:
+    async def _cause_faults(self, more: bool) -> None:
         random, loop = self.random, asyncio.get_running_loop()
         up = [server for server in self.topology.servers if server in self.processes.running]
         if more and len(self._gone) < self.down_max and up:
-            await self.strike(up[int(random.random() * len(up))])
+            await self.cause_fault(up[int(random.random() * len(up))])
         await asyncio.sleep(random.random() * _between_seconds)
         self.come_back(loop.time())
         for server in self.processes.ended():
@@ -191,7 +191,7 @@ class Kills(Round):
     A few servers are stopped gracefully instead: such a server writes a snapshot, and refuses clients for a moment.
     """
 
-    async def strike(self, victim: str) -> None:
+    async def cause_fault(self, victim: str) -> None:
         await self.end(victim, self.random.random() < _graceful)
 
 

@@ -69,7 +69,7 @@ class Adapter:
         else:
             then(None)
 
-    def disown(self, agents: list[str]) -> None:
+    def drop_agents(self, agents: list[str]) -> None:
         """Drop agents from memory. If reactions of these agents are in progress, do not report their outcomes."""
 
     def organised(self, file: TopologyFile) -> None:
@@ -264,7 +264,7 @@ class Reorganising:
         agents = (*machine.plan.homes, *engine.born)
         frozen = frozenset(agent for agent in agents if self._lives(agent) and engine.is_frozen(agent))
         if frozen != self._frozen:
-            self._disown(sorted(frozen | self._frozen))
+            self._drop_agents(sorted(frozen | self._frozen))
             self._frozen = frozen
         # Nothing that these clients report now would count.
         self._sessions.send_away("the topology changes")
@@ -274,8 +274,8 @@ class Reorganising:
             self._reorganise()
             due[:] = [one for one in due if one.agent not in engine.ready]
 
-    def _disown(self, agents: list[str]) -> None:
-        self.adapter.disown(agents)
+    def _drop_agents(self, agents: list[str]) -> None:
+        self.adapter.drop_agents(agents)
         self._driver.retries.forget(set(agents))
 
     def _leave(self) -> None:
@@ -301,7 +301,7 @@ class Reorganising:
         other = [agent.name for agent in file.agents if agent.name in kinds and kinds[agent.name] != agent.kind]
         here = [agent for agent in machine.plan.homes if self._lives(agent)]
         gone = [agent for agent in before.homes if self._lives(agent) and machine.plan.homes.get(agent) != machine.name]
-        self._disown([*gone, *(agent for agent in other if agent in here)])
+        self._drop_agents([*gone, *(agent for agent in other if agent in here)])
         self.adapter.organised(file)
         self._peering.lessons.organised()
         for agent in other:

@@ -132,7 +132,7 @@ def behind_of(views: dict[str, View], old: TopologyFile) -> dict[str, View]:
 
 def teach(views: dict[str, View], old: TopologyFile, behind: dict[str, View]) -> Part[dict[str, str]]:
     """Let servers learn the changes that they have missed. Return the servers that cannot learn, with the reason. Each
-    server learns only from the first server of its own topology (:func:`antecede.server.peering.learning.believes`), so
+    server learns only from the first server of its own topology (:func:`antecede.server.peering.learning.trusts`), so
     that another server cannot deceive it with a false topology. There are two exceptions: the first server was removed,
     or the first server has lost its data and is the one that must learn. In both cases the teacher is the server with
     the newest change."""

@@ -22,7 +22,7 @@ from antecede import limits, wire
 from antecede.access import Refusal
 from antecede.access.authoriser import REVOKED
 from antecede.access.proof import NOT_PROVEN, Dialing, Keyring
-from antecede.channel.letters import Letter, uncouple
+from antecede.channel.letters import Letter, decode_train
 from antecede.errors import (
     AntecedeError,
     MailboxFullError,
@@ -231,7 +231,7 @@ class ClientLine:
             if isinstance(part, wire.Accepted):
                 owner.accepted(part.upto)
             elif isinstance(part, wire.Deliver):
-                owner.delivered(uncouple(part.train))
+                owner.delivered(decode_train(part.train))
             elif isinstance(part, wire.Refused):
                 owner.refused(part.number, refusal_of(part.reason, part.code, part.retry), part.retry)
             elif isinstance(part, wire.Welcome):

@@ -112,7 +112,7 @@ def learns(machine: AgentServer, hello: wire.ServerHello) -> bool:
     return hello.teaches or (hello.server in file.servers and bool(hello.links))
 
 
-def believes(machine: AgentServer, server: str) -> bool:
+def trusts(machine: AgentServer, server: str) -> bool:
     """Return whether this server may learn changes of the topology from ``server``."""
     organisation, file, staged = machine.organisation, machine.plan.file, machine.organisation.staged
     if file is None or server == machine.name:

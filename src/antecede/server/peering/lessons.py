@@ -16,7 +16,7 @@ from antecede.server import AgentServer
 from antecede.server.connections import Connection
 from antecede.server.inputs import Log
 from antecede.server.peering.inquiries import CODE
-from antecede.server.peering.learning import believes, learns, lesson_of, teachers_of, teaches
+from antecede.server.peering.learning import learns, lesson_of, teachers_of, teaches, trusts
 from antecede.server.peering.peer import Peer
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Lessons:
         """Prepare to receive a lesson (the changes that this server has missed) from the sender of ``hello``.
         ``dialed``: whether this server has dialed; if it has not, send our hello, because the other server waits for
         it. If this server does not believe the other one, close the connection and return False."""
-        if not believes(self._machine, hello.server):
+        if not trusts(self._machine, hello.server):
             self._send_away(hello, connection)
             return False
         connection.trust(server=True)

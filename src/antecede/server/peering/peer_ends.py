@@ -66,7 +66,7 @@ class Dialed:
         elif self._proof is not None:
             self._check(self._proof, first)
         else:
-            self._meet(first)
+            self._take_hello(first)
 
     def _check(self, dialing: Dialing, first: wire.AnyPart) -> None:
         """Check the peer's proof of its identity, and send ours."""
@@ -80,7 +80,7 @@ class Dialed:
         self._connection.send([proof])
         self._greet()
 
-    def _meet(self, first: wire.AnyPart) -> None:
+    def _take_hello(self, first: wire.AnyPart) -> None:
         if not isinstance(first, wire.ServerHello):
             raise WireError(f"{type(first).__name__} where a server's hello was expected", "hello-expected")
         refusal = self._peering.guard.authoriser.token_refusal(first.token) if self._peer.who is None else None

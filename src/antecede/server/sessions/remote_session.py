@@ -4,7 +4,7 @@ from collections import deque
 
 from antecede import limits, wire
 from antecede.access import TOKEN, Who
-from antecede.channel import Letter, couple
+from antecede.channel import Letter, encode_train
 from antecede.errors import WireError
 from antecede.server import Accepted, Refused
 from antecede.server.connections import Connection, break_off
@@ -47,7 +47,7 @@ class RemoteSession:
 
     def deliver(self, letters: list[Letter]) -> None:
         if self._sessions.is_current(self):
-            self._connection.send([wire.Deliver(couple(letters, self._version >= wire.LISTS))])
+            self._connection.send([wire.Deliver(encode_train(letters, self._version >= wire.LISTS))])
 
     def end(self, reason: str, code: str) -> None:
         self._ended = True

@@ -59,8 +59,8 @@ class _Adapter(Adapter):
     def __init__(self, server: "ChangingServer") -> None:
         self._server = server
 
-    def disown(self, agents: list[str]) -> None:
-        self._server.disown(agents)
+    def drop_agents(self, agents: list[str]) -> None:
+        self._server.drop_agents(agents)
 
     def organised(self, file: TopologyFile) -> None:
         self._server.declare()
@@ -114,7 +114,7 @@ class ChangingServer(SimulatedServer):
             if self.machine.plan.homes.get(agent) != self.name:
                 self.host.retire(agent)
 
-    def disown(self, agents: list[str]) -> None:
+    def drop_agents(self, agents: list[str]) -> None:
         """Drop agents from memory, and ignore the outcomes of their batches in progress."""
         for agent in agents:
             self.host.forget(agent)

@@ -259,7 +259,7 @@ class SimulatedClient:
     def reset(self) -> None:
         """Break the connection; the client connects again later."""
         if self.end is not None:
-            self.end.snap()
+            self.end.disconnect()
 
     def watch(self) -> None:
         """Check the connection, as a real client does at regular times."""

@@ -123,7 +123,9 @@ class IdentifiedWorld(ServerWorld):
             self.later(draw() * seconds, self._intrude)
         if self._intruders and self.work is not None:
             times = sorted(draw() * seconds for _ in range(4))
-            for when, does in zip(times, (self._publish, self._restrict, self._trespass, self._revoke), strict=True):
+            for when, does in zip(
+                times, (self._publish, self._restrict, self._publish_forbidden, self._revoke), strict=True
+            ):
                 self.later(when, does)
 
     # Mallory as a client.
@@ -138,7 +140,7 @@ class IdentifiedWorld(ServerWorld):
     def _restrict(self) -> None:
         self._reload(send=(), receive=("a0",))
 
-    def _trespass(self) -> None:
+    def _publish_forbidden(self) -> None:
         assert self.work is not None
         client = self._mallory()
         client.send(("a0",), self.work())
@@ -176,7 +178,7 @@ class IdentifiedWorld(ServerWorld):
         if fields.get("remote") != INTRUDER and not mallory and not forged:
             super().logged(server, event, fields)
 
-    def trespasses(self) -> list[str]:
+    def forbidden_accepted(self) -> list[str]:
         """Return the errors, one line each: a forbidden publish of mallory was accepted, or she is still connected
         after her key was revoked."""
         found = [

@@ -149,7 +149,7 @@ class End:
         if self._mute:
             self.receiver = None
 
-    def snap(self) -> None:
+    def disconnect(self) -> None:
         """Break the connection: both ends notice, and everything in transit is lost."""
         for end in (self, self.other):
             end.open = False

@@ -84,7 +84,7 @@ class RegularWork:
         if unsettled and rounds >= _rounds_max:
             self._world.wrong("regular work", unsettled)
             for end in self.mute:
-                end.snap()
+                end.disconnect()
         elif unsettled:
             self.look()
             self._plan(rounds + 1)

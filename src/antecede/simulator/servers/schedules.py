@@ -112,7 +112,7 @@ def play(
         found = findings(world, logs, promised, None, replayed=seed % 4 == 0)
         found += early(logs) if "causal" in promised else ()
         found += [*dead_letters(world, logs), *tried(world, logs), *_asked(world), *states(world, logs, crowd.agents)]
-        found += world.trespasses() if isinstance(world, IdentifiedWorld) else []
+        found += world.forbidden_accepted() if isinstance(world, IdentifiedWorld) else []
         if not found and copied and watch is None and not crowd.hold:
             # A world that is watched keeps its logs.
             # After a loss of data letters may come again, and topics send them on as new ones.

@@ -156,7 +156,7 @@ class ServerWorld:
         self.calm = False
         self.later(faults.seconds, self._calm_down)
         several: list[tuple[int, Callable[[], None]]] = [
-            (faults.crashes, lambda: self._doom(self._some_server())),
+            (faults.crashes, lambda: self._plan_crash(self._some_server())),
             (faults.stops, lambda: stop(self.servers[self._some_server()])),
             (faults.partitions, self._partition),
             (faults.resets, self._reset),
@@ -193,7 +193,7 @@ class ServerWorld:
     def _any(self, names: list[str]) -> str:
         return names[int(self.random.random() * len(names))]
 
-    def _doom(self, name: str) -> None:
+    def _plan_crash(self, name: str) -> None:
         """Plan the crash of a server after a random number of its effects (steps, frames, disk operations)."""
         server, draw = self.servers[name], self.random.random
         if self.calm or server.effects_left:
@@ -220,13 +220,13 @@ class ServerWorld:
         if tuple(sorted(pair)) not in self._pairs:
             raise UsageError(f"{one} and {other} share no domain, so there is no connection to cut")
         self._cut.add(pair)
-        self._snap(pair)
+        self._disconnect(pair)
         self.later(seconds, self._cut.discard, pair)
 
-    def _snap(self, pair: frozenset[str]) -> None:
+    def _disconnect(self, pair: frozenset[str]) -> None:
         end = self._connections.pop(pair, None)
         if end is not None:
-            end.snap()
+            end.disconnect()
 
     def _partition(self) -> None:
         if self._pairs and not self.calm:
@@ -238,7 +238,7 @@ class ServerWorld:
             return
         which = int(self.random.random() * (len(self._pairs) + len(self.clients)))
         if which < len(self._pairs):
-            self._snap(frozenset(self._pairs[which]))
+            self._disconnect(frozenset(self._pairs[which]))
         else:
             list(self.clients.values())[which - len(self._pairs)].reset()
 
