@@ -47,7 +47,7 @@ class _Driver:
     def feed(self, given: Any) -> None:
         pass
 
-    def poke(self) -> None:
+    def request_turn(self) -> None:
         pass
 
 

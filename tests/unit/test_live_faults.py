@@ -372,7 +372,7 @@ def test_who_does_not_read_is_not_listened_to(monkeypatch: pytest.MonkeyPatch) -
         while buffered != connection._transport.get_write_buffer_size():
             buffered = connection._transport.get_write_buffer_size()
             await asyncio.sleep(0.2)
-        assert connection._deaf
+        assert connection._reading_paused
         writer.transport.resume_reading()  # type: ignore[attr-defined]
         unframer, answers = wire.Unframer(), 0
         unframer.trust()

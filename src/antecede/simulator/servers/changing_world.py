@@ -23,7 +23,7 @@ from antecede.server.change.changing import Outcome as ChangeOutcome
 from antecede.server.change.changing import Steps, carry_out
 from antecede.server.change.reorganising import Adapter
 from antecede.server.change.requests import Command
-from antecede.server.change.surveying import Wait, Wish
+from antecede.server.change.surveying import ChangeRequest, Wait
 from antecede.server.peering.inquiries import CODE
 from antecede.server.peering.lessons import UNCONFIRMED
 from antecede.server.projection import Projection
@@ -274,7 +274,7 @@ class ChangingWorld(ServerWorld):
         self._run_number += 1
         attempt = f"{self.random.getrandbits(32):x}"
         servers = tuple(name for name in self.servers if name not in self.gone)
-        self._steps = carry_out(Wish(file, servers, "system", int(self.now * 1000) + 1, attempt=attempt))
+        self._steps = carry_out(ChangeRequest(file, servers, "system", int(self.now * 1000) + 1, attempt=attempt))
         self._advance(self._run_number, None, None)
 
     def _leave_one_out(self, file: TopologyFile) -> None:
