@@ -61,15 +61,15 @@ class Addresses:
 
     def _unknown(self, address: str) -> str:
         """Return the reason why a letter cannot be sent to this address, and suggest a similar name."""
-        meant = similar(address[:_name_chars].partition("@")[0], islice(self.homes, _compared_max))
-        return f"unknown agent {address!r}: neither in the topology nor name@server with a known server{meant}"
+        suggestion = similar(address[:_name_chars].partition("@")[0], islice(self.homes, _compared_max))
+        return f"unknown agent {address!r}: neither in the topology nor name@server with a known server{suggestion}"
 
     def no_object(self, name: str) -> str:
         """Return the reason why no object of this name can be called on this server, and suggest a similar name."""
         if name in self.homes:
             return f"{name} is an agent, not a replicated object: send it a notification"
-        meant = similar(name[:_name_chars], islice(self._objects, _compared_max))
-        return f"unknown object {name!r}: no domain of this server has it{meant}"
+        suggestion = similar(name[:_name_chars], islice(self._objects, _compared_max))
+        return f"unknown object {name!r}: no domain of this server has it{suggestion}"
 
 
 _name_chars = 64

@@ -63,7 +63,7 @@ class _Live:
                 enough.set()
             await travelling
             found = await self._load.settle(_settle_seconds)
-            walks = sum(len(client.out) for client in self._load.clients)
+            walks = sum(len(client.accepted) for client in self._load.clients)
             if not found:
                 self._say(f"All {walks:,} letters returned, each once, and every agent reacted as often as it must.")
             codes = [await asyncio.to_thread(self._processes.stop, server) for server in self._topology.servers]

@@ -23,7 +23,7 @@ INSTANT = -(10**6)
 """The bucket of deliveries that took no time."""
 
 
-class Course:
+class MessageTotals:
     """A message that some destinations have not delivered yet, with the sizes of its copies' stamps so far."""
 
     __slots__ = ("bytes", "copies", "counted", "dependents", "paper_bytes", "remaining", "time")
@@ -52,14 +52,14 @@ class Figures:
         self.copies = 0
         self.bytes_total = 0
         self.bytes_max = 0
-        self._weighed = 0
+        self._counted_messages = 0
         self._dependents = 0.0
         self._bytes = 0.0
         self._paper_bytes = 0.0
         self.outstanding = 0
         self._latency_sum = 0.0
         self._latencies: dict[int, int] = {}
-        self._under_way: dict[str, Course] = {}
+        self._under_way: dict[str, MessageTotals] = {}
         self.seen = 0
         """The number of sends so far, including the warm-up."""
 
@@ -71,57 +71,57 @@ class Figures:
         if counted:
             self.sends += 1
         if destinations:
-            course = self._under_way[message.id] = Course(now, destinations, counted)
+            totals = self._under_way[message.id] = MessageTotals(now, destinations, counted)
             if self._routed and counted:
-                course.copies = destinations
+                totals.copies = destinations
 
     def posted(self, order: Order, packet: Packet) -> None:
         """Count a copy of a message that leaves a process, and add the size of its stamp."""
-        course = self._under_way.get(packet.subject)
-        if packet.kind != COPY or course is None or not course.counted:
+        totals = self._under_way.get(packet.subject)
+        if packet.kind != COPY or totals is None or not totals.counted:
             return
         size = order.size(packet)
-        course.bytes += size
+        totals.bytes += size
         if self._routed:
             self._packets += 1
         else:
-            course.copies += 1
+            totals.copies += 1
             if size > self.bytes_max:
                 self.bytes_max = size
-        course.dependents += order.dependents(packet)
-        course.paper_bytes += order.paper_bytes(packet)
+        totals.dependents += order.dependents(packet)
+        totals.paper_bytes += order.paper_bytes(packet)
 
     def arrived(self, packet: Packet, held: bool) -> None:
-        course = self._under_way.get(packet.subject)
-        if packet.kind == COPY and course is not None and course.counted:
+        totals = self._under_way.get(packet.subject)
+        if packet.kind == COPY and totals is not None and totals.counted:
             self.arrivals += 1
             self.held += held
 
     def delivered(self, message: Message, now: float) -> None:
-        course = self._under_way[message.id]
+        totals = self._under_way[message.id]
         self.outstanding -= 1
-        course.remaining -= 1
-        if not course.remaining:
+        totals.remaining -= 1
+        if not totals.remaining:
             del self._under_way[message.id]
-            self._weigh(course)
-        if course.counted:
-            latency = now - course.time
+            self._add_totals(totals)
+        if totals.counted:
+            latency = now - totals.time
             self.deliveries += 1
             self._latency_sum += latency
             bucket = floor(log(latency) * BUCKETS_PER_E) if latency > 1e-9 else INSTANT
             self._latencies[bucket] = self._latencies.get(bucket, 0) + 1
 
-    def _weigh(self, course: Course) -> None:
-        copies = course.copies
+    def _add_totals(self, totals: MessageTotals) -> None:
+        copies = totals.copies
         if copies:
-            self._weighed += 1
+            self._counted_messages += 1
             self.copies += copies
-            self.bytes_total += course.bytes
-            self._dependents += course.dependents / copies
-            self._bytes += course.bytes / copies
-            self._paper_bytes += course.paper_bytes / copies
+            self.bytes_total += totals.bytes
+            self._dependents += totals.dependents / copies
+            self._bytes += totals.bytes / copies
+            self._paper_bytes += totals.paper_bytes / copies
             if self._routed:
-                self.bytes_max = max(self.bytes_max, ceil(course.bytes / copies))
+                self.bytes_max = max(self.bytes_max, ceil(totals.bytes / copies))
 
     def latency_quantile(self, share: float) -> float:
         """Return a quantile of the latencies: the fraction ``share`` of the deliveries took at most this time. The
@@ -137,11 +137,11 @@ class Figures:
         """Return the measured part of the JSON document that the command ``simulate`` prints. Call this once, at the
         end of the run."""
         undelivered = 0
-        for course in self._under_way.values():
-            self._weigh(course)
-            undelivered += course.remaining if course.counted else 0
+        for totals in self._under_way.values():
+            self._add_totals(totals)
+            undelivered += totals.remaining if totals.counted else 0
         self._under_way.clear()
-        weighed = self._weighed or 1
+        weighed = self._counted_messages or 1
         report = {
             "messages": self.sends,
             "deliveries": self.deliveries,

@@ -131,7 +131,7 @@ class Round:
                     await travelling
                 self.found += await load.settle(self.settle_seconds)
             figures = await self.judged()
-            figures.walks = sum(len(client.out) for client in load.clients)
+            figures.walks = sum(len(client.accepted) for client in load.clients)
         except* AntecedeError as group:
             # For instance, a client learned that its server lost accepted publishes, or is gone for good.
             self.found += [str(error) for error in group.exceptions]

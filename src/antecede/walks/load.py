@@ -43,8 +43,8 @@ class WalkClient:
 
     def __init__(self, name: str, bus: Bus, walkers: int, length: int, together: int, slow: bool) -> None:
         self.name = name
-        self.out: set[str] = set()
-        self.home: Counter[str] = Counter()
+        self.accepted: set[str] = set()
+        self.returned: Counter[str] = Counter()
         self.refused = 0
         self.wrong: list[str] = []
         self._bus = bus
@@ -54,21 +54,21 @@ class WalkClient:
         self._number = 0
         self._last: dict[str, int] = {}
         self._changed = asyncio.Event()
-        bus.on(Home, self._came_home_slowly if slow else self._came_home)
+        bus.on(Home, self._walk_returned_slowly if slow else self._walk_returned)
 
     @property
-    def _away(self) -> int:
-        return len(self.out) - len(self.home)
+    def _under_way(self) -> int:
+        return len(self.accepted) - len(self.returned)
 
     @property
     def missing(self) -> set[str]:
         """Return the walks that were accepted and have not returned yet."""
-        return self.out - set(self.home)
+        return self.accepted - set(self.returned)
 
     async def travel(self, enough: asyncio.Event, pause: float) -> None:
         """Start walks, several at a time, until ``enough`` is set; a refused walk is sent again."""
         for count in itertools.count(step=_burst):
-            while self._away >= self._together and not enough.is_set():
+            while self._under_way >= self._together and not enough.is_set():
                 self._changed.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), 0.1)
@@ -77,9 +77,9 @@ class WalkClient:
             await asyncio.gather(*(self._send(f"{self.name}-{count + place}") for place in range(_burst)))
             await asyncio.sleep(pause)
 
-    async def come_home(self) -> None:
+    async def wait_for_walks(self) -> None:
         """Wait until all walks have returned."""
-        while self._away:
+        while self._under_way:
             self._changed.clear()
             await self._changed.wait()
 
@@ -90,24 +90,24 @@ class WalkClient:
             notification = Walk(walk, self._length, self._walkers, home, self._number)
             try:
                 await self._bus.send(next_of(walk, self._length, self._walkers), notification)
-                self.out.add(walk)
+                self.accepted.add(walk)
                 return
             except OverloadError:
                 self.refused += 1
                 await asyncio.sleep(0.05)
 
-    async def _came_home_slowly(self, home: Home, letter: object) -> None:
+    async def _walk_returned_slowly(self, home: Home, letter: object) -> None:
         # A connection may break while a handler waits.
         await asyncio.sleep(0.001)
-        self._came_home(home, letter)
+        self._walk_returned(home, letter)
 
-    def _came_home(self, home: Home, letter: object) -> None:
+    def _walk_returned(self, home: Home, letter: object) -> None:
         sender = getattr(letter, "source", "")
         last = self._last.get(sender, 0)
         if home.number <= last:
             self.wrong.append(f"{self.name}: message {home.number} from {sender} came after message {last}")
         self._last[sender] = home.number
-        self.home[home.walk] += 1
+        self.returned[home.walk] += 1
         self._changed.set()
 
 
@@ -146,7 +146,7 @@ class Load:
         try:
             async with asyncio.timeout(seconds):
                 for client in self.clients:
-                    await client.come_home()
+                    await client.wait_for_walks()
         except TimeoutError:
             missing = {client.name: len(client.missing) for client in self.clients if client.missing}
             return [f"walks that did not return within {seconds:.0f} s: {missing}"]
@@ -166,7 +166,7 @@ class Load:
             found.append(f"not idle within {seconds:.0f} s: {busy}")
         for client in self.clients:
             found += client.wrong
-            found += (f"{walk} returned {count} times" for walk, count in client.home.items() if count > 1)
+            found += (f"{walk} returned {count} times" for walk, count in client.returned.items() if count > 1)
         return found
 
     async def close(self) -> None:
@@ -180,7 +180,7 @@ class Load:
         count: Counter[str] = Counter()
         digest: Counter[str] = Counter()
         for client in self.clients:
-            for walk in client.out:
+            for walk in client.accepted:
                 for walker, addend in reactions_of(walk, self._length, len(self._topology.servers)):
                     count[walker] += 1
                     digest[walker] += addend

@@ -81,7 +81,7 @@ class _Counted(Report):
         self.sends, self.deliveries = counts[kernel.SENDS], counts[kernel.DELIVERIES]
         self.arrivals, self.held = counts[kernel.ARRIVALS], counts[kernel.HELD]
         self.copies, self.bytes_total = counts[kernel.COPIES], counts[kernel.BYTES_TOTAL]
-        self.bytes_max, self._weighed = counts[kernel.BYTES_MAX], counts[kernel.WEIGHED]
+        self.bytes_max, self._counted_messages = counts[kernel.BYTES_MAX], counts[kernel.WEIGHED]
         self._dependents, self._bytes = sums[kernel.DEPENDENTS], sums[kernel.BYTES]
         self._paper_bytes, self._latency_sum = sums[kernel.PAPER_BYTES], sums[kernel.LATENCY]
         self._latencies = {

@@ -46,7 +46,7 @@ def play(seed: int) -> Outcome:
         found = world.play(random.randint(10, 20) * len(topologies))
     except Exception as error:
         # Any exception is an error, and the seed shows it again.
-        found = [*world.wrongs, f"{type(error).__name__}: {error}"]
+        found = [*world.errors, f"{type(error).__name__}: {error}"]
     made = sum(one.state == "done" for one in world.outcomes)
     return Outcome(seed, found[:5], world.crashes, len(world.letters), changes=made, missed=world.missed)
 

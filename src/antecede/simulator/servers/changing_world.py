@@ -192,7 +192,7 @@ class ChangingWorld(ServerWorld):
         self._look_again()
         self.run()
         decide(self)
-        return self.wrongs or self.findings()
+        return self.errors or self.findings()
 
     def _look_again(self) -> None:
         """Let all servers do their regular work as long as a change is still to be made or in progress."""
@@ -298,7 +298,7 @@ class ChangingWorld(ServerWorld):
         decided = decide_once(self)
         self._failures += self.calm and not decided
         if self._failures > _tries_max:
-            self.wrong("operator", reason)
+            self.report_error("operator", reason)
             self._station, self._failures = self._station + 1, 0
         self._again()
 

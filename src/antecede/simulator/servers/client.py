@@ -205,7 +205,7 @@ class SimulatedClient:
             for publish in ticket.publishes:
                 publish.state = "refused"
             if not self.world.may_refuse(self.address, ticket.to, error):
-                self.world.wrong(self.address, f"a publish was refused: {error}")
+                self.world.report_error(self.address, f"a publish was refused: {error}")
 
     def _put_again(self, publish: Publish) -> None:
         # Publishes that are repeated come after those published meanwhile.
@@ -340,7 +340,7 @@ class SimulatedClient:
         either."""
         wrong = self._publishing.refused(number, error, retry)
         if wrong is not None:
-            self.world.wrong(self.address, str(wrong))
+            self.world.report_error(self.address, str(wrong))
         else:
             self._put_waiting()
 
@@ -374,7 +374,7 @@ class SimulatedClient:
             self._inbox.failed("this handler fails at its first try", self.world.now)
         else:
             if letter.id in self._called:
-                self.world.wrong(self.address, f"the handler of {letter.id} was called twice")
+                self.world.report_error(self.address, f"the handler of {letter.id} was called twice")
             self._called.add(letter.id)
             self._received_once(letter)
             self._inbox.handled()
@@ -399,7 +399,9 @@ class SimulatedClient:
             return True
         first = self._results.setdefault(letter.answers, letter)
         if first.body != letter.body:
-            self.world.wrong(self.address, f"call {letter.answers} was answered by {first.body!r} and {letter.body!r}")
+            self.world.report_error(
+                self.address, f"call {letter.answers} was answered by {first.body!r} and {letter.body!r}"
+            )
         return first.id == letter.id
 
     def _ended(self, ticket: SimulatedTicket, outcome: Letter | Exception) -> None:
@@ -415,7 +417,7 @@ class SimulatedClient:
             question.outcome = "answered"
             answered = msgspec.msgpack.decode(outcome.body)["id"]
             if answered != question.id:
-                self.world.wrong(self.address, f"question {question.id} got the answer to question {answered}")
+                self.world.report_error(self.address, f"question {question.id} got the answer to question {answered}")
 
     def _expire_later(self) -> None:
         due, life = self._questions.deadline(), self._life

@@ -225,7 +225,7 @@ class IdentifiedWorld(ServerWorld):
     def _count(self, server: SimulatedServer, many: list[End]) -> None:
         count = sum(end.open and end.remote == INTRUDER for end in server.ends)
         if count > _address_max:
-            self.wrong(server.name, f"{count} connections from one address, which may have {_address_max}")
+            self.report_error(server.name, f"{count} connections from one address, which may have {_address_max}")
         for end in many:
             end.vanish()
 

@@ -49,7 +49,7 @@ def findings(
 ) -> list[str]:
     """Return the errors, one line each. ``logs``: the logs of the world as they are now. ``dead``: the expected number
     of dead letters; None: any. ``replayed``: also check that a replay of each log gives the server's state."""
-    found = list(world.wrongs)
+    found = list(world.errors)
     present = [server for name, server in world.servers.items() if name not in world.gone]
     for server in present:
         found += (f"{server.name}: {line}" for line in _unsettled(server, world.absent))

@@ -63,7 +63,7 @@ def lost_data(world: ServerWorld, name: str, copy: dict[str, bytes], probe: Prob
         server.replace_disk(earlier)
         world.pass_time(_patience_seconds)
         found += _connected(world, name, [peer for _, peer in forgot])
-    return found + world.wrongs
+    return found + world.errors
 
 
 def _unnoticed(world: ServerWorld, name: str, forgot: list[tuple[str, str]]) -> Iterator[str]:

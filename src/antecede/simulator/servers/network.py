@@ -108,7 +108,7 @@ class End:
             return
         self.code = code
         if code in (SILENT, NO_HELLO) and not self._mute and not self.other._abandoned:
-            self._world.wrong(self.remote, "a connection was closed as silent, although it is not silent")
+            self._world.report_error(self.remote, "a connection was closed as silent, although it is not silent")
         self.send([wire.Bye(reason, final, code)])
         self._reason = reason
         self.open = False
@@ -221,7 +221,7 @@ class End:
     def _take(self, data: bytes) -> None:
         self._last_received = self._world.now
         if data[4] > self._newest_version:
-            self._world.wrong(
+            self._world.report_error(
                 self.remote, f"sent a frame of version {data[4]} to an end that reads up to {self._newest_version}"
             )
         parts = self._unframer.feed(data)

@@ -60,11 +60,13 @@ class Operators:
                 # While an agent moves, its letters have no destination and stay on the list.
                 self.off_the_list += [(server.name, key) for key in settled if not document.get("skipped")]
                 if document["upto"] > max(listed):
-                    self._world.wrong(server.name, f"an operator's {command} went beyond the letters that were meant")
+                    self._world.report_error(
+                        server.name, f"an operator's {command} went beyond the letters that were meant"
+                    )
                 if document["more"]:
                     self._settle_page(server, command, of, listed, document["upto"])
             elif not isinstance(error, ClosedError | OverloadError):
-                self._world.wrong(server.name, f"an operator's {command} failed: {error}")
+                self._world.report_error(server.name, f"an operator's {command} failed: {error}")
 
         self.request(server, f"{command}-page", page, answered)
 
@@ -78,7 +80,7 @@ class Operators:
             if error is None:
                 self.off_the_list.append(place)
             elif not isinstance(error, ClosedError | OverloadError | UsageError):
-                self._world.wrong(server.name, f"an operator's {command} failed: {error}")
+                self._world.report_error(server.name, f"an operator's {command} failed: {error}")
 
         self.request(server, command, [key], answered)
 
@@ -108,7 +110,7 @@ class Operators:
             if isinstance(error, ClosedError):
                 self._world.later(_again_seconds, self._forget_at, server, domain, generation)
             elif error is not None:
-                self._world.wrong(domain, f"the domain was not reset: {error}")
+                self._world.report_error(domain, f"the domain was not reset: {error}")
 
         if not (server.listens and server.machine.channel.consumers[domain].generation >= generation):
             self.request(server, "forget", [domain, str(generation)], answered)

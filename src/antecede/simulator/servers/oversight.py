@@ -69,7 +69,7 @@ class Oversight:
         change."""
         server = self._server
         if server.up and self._time_ms != time_ms:
-            server.world.wrong(server.name, "server time followed the wall clock")
+            server.world.report_error(server.name, "server time followed the wall clock")
         # Records that wait for space on the disk were made before.
         self._jumped = server.core.driver.gate.last if server.up else 1 << 60
 
@@ -104,14 +104,14 @@ class Oversight:
         server, now = self._server, self._server.world.now
         time_ms = self._time_ms
         if time_ms < self._durable_ms:
-            server.world.wrong(server.name, f"server time went back from {self._durable_ms} to {time_ms}")
+            server.world.report_error(server.name, f"server time went back from {self._durable_ms} to {time_ms}")
         if self._before is not None and self._jumped is None:
             then, before = self._before
             passed = time_ms - before - (now - then) * 1000
             if abs(passed) > _error_ms:
-                server.world.wrong(server.name, f"server time is wrong by {passed:.0f} ms after a restart")
+                server.world.report_error(server.name, f"server time is wrong by {passed:.0f} ms after a restart")
         if self.stopped_at not in (None, found.last):
-            server.world.wrong(
+            server.world.report_error(
                 server.name, f"stopped after record {self.stopped_at}, but the log ends with record {found.last}"
             )
         self.stopped_at = None
@@ -148,7 +148,7 @@ class Oversight:
             server.disk,
         )
         if any(not one[2] and not other[2] for one, other in pairwise(groups)):
-            server.world.wrong(server.name, "an empty group follows another empty group")
+            server.world.report_error(server.name, "an empty group follows another empty group")
         full = [group for group in groups if group[2]]
         if not full or not server.vouches:
             return
@@ -163,7 +163,7 @@ class Oversight:
             open_log("data", files=copy, threaded=False)
         except CorruptLogError:
             return
-        server.world.wrong(
+        server.world.report_error(
             server.name, "after a quiet time, the loss of the last group with records was taken for a torn write"
         )
 
@@ -177,7 +177,9 @@ class Oversight:
     def built(self, task: Task, data: bytes) -> None:
         """Check that the snapshot ``data``, which another process has built, is equal to the remembered state."""
         if self._expected.pop(task.upto, data) != data:
-            self._server.world.wrong(self._server.name, "a snapshot that was built from the log differs from the state")
+            self._server.world.report_error(
+                self._server.name, "a snapshot that was built from the log differs from the state"
+            )
 
     # Truncations.
 

@@ -69,8 +69,8 @@ def _strike(world: ServerWorld, ctx: Context) -> None:
     server = world.servers[ctx.server]
     if sum(server.shared.strikes.values()) < _strikes_max:
         server.shared.strike(ctx.agent, ctx.letter.id)
-    elif not world.wrongs:
-        world.wrong(ctx.server, "handlers end the process of this server again and again")
+    elif not world.errors:
+        world.report_error(ctx.server, "handlers end the process of this server again and again")
 
 
 def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:

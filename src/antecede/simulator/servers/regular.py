@@ -82,7 +82,7 @@ class RegularWork:
         self._planned = False
         unsettled = self._unsettled()
         if unsettled and rounds >= _rounds_max:
-            self._world.wrong("regular work", unsettled)
+            self._world.report_error("regular work", unsettled)
             for end in self.mute:
                 end.disconnect()
         elif unsettled:

@@ -83,7 +83,7 @@ def play(
     world = world_class(plan, agents, seed, rough, durability)
     shared = Worker.shared = SharedData(random, [name for name in agents if name[0] == "a"], topics, clients)
     if seed % 4 == 3:
-        shared.wrongs = world.wrongs
+        shared.errors = world.errors
     if isinstance(world, IdentifiedWorld):
         world.work = lambda: Work(id=shared.id(), depth=0)
     _workload(world, random, shared)
@@ -116,11 +116,11 @@ def play(
         if not found and copied and watch is None and not crowd.hold:
             # A world that is watched keeps its logs.
             # After a loss of data letters may come again, and topics send them on as new ones.
-            shared.wrongs = None
+            shared.errors = None
             found = lost_data(world, server, copied[-1] if random.random() < 0.5 else {}, lambda: _probe(world, shared))
     except Exception as error:
         # Any exception is an error, and the seed shows it again.
-        return Outcome(seed, [*world.wrongs, f"{type(error).__name__}: {error}"], world.crashes)
+        return Outcome(seed, [*world.errors, f"{type(error).__name__}: {error}"], world.crashes)
     deliveries = sum(row.kind == DELIVER for row in logs.rows) if watch else len(world.letters)
     return Outcome(seed, found, world.crashes, deliveries)
 
@@ -269,7 +269,7 @@ def _stay_long(world: ServerWorld, random: Random, shared: SharedData) -> None:
     world.send(address, [*shared.some(), address], Work(id=shared.id(), depth=0))
     world.settle()
     if client.published[-1].state != "accepted":
-        world.wrong(address, "was connected all the time, but its publish was not accepted")
+        world.report_error(address, "was connected all the time, but its publish was not accepted")
     client.leave()
     world.settle()
 

@@ -250,7 +250,7 @@ class SimulatedServer:
 
     def _leaves(self, end: End, part: wire.Part) -> None:
         if unreadable(part, end.version):
-            self.world.wrong(self.name, f"sent a train with lists to {end.remote}, which cannot read it")
+            self.world.report_error(self.name, f"sent a train with lists to {end.remote}, which cannot read it")
 
     def accept(self, end: End) -> None:
         """Handle an incoming connection."""

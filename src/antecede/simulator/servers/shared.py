@@ -78,7 +78,9 @@ class SharedMemory:
         slot, letter = self.progress.begin(due.agent), due.letters[-1].id
         both = [call for call in (*self._calls.values(), (due.agent, letter)) if suspects.is_suspect(*call)]
         if suspects.is_suspect(due.agent, letter) and len(both) > 1:
-            server.world.wrong(server.name, f"two letters that may have ended a process run at the same time: {both}")
+            server.world.report_error(
+                server.name, f"two letters that may have ended a process run at the same time: {both}"
+            )
         self.progress.at(slot, letter)
         self._calls[slot] = (due.agent, letter)
         return slot
@@ -119,7 +121,7 @@ class SharedMemory:
         letter = self._spared.pop(agent, None)
         tried = server.core.driver.retries.tries.get(agent)
         if letter is not None and tried is not None and tried[0] != letter:
-            server.world.wrong(
+            server.world.report_error(
                 server.name, f"{letter} ended the worker process of {agent}, but a try was counted for {tried[0]}"
             )
 

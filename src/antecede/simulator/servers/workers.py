@@ -66,7 +66,7 @@ class SharedData:
         """Whether agents neither use topics nor create agents."""
         self.strike: Callable[[Context], None] | None = None
         """A function that ends the process of a handler; None if poison has no effect."""
-        self.wrongs: list[str] | None = None
+        self.errors: list[str] | None = None
         """A list to which ``effect`` adds the errors that it finds; None: agents have no effects outside the world."""
         self._effects: dict[tuple[str, int, str], str] = {}
 
@@ -78,11 +78,11 @@ class SharedData:
         """Simulate an effect outside the world, such as a payment, which a crash does not undo. The key of the effect
         is the id of the reaction. Check that this id is the same if the reaction runs again. A dead letter that was
         sent again is a new letter, so its reaction has another id."""
-        if self.wrongs is not None and work % 3 == 0:
+        if self.errors is not None and work % 3 == 0:
             key = ctx.reaction_id
             before = self._effects.setdefault((ctx.agent, work, ctx.letter.replays), key)
             if before != key:
-                self.wrongs.append(f"the reaction of {ctx.agent} to one piece of work had the ids {before} and {key}")
+                self.errors.append(f"the reaction of {ctx.agent} to one piece of work had the ids {before} and {key}")
 
     def below(self, bound: int) -> int:
         return int(self.random.random() * bound)

@@ -68,7 +68,7 @@ class ServerWorld:
         self.clients: dict[str, SimulatedClient] = {}
         self.letters: dict[str, Letter] = {}
         """Every letter that an agent or a client has ever got, by the letter's id."""
-        self.wrongs: list[str] = []
+        self.errors: list[str] = []
         """The errors, one line of text each. An error is an event that must not happen, whatever the faults are."""
         self.absent: set[str] = set()
         """Clients that are gone and never return."""
@@ -134,7 +134,7 @@ class ServerWorld:
     def _until(self, end: float | None) -> None:
         kernel = self._kernel
         for _ in range(_steps_max):
-            if not kernel.events and end is None and not self.wrongs:
+            if not kernel.events and end is None and not self.errors:
                 self._regular.go_on()
             if not kernel.events or (end is not None and kernel.events[0][0] > end):
                 break
@@ -320,21 +320,21 @@ class ServerWorld:
             server.effects_left = 1 + int(self.random.random() * 40)
         server.start()
 
-    def wrong(self, where: str, reason: str) -> None:
+    def report_error(self, where: str, reason: str) -> None:
         """Record an error: something has happened that must not happen under any faults."""
-        self.wrongs.append(f"{where}: {reason}")
+        self.errors.append(f"{where}: {reason}")
 
     def client_gone(self, address: str, error: AntecedeError) -> None:
         """Record an error: a client cannot continue. But if a server has lost its data, record nothing."""
         if not self.losing:
-            self.wrong(address, str(error))
+            self.report_error(address, str(error))
 
     def may_refuse(self, address: str, to: tuple[str, ...], error: AntecedeError) -> bool:
         """Return whether a server may permanently refuse a publish with these destinations and this error."""
         return isinstance(error, UnknownAgentError) and to == (NOBODY,)
 
     def logged(self, server: SimulatedServer, event: str, fields: dict[str, Any]) -> None:
-        """Check a warning or an error that a server logged. If it must not happen, record it with ``wrong``."""
+        """Check a warning or an error that a server logged. If it must not happen, record it with ``report_error``."""
         if fields.get("code") in (SILENT, NO_HELLO):
             # The network itself checks whether the connection is silent.
             return
@@ -343,7 +343,7 @@ class ServerWorld:
             (self._resetting or self.losing) and event == "peer-refused"
         )
         if event in _wrong_events and not expected:
-            self.wrong(server.name, f"{event}: {fields}")
+            self.report_error(server.name, f"{event}: {fields}")
 
     def born(self, kind: str, agent: type[Agent]) -> None:
         """Remember the class of an agent that was created at run time. Its server needs the class after a restart."""
@@ -357,7 +357,7 @@ class ServerWorld:
         """Record letters that an agent or a client gets; check that their ids are unique."""
         for letter in due.letters:
             if self.letters.setdefault(letter.id, letter) != letter and not self.losing:
-                self.wrong(due.agent, f"two letters have the id {letter.id}")
+                self.report_error(due.agent, f"two letters have the id {letter.id}")
 
     def fails(self, due: React) -> bool:
         """Decide at random whether this batch fails. Batches with the same first letter fail at most once."""
