@@ -50,7 +50,9 @@ def explain_files(
         return explain_in(running, given, request, report_status)
 
 
-def explain_in(running: Session, given: Given, request: ExplainRequest, report_status: ReportStatus = lambda _: None) -> dict[str, Any]:
+def explain_in(
+    running: Session, given: Given, request: ExplainRequest, report_status: ReportStatus = lambda _: None
+) -> dict[str, Any]:
     """Explain violations of an order in a trace, in a running session. Return the report."""
     started = time.perf_counter()
     trace = open_trace(running, given, report_status, instances=request.order == "significant")

@@ -82,7 +82,7 @@ def carry_out(
     try:
         open_: dict[Future[Row | str], Cell] = {pool.submit(_job, context, cell, study): cell for cell in waiting}
         while open_:
-            tell(progress.text())
+            report_status(progress.text())
             ended, _ = wait(open_, _poll_seconds, FIRST_COMPLETED)
             for future in ended:
                 cell = open_.pop(future)
