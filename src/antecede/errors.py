@@ -39,7 +39,8 @@ class ScenarioError(AntecedeError):
 
 
 class ScopeTooLargeError(AntecedeError):
-    """An exhaustive exploration of a scope that reaches more states than its limit allows."""
+    """An exhaustive exploration that reaches more states than its limit allows, because its scope (for example, the
+    number of processes and messages) is too large."""
 
 
 class TraceError(AntecedeError):

@@ -3,8 +3,8 @@
 If a handler or an operation raises any exception, even ``KeyboardInterrupt``, this handler or operation has failed. But
 Ctrl-C must stop the program. There are two cases:
 
-* In ``antecede serve``, and in programs under ``asyncio.run``, the event loop handles SIGINT. Then Ctrl-C raises no
-  exception inside application code, so a ``KeyboardInterrupt`` comes from the application.
+* In ``antecede serve``, and in programs that run in ``asyncio.run``, the event loop handles SIGINT. Then Ctrl-C raises
+  no exception inside application code, so a ``KeyboardInterrupt`` comes from the application.
 * With Python's default handler of SIGINT, Ctrl-C may raise ``KeyboardInterrupt`` at any point of the program. Then it
   is not known where the exception comes from, and it counts as Ctrl-C. Inside :func:`noted`, however, its origin is
   known.

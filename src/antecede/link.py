@@ -16,8 +16,9 @@ So one frame that is not accepted yet does not make the peer resend everything a
 **After a crash** a link continues with the content of ``dump``: the number of the newest outgoing frame, the
 unacknowledged bodies, the accepted numbers. Frames that were received but not accepted are not in it. They were not
 acknowledged, so the peer sends them again, and they are fresh again. Therefore the owner has one duty: *make the link
-durable before anything leaves*. After ``send`` this must be done before the frame leaves, and after ``accept`` before
-the acknowledgement leaves. After ``on_ack`` it is not necessary: after a crash, some frames are only sent again.
+durable before anything leaves*. After ``send``, the link must be durable before the frame leaves. After ``accept``, the
+link must be durable before the acknowledgement leaves. After ``on_ack``, the link need not be durable, because the only
+effect of a crash is that some frames are sent again.
 
 **Incarnations.** A data directory has a random 64-bit incarnation. Everything that is sent names the sender's
 incarnation, and the receiver's incarnation (0 while it is not known). ``hello`` is the first message on a new
@@ -25,10 +26,11 @@ connection. A new connection is made only when the old one has been given up. If
 a counter is smaller than before, one of the two ends lost data. Then the link raises a :class:`LinkError` and changes
 nothing. Only ``forget``, on an operator's command, starts the link again.
 
-**Lives.** If an old copy of a data directory is put back, its counter of sent frames is too small. But the server then
-sends new frames under numbers that were used before. After enough new frames, the counter looks correct again.
-Therefore every start of a server begins a *life* with its own number, and a hello contains the value of the counter
-when the life began. The peer compares this value with the numbers that it has received.
+**Lives.** If an old copy of a data directory is put back, its counter of sent frames is too small. The next hello can
+show this to the peer. But before this hello, the server may already give new frames numbers that were used before.
+After enough new frames, the counter looks correct again. Therefore every start of a server begins a *life* with its own
+number, and a hello contains the value of the counter when the life began. The peer compares this value with the numbers
+that it has received.
 """
 
 from enum import Enum
@@ -76,7 +78,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     accepted: int
     """The sender of this hello has accepted all frames up to this number."""
     life: int = 0
-    """A random number that the sender's server chooses at each start; 0: not known."""
+    """A random number that the sender's server chooses at each start; 0 if it is not known."""
     base: int = 0
     """The value of ``sent`` when the sender's server started, that is, when its current life began."""
 
@@ -85,7 +87,8 @@ class Arrival(Enum):
     """The result of ``Link.receive``: how the link classified a frame."""
 
     FRESH = "fresh"
-    """The frame is new: hand its body on, and ``accept`` the frame's number in the step that records the body."""
+    """The frame is new. The link's owner must use the body, and must call ``accept`` with the frame's number in the
+    step that records the body."""
     DUPLICATE = "duplicate"
     """The frame arrived before. If it was accepted, the next ``ack`` acknowledges it again."""
     DROPPED = "dropped"
@@ -93,7 +96,7 @@ class Arrival(Enum):
 
 
 FRESH: Final = Arrival.FRESH
-"""The most frequent result has a name of its own for speed: the lookup ``Arrival.FRESH`` takes longer than everything
+"""The most frequent result as a separate name, for speed. The lookup ``Arrival.FRESH`` takes longer than everything
 else that a link does with a frame."""
 
 
@@ -318,8 +321,9 @@ class Link:
         self.ack_due = self._accepted.largest > 0
 
     def forget(self) -> list[bytes]:
-        """Reset the link, as an operator decided: the numbers start from 1 again in both directions, and the peer may
-        have any incarnation. Return the unacknowledged bodies; the owner sends them again or gives them up."""
+        """Reset the link by decision of an operator. The numbers start from 1 again in both directions, and the peer
+        may have any incarnation. Return the unacknowledged bodies. The owner of the link sends these bodies again or
+        gives them up."""
         bodies = list(self._bodies.values())
         self._clear()
         return bodies

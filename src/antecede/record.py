@@ -7,16 +7,16 @@
 ``antecede verify traces`` then judges whether FIFO and causal order were kept. A :class:`Recorder` belongs to one
 process of the trace: a sequential thread of events. :class:`Recording` is a folder with one recorder for each process.
 
-* **Threads and tasks** may share a recorder: a row gets its index and is written under one lock. The thread that holds
-  the lock waits only for the operating system. A forked child cannot use its parent's recorder, since both processes
-  would write the same indices.
+* **Threads and tasks** may share a recorder. The recorder holds a lock while a row gets its index and is written. The
+  thread that holds the lock waits only for the operating system. A forked child cannot use its parent's recorder,
+  because both processes would write the same indices.
 * **After a kill** the trace is readable: each row is one ``write`` to the end of the file, and nothing is buffered in
-  the program. (A power cut may lose rows, since nothing is synced.) The next recorder of the same file removes an
+  the program. (A power cut may lose rows, because nothing is synced.) The next recorder of the same file removes an
   incomplete last line and continues the index without a gap.
 * **Parquet** files cannot be extended row by row. So the rows of ``orders.parquet`` are lines of ``orders.jsonl`` while
-  the recorder is open, and become Parquet when it is closed. A reader of the folder finds them in either form.
+  the recorder is open, and become Parquet when it is closed. A reader of the folder finds the rows in either form.
 
-This module knows files and rows; it must not know who sends the messages, or how.
+This module knows files and rows. It must not know who sends the messages, or how.
 """
 
 import fcntl

@@ -19,8 +19,8 @@ Readers of an earlier version skip these fields, and a missing field has its def
       identity before the hello
 4, 5  replicated objects: a request may contain several calls; the server where a call begins may decide the call
       before it sends the request
-6     a server that has missed changes of the topology learns them from another server; publishes name the letters that
-      the client had begun to handle
+6     a server that has missed changes of the topology learns them from another server; a publish says which letters the
+      client had begun to handle
 ====  ==================================================================================================
 
 **Temporary clients.** A client whose name begins with :data:`TEMPORARY` is forgotten, with its mailbox, when it sends a
@@ -88,7 +88,8 @@ class LinkHello(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
-    """The first part that a server sends to another server. With credentials, proofs of identity come before it."""
+    """The hello of a server to another server. If the server has no credentials, this is the first part that it sends
+    on a connection. If it has credentials, proofs of identity come before this part."""
 
     version: int
     oldest: int
@@ -135,8 +136,9 @@ class PeerAck(Part, frozen=True, array_like=True, gc=False, tag=3):
 
 
 class ClientHello(Part, frozen=True, array_like=True, gc=False, tag=4):
-    """The first part that a client sends. With credentials, proofs of identity come before it. Unless the client is
-    temporary, its name is durable: the name always stands for the same mailbox."""
+    """The hello of a client. If the client has no credentials, this is the first part that it sends on a connection. If
+    it has credentials, proofs of identity come before this part. Unless the client is temporary, its name is durable:
+    the name always stands for the same mailbox."""
 
     version: int
     oldest: int
@@ -183,7 +185,8 @@ class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
 class Refused(Part, frozen=True, array_like=True, gc=False, tag=8):
     """A server has refused ``count`` publishes of a client, from ``number`` on, and skips all later publishes of the
     client. If ``retry`` is set, the skipped publishes fail as well, and the program may try all of them again later.
-    Otherwise the client sends the skipped publishes again, with new numbers. Its next publish gets ``number``."""
+    Otherwise the client sends the skipped publishes again, with new numbers. The next publish of the client gets the
+    number ``number``."""
 
     number: int
     count: int
@@ -205,7 +208,8 @@ class Done(Part, frozen=True, array_like=True, gc=False, tag=10):
 
     letters: Annotated[list[str], Meta(max_length=limits.done_letters_max)]
     dead: str = ""
-    """Unless empty: the reason why the client could not handle the last of these letters."""
+    """The reason why the client could not handle the last of these letters. Empty if the client has handled all of
+    them."""
 
 
 class Listen(Part, frozen=True, array_like=True, gc=False, tag=16):
@@ -260,7 +264,7 @@ class Introduce(Part, frozen=True, array_like=True, gc=False, tag=17):
     role: str
     name: str
     to: str
-    """The name of the server that must answer; empty: any server may answer."""
+    """The name of the server that must answer. If the name is empty, any server may answer."""
     nonce: Annotated[bytes, Meta(max_length=limits.proof_bytes_max)]
 
 
@@ -374,8 +378,8 @@ class Unframer:
         self._trusted = True
 
     def feed(self, data: bytes) -> list[AnyPart]:
-        """Add received bytes, and return the parts of all complete frames. Before ``trust``, return only the part of
-        the first complete frame; ``more`` returns the part of the next frame."""
+        """Add received bytes, and return the parts of all complete frames. Before ``trust`` is called, return only the
+        part of the first complete frame. Then :meth:`more` returns the part of the next frame."""
         pending = self.pending
         if self._trusted and not pending and len(data) > _header_bytes:
             # One whole frame, as in nearly all reads of a quiet connection.

@@ -29,8 +29,8 @@ class Audit:
         self._left_out = 0
 
     def note(self, event: str, who: Who | None, remote: str, **fields: Any) -> None:
-        """Write one event. ``who``: the identity of the other end of the connection. None: the other end has not proved
-        an identity. In this case, the caller passes the claimed name in ``fields``."""
+        """Write one event. ``who``: the identity of the other end of the connection. If the other end has not proved an
+        identity, ``who`` is None, and the caller passes the claimed name in ``fields``."""
         now = self._clock()
         if event == REFUSED:
             if not self._refusals.holds(now):

@@ -77,8 +77,8 @@ class Authoriser:
         self.access = access
         self.clock = clock
         self.error = ""
-        """The reason why the last reload of the access file failed; empty: it did not fail. After a failure, the
-        previous content of the file stays in use."""
+        """The reason why the last reload of the access file failed, or an empty string if it did not fail. After a
+        failure, the previous content of the file stays in use."""
         self._token = token.encode()
         self._rates: dict[Who, Rate] = {}
 
@@ -116,9 +116,10 @@ class Authoriser:
         return None
 
     def page_caller(self, secret: str) -> Who | None:
-        """Return the identity of a caller of the metrics page. ``secret``: the secret that the caller sent; empty:
-        the caller sent no secret. Return None if the secret is unknown. In the one-token mode, return ``TOKEN`` for
-        every caller, without checking the secret."""
+        """Return the identity of a caller of the metrics page. ``secret``: the secret that the caller sent, or an empty
+        string if the caller sent no secret. With an access file, return ``ANONYMOUS`` for a caller without a secret,
+        and None if the secret is unknown. In the one-token mode, return ``TOKEN`` for every caller, without checking
+        the secret."""
         if self.access is None:
             return TOKEN
         if not secret:
@@ -184,8 +185,8 @@ class Authoriser:
         return None if identity is None or self.access is None else self.access.limits_of(identity).connections
 
     def rate(self, who: Who) -> Rate | None:
-        """Return the rate limits of an identity; None: it has no rate limit. All connections of the identity share one
-        ``Rate`` object."""
+        """Return the rate limits of an identity, or None if it has no rate limit. All connections of the identity share
+        one ``Rate`` object."""
         if who in self._rates:
             return self._rates[who]
         identity = self.identity(who.role, who.name)
@@ -223,14 +224,14 @@ class Authoriser:
 
 
 def temporary_name(identity: str, unique: str) -> str:
-    """Return a name for a temporary client of an identity. It contains the name of the identity, or a hash of a long
-    name. So no other identity can connect with this temporary name. ``unique``: 16 hexadecimal digits."""
+    """Return a name for a temporary client of an identity. The temporary name contains the name of the identity or, if
+    the identity's name is too long, a hash of that name. So no other identity can connect with this temporary name.
+    ``unique``: 16 hexadecimal digits."""
     return f"{TEMPORARY}{_part(identity)}.{unique}"
 
 
 def _is_replaced(identity: Identity, key: Key, now: float) -> bool:
-    """Return whether ``key`` is no longer needed and can be revoked, because the identity has a newer key that has not
-    expired."""
+    """Return whether ``key`` can be revoked, because the identity has a newer key that has not expired."""
     newest = identity.keys[-1]
     return newest is not key and (newest.expires is None or newest.expires > now)
 
@@ -241,8 +242,8 @@ def _is_temporary_of(identity: str, client: str) -> bool:
 
 
 def _part(identity: str) -> str:
-    """Return the part of a temporary name that identifies the identity: its name, or a hash of a long name. The part is
-    so short that the whole temporary name has at most 64 characters."""
+    """Return the part of a temporary name that identifies the identity: the identity's name or, if this name is too
+    long, a hash of it. The part is so short that the whole temporary name has at most 64 characters."""
     return identity if len(identity) <= _part_chars else hashlib.sha256(identity.encode()).hexdigest()[:_part_chars]
 
 

@@ -34,12 +34,12 @@ class Key(msgspec.Struct, frozen=True):
     public: str
     """The public key as text: ``ed25519:``, followed by the 32 bytes of the key in base64."""
     expires: float | None = None
-    """The time at which the key expires, in seconds since 1970; None: it does not expire."""
+    """The time at which the key expires, in seconds since 1970. If it is None, the key does not expire."""
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The limits of one identity at one server. Each limit applies to all connections of the identity together. None:
-    no limit."""
+    """The limits of one identity at one server. Each limit applies to all connections of the identity together. If a
+    limit is None, it does not apply."""
 
     rate: float | None = None
     """The largest number of publishes per second. For operators: the largest number of requests per second."""
@@ -51,7 +51,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 class AddressLimits(msgspec.Struct, frozen=True):
     """The limits for the connections from one network address. They apply even before a connection has proved an
-    identity. None: no limit."""
+    identity. If a limit is None, it does not apply."""
 
     connections: int | None = None
     """The largest number of incoming connections at the same time. Connections of servers that have proved their

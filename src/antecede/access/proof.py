@@ -52,10 +52,10 @@ class Channel(Protocol):
     """The properties of a connection that a proof uses."""
 
     binding: bytes
-    """A value that only the two ends of this TLS connection know; empty without TLS."""
+    """A value that only the two ends of this TLS connection know. Without TLS, it is empty."""
     certified: tuple[str, ...]
-    """The names in the certificate of the other end, which TLS has checked; empty: the other end showed no
-    certificate."""
+    """The names in the certificate of the other end, which TLS has checked. If the other end showed no certificate,
+    there are no names."""
 
 
 class Keyring:
@@ -110,7 +110,7 @@ class Dialing:
     proof."""
 
     def __init__(self, keyring: Keyring, channel: Channel, to: str = "") -> None:
-        """``to``: the name of the server that must answer; empty: each trusted server may answer."""
+        """``to``: the name of the server that must answer. If it is empty, each trusted server may answer."""
         self._keyring = keyring
         self._channel = channel
         self._to = to

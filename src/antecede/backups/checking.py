@@ -3,8 +3,8 @@ check that the states of all servers together are a consistent cut.
 
 For the last check, every server is recovered from its files in the backup, as ``restore`` would do. Then the links
 between the servers are compared (:func:`antecede.server.change.renewal.faults_of`). A backup can be restored under
-three conditions. All servers can be recovered. Their links fit together. The topology file is the topology that was in
-force.
+three conditions. (1) All servers can be recovered. (2) Their links fit together. (3) Apart from addresses, the topology
+file in the backup contains the topology that was in force when the backup was made.
 """
 
 import os
@@ -135,7 +135,7 @@ def recovered_state(
 
 def damaged(backup: Backup, server: str = "") -> Iterator[str]:
     """Yield one line of text for each file that is missing or does not match the manifest. ``server``: the server that
-    has the files; empty: check the topology file."""
+    has the files. If it is empty, check only the topology file."""
     manifest = backup.manifest
     folder, files = (
         (backup.folder(server), manifest.servers[server].files) if server else (backup.path, [manifest.topology])

@@ -232,7 +232,7 @@ class NewFolder:
 
 
 class NewBackup(NewFolder):
-    """Makes the folder of a new backup in a ``with`` block; ``complete`` finishes the backup."""
+    """Makes the folder of a new backup in a ``with`` block. The method ``complete`` finishes the backup."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)

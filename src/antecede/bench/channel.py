@@ -48,7 +48,7 @@ class Side(msgspec.Struct, frozen=True):
 
 def measure(side: Side, messages: int, directory: str | None) -> Sample:
     """Measure one side once, in a new temporary folder. ``messages``: the requested number of messages. ``directory``:
-    where the folder is made; None: in the default place for temporary files."""
+    where the temporary folder is made. If it is None, the folder is made in the default place for temporary files."""
     with TemporaryDirectory(prefix="antecede-bench-", dir=directory) as place:
         return side.run(max(100, round(messages * side.share)), place)
 
@@ -63,7 +63,8 @@ class Ours(msgspec.Struct, frozen=True):
     role: str
     disk: bool
     embedded: bool = True
-    """Whether the sender is a program on the bus of its own server; False: it is a client of the receiver's server."""
+    """Whether the sender is a program on the bus of server s1. If it is False, the sender is a client of the receiver's
+    server, s2."""
     trace: bool = False
     to: str | None = None
 
@@ -154,7 +155,7 @@ def _through(
     module: str, command: Callable[[int, str], list[str]], sender: str, receiver: str | None
 ) -> Callable[..., Sample]:
     """Return a function that measures messages from a sender to a receiver through a broker. ``command``: returns the
-    command that starts the broker. ``receiver``: the role of the receiver; None: there is no receiver."""
+    command that starts the broker. ``receiver``: the role of the receiver, or None if there is no receiver."""
 
     def run(messages: int, place: str) -> Sample:
         port = free_ports(1)[0]

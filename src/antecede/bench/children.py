@@ -1,8 +1,8 @@
 """The processes of a measurement (its *parties*), and their communication with the benchmark.
 
-A party is started by ``python -m antecede.bench.MODULE ROLE SETTINGS``; SETTINGS is a JSON document. A party writes
-lines of JSON to standard output: a receiver reports that it is ready, a sender reports its figures. A party ends when
-its standard input ends.
+A party is started by ``python -m antecede.bench.MODULE ROLE SETTINGS``. SETTINGS is a JSON document. A party writes
+lines of JSON to standard output: a receiver reports that it is ready, and a sender reports its figures. A party ends
+when its standard input ends.
 """
 
 import gc
@@ -136,7 +136,8 @@ def program(name: str) -> str | None:
 
 
 def await_listener(port: int, seconds: float = 10.0) -> None:
-    """Wait until a process listens at this port. Raise :class:`SideError` if no process does within ``seconds``."""
+    """Wait until a process listens at this port. Raise :class:`SideError` if no process listens there within
+    ``seconds``."""
     until = monotonic() + seconds
     while True:
         with socket() as probe:
@@ -193,7 +194,8 @@ def say(**fields: Any) -> None:
 
 
 def act(roles: dict[str, Role]) -> None:
-    """Run the function of the role that the command line names, on the event loop that servers use."""
+    """Run the function of one role on the event loop that servers use, and end this process. The first argument on the
+    command line is the name of the role. The second argument has the settings of the role as a JSON document."""
     from antecede.live.process import run
 
     async def main() -> int:

@@ -4,9 +4,9 @@
 round. The report compares medians over the rounds, and only ratios within one run are meaningful. etcd is measured if
 its program is installed.
 
-**Figures.** For each side: the calls per second, the median latency, and the CPU time of the three servers per call.
-For our side also: the frames between servers, the steps with a record, the fdatasyncs and the bytes of the logs. Each
-of these is the sum over all three servers, per call.
+**Figures.** For each side, the report has the calls per second, the median latency, and the CPU time of the three
+servers per call. For our side, it also has the frames between servers, the steps with a record, the fdatasyncs and the
+bytes of the logs. Each of these four figures is the sum for all three servers, divided by the number of calls.
 """
 
 import os
@@ -53,7 +53,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def bench_objects(settings: Settings, directory: str | None, report_status: Callable[[str], None]) -> dict[str, Any]:
-    """Measure all sides, which take turns in each round; return the report."""
+    """Measure all sides, which take turns in each round. Return the report."""
     skipped: dict[str, str] = {}
     found = settings.etcd or program("etcd")
     if settings.etcd is not None and not os.access(settings.etcd, os.X_OK):

@@ -99,8 +99,8 @@ class Meter:
             self._started = self._now(self.receiver)
 
     def figures(self, messages: int) -> dict[str, float]:
-        """Return the CPU time since ``start``, in microseconds per message: of each of the two processes, and of both
-        together."""
+        """Return three CPU times since ``start``, in microseconds per message: the time of this process, the time of
+        the receiver's process, and their sum. If nothing is measured, the result is empty."""
         if self.receiver is None:
             return {}
         spent = [now - then for now, then in zip(self._now(self.receiver), self._started, strict=True)]

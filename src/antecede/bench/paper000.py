@@ -57,8 +57,8 @@ def bench_paper000(
     report_status: Callable[[str], None],
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Measure each organisation (a shape with a number of servers), one after the other; return the report. ``step`` is
-    called before each organisation is measured."""
+    """Measure each organisation (a shape with a number of servers), one after the other, and return the report.
+    ``step`` is called before each organisation is measured."""
     runs = [(shape, servers) for servers in settings.servers for shape in settings.shapes]
     rows = []
     for at, (shape, servers) in enumerate(runs):

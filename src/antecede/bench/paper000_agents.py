@@ -68,7 +68,7 @@ class _Run:
 
 
 class Main(Agent):
-    """The agent that measures rounds. In each round it sends a ping to the given agents; the round ends when all of
+    """The agent that measures rounds. In each round it sends a ping to the given agents. The round ends when all of
     them have answered."""
 
     def on_begin(self, begin: Begin, ctx: Context) -> None:

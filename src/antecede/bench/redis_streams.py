@@ -59,7 +59,7 @@ async def pipelined(port: int, messages: int, together: int = 500) -> None:
 
 
 async def accepted(port: int, messages: int, warm: int = 200) -> None:
-    """Add messages to a stream, one after the other; wait for each answer."""
+    """Add messages to a stream, one after the other, and wait for each answer."""
     client = _client(port)
     times = []
     for _ in range(warm + messages):

@@ -1,4 +1,5 @@
-"""The floor (lower bound) of ``antecede bench objects``: the frames and syncs of a compatible call, and nothing else.
+"""The floor (lower bound) of ``antecede bench objects``: the frames and syncs of a compatible call (a call that is in
+conflict with no operation), and nothing else.
 
 A client sends a request to the first process. The first process writes the request to its log and sends it to two other
 processes. These write it to their logs and answer. When both have answered, the first process answers the client and

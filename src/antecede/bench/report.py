@@ -18,11 +18,11 @@ from antecede.errors import UsageError
 class Target(msgspec.Struct, frozen=True):
     """A target of the benchmark: the smallest (``least``) or the largest (``most``) accepted value for one side. The
     value is the figure of ``side``, divided by the figure of ``against`` if ``against`` is not empty. A target with
-    ``least`` = 0 accepts every value; its only purpose is that the report shows the value."""
+    ``least`` = 0 accepts every value. The only purpose of such a target is that the report shows the value."""
 
     side: str
     against: str
-    """The side with which ``side`` is compared; empty: the limit is for the figure of ``side`` itself."""
+    """The side with which ``side`` is compared. If it is empty, the limit is for the figure of ``side`` itself."""
     least: float | None = None
     most: float | None = None
 
@@ -55,8 +55,9 @@ targets = [
 
 
 def chosen(only: str | None) -> list[Side]:
-    """Return the sides that a comma-separated list names; without a list, return all sides. If the list has ``durable``
-    and ``redis-pipelined``, add the side ``durable-clients``, which has clients at both ends."""
+    """Return the sides in ``only``, a list of names that are separated by commas. If ``only`` is None, return all
+    sides. If the list has ``durable`` and ``redis-pipelined``, add the side ``durable-clients``, which has clients at
+    both ends."""
     if only is None:
         return sides
     names = [name.strip() for name in only.split(",")]
@@ -77,8 +78,8 @@ def bench_channel(
     report_status: Callable[[str], None],
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Measure all sides, one after the other in each round; return the report. ``step`` is called for each side in each
-    round, before the side is measured or skipped."""
+    """Measure all sides, one after the other in each round, and return the report. ``step`` is called for each side in
+    each round, before the side is measured or skipped."""
     samples: dict[str, list[Sample]] = {}
     skipped: dict[str, str] = {}
     for side in wanted:

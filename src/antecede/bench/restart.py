@@ -1,8 +1,8 @@
 """The cost of a restart: how long a server replays its log, and how much memory it needs for messages that wait.
 
 Two logs are made by calling the server's state machine directly, without sockets. The log *single* has many records
-with one letter each; all letters except the last one are handled. The log *crowd* has multicasts to clients that are
-absent. For each log, a separate process then restarts from it, as a server does.
+with one letter each. All letters except the last one are handled. The log *crowd* has multicasts to clients that are
+absent. For each log, a separate process then restarts from this log, as a server does.
 """
 
 import json

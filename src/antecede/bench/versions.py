@@ -1,10 +1,10 @@
 """``antecede bench channel --against CHECKOUT``: compares this version with another one, by CPU time per message.
 
-On a shared machine, wall-clock figures differ by tens of percent from minute to minute; CPU time per message differs by
-a few percent. Both versions run in every round: each side is measured with one version, and directly afterwards with
-the other. The version that goes first alternates. For each side, a round gives one ratio: this version's CPU time
-divided by the CPU time of the other version. The report has the geometric mean of the ratios and its 95 % confidence
-interval, by Student's t on the logarithms of the ratios.
+On a shared machine, wall-clock figures differ by tens of percent from minute to minute, but CPU time per message
+differs only by a few percent. Both versions run in every round: each side is measured with one version, and directly
+afterwards with the other. The version that goes first alternates. For each side, a round gives one ratio: this
+version's CPU time divided by the CPU time of the other version. The report has the geometric mean of the ratios and its
+95 % confidence interval, by Student's t on the logarithms of the ratios.
 
 Both versions run with this interpreter, and both execute this version's :mod:`antecede.bench.ours`. So the agents and
 the program are the same, and only the package that they import differs.
@@ -40,8 +40,9 @@ FIGURES = ("sender_cpu_us", "receiver_cpu_us", "cpu_us")
 
 
 def comparable(only: str | None, permissions: bool = False) -> list[Side]:
-    """Return the sides that a comma-separated list names; without a list, return the default sides. With
-    ``permissions``, the list may name only sides with a client as the sender. All these sides are then the default."""
+    """Return the sides in ``only``, a list of names that are separated by commas. If ``only`` is None, return the
+    default sides. With ``permissions``, the list may contain only sides with a client as the sender, and all these
+    sides are the default."""
     ours = {side.name: side for side in sides if isinstance(side.run, Ours) and not (permissions and side.run.embedded)}
     some = tuple(ours) if permissions else usual
     names = some if only is None else tuple(name.strip() for name in only.split(","))
@@ -155,7 +156,8 @@ def issue(folder: Path) -> Path:
 
 
 def interval(ratios: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return the 95 % confidence interval of the geometric mean of these ratios; (None, None) for a single ratio."""
+    """Return the 95 % confidence interval of the geometric mean of these ratios. For a single ratio, return (None,
+    None)."""
     if len(ratios) < 2:
         return None, None
     logs = [log(ratio) for ratio in ratios]

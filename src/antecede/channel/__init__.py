@@ -1,17 +1,18 @@
 """The Channel: it moves letters between the agents and the domains of this server (Laumay et al. §5, Fig. 7).
 
 The Channel has one MessageConsumer per domain. It handles letters one after the other: letters that are sent here, and
-letters that a domain delivers here. A letter's destinations on this server get it at once. For the other destinations
-the letter is put on the train (:mod:`antecede.channel.letters`) of each next domain. A letter is received from one
-domain and stamped for the next in **one step, in delivery order**. Theorem 1 needs this ("no crossover"): a router that
-forwards later breaks causal order even on a tree.
+letters that a domain delivers here. The destinations on this server get a letter immediately. For the other
+destinations, the letter is put on a train (:mod:`antecede.channel.letters`) in each next domain. A letter is received
+from one domain and stamped for the next domain in **one step, in delivery order**. Theorem 1 of the paper needs this
+property ("no crossover"). A router that forwards letters later breaks causal order, even if the domains form a tree.
 
-A letter with several destinations crosses each domain as one message. In a forest the route to a server is unique. So
-a router never sends a letter back into the domain from which the letter came: other members serve that direction.
+A letter with several destinations crosses each domain as one message. In a forest the route to a server is unique. So a
+router never sends a letter back into the domain from which the letter came. The destinations in that direction get the
+letter through other members of that domain.
 
 If a letter is for agents here and for agents behind a domain with a total order, this server also sends the letter to
-itself through this order, and delivers it here only when it comes back. Otherwise two servers could see two multicasts
-in different sequences. Later messages must not overtake such a letter (:mod:`antecede.channel.returns`).
+itself through this order. It delivers the letter here only when the letter comes back. Otherwise two servers could see
+two multicasts in different sequences. Later messages must not overtake such a letter (:mod:`antecede.channel.returns`).
 """
 
 from collections.abc import Collection
@@ -74,7 +75,7 @@ class Channel:
     ) -> None:
         self.me = me
         self.arrived: list[tuple[str, list[Letter]]] = []
-        """Pairs (local agent, letters for it), in delivery order; ``AgentServer.collect`` empties this list."""
+        """Pairs (local agent, letters for this agent), in delivery order. ``AgentServer.collect`` empties this list."""
         self.lost: list[tuple[Letter, str]] = []
         """Pairs (letter, reason) of the letters that could not be delivered or forwarded."""
         self.faults: list[tuple[str, str, str]] = []
@@ -84,7 +85,8 @@ class Channel:
         self._checks_senders = False
         self._plans: dict[tuple[str, tuple[str, ...]], Way] = {}
         self._planned = 0
-        """The size of ``_plans``: the number of addresses in all plans, plus ``_plan_addresses`` for each plan."""
+        """The size of ``_plans`` (the cached routes): the number of addresses in all plans, plus ``_plan_addresses``
+        for each plan."""
         self._sound: set[tuple[str, ...]] = set()
         """Lists of addresses that were checked and are valid."""
         self._holding: set[str] = set()
@@ -95,7 +97,7 @@ class Channel:
         self._incarnation, self._resend_after = incarnation, resend_after
         self._life = 0
         self.pausing: Pausing | None = None
-        """The letters that must wait until a change of the topology ends; None: no letter has to wait."""
+        """The letters that must wait until a change of the topology ends. If it is None, no letter has to wait."""
         self.hidden: frozenset[str] = frozenset()
         """Agents that a change will add. Letters to them are forwarded, but cannot be sent on this server yet."""
         self.consumers: dict[str, MessageConsumer] = {}
@@ -110,7 +112,7 @@ class Channel:
         kept: Collection[str],
     ) -> None:
         """Use this topology from now on. ``moved``: for each removed server, the server that has its addresses now.
-        ``kept``: the domains that keep their state; all other domains start with a new state."""
+        ``kept``: the domains that keep their state. All other domains start with a new state."""
         me = self.me
         self.objects = {one for name in topology.domains_of(me) for one in orders[name].object_names()}
         self._addresses = Addresses(homes, moved, topology.servers, self.objects)
@@ -137,9 +139,10 @@ class Channel:
             self.share_lists()
 
     def learn(self, topology: Topology, homes: dict[str, str], moved: dict[str, str], begun: Collection[str]) -> None:
-        """Learn the servers and agents of the next topology, which is not in force here yet. Other servers may use it
-        already, and this server must forward their letters. A letter waits if it must enter a domain in ``begun``, or a
-        domain that is new for this server."""
+        """Learn the servers and agents of the next topology, which is not in force here yet. Other servers may already
+        use this topology, and this server must forward their letters. ``begun``: the domains that start with a new
+        state in the next topology. A letter must wait if its route enters one of these domains, or a domain that is new
+        for this server."""
         known = self._addresses
         self.hidden = frozenset(homes.keys() - known.homes.keys())
         self._addresses = known.extended(homes, moved, topology.servers)
@@ -197,8 +200,9 @@ class Channel:
     # Letters.
 
     def check(self, to: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the addresses in the form that letters contain; raise an error if one of them cannot be reached. The
-        form for an agent of the topology is its name alone; ``name@server`` would mean the mailbox of a client."""
+        """Return the addresses in the form that letters contain. For an agent of the topology, this form is its name
+        alone, because ``name@server`` would mean the mailbox of a client. Raise an error if one of the addresses cannot
+        be reached."""
         if to in self._sound:
             return to if len(to) == 1 else self.destinations.shared(to)
         if len(to) == 1 and to[0].endswith("()"):
@@ -215,7 +219,7 @@ class Channel:
         return to
 
     def local(self, to: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those addresses that are on this server. They get a letter at once, or when the letter comes back
+        """Return those addresses that are on this server. They get a letter immediately, or when the letter comes back
         through a total order."""
         home = self._addresses.home
         return tuple(address for address in to if home(address) == self.me)
@@ -241,7 +245,8 @@ class Channel:
             self.consumers[domain].enqueue_many(members, letters)
 
     def hold_for(self, agents: set[str], pasts: dict[str, Past]) -> None:
-        """Store the :class:`Past` of each later letter to these agents. Keys of ``pasts``: ``{letter id} {agent}``."""
+        """From now on, when a domain delivers a letter to one of these agents, store the :class:`Past` of the letter in
+        ``pasts``, if this past is known. The keys of ``pasts`` have the form ``{letter id} {agent}``."""
         self._holding, self._pasts = agents, pasts
         for consumer in self._consumers:
             consumer.tells_past = bool(agents)
@@ -281,8 +286,8 @@ class Channel:
                 self._returned(letter)
 
     def _all_here(self, domain: str, letters: list[Letter]) -> bool:
-        """Deliver a train at once if all its letters are for the same single agent of this server; most trains are like
-        this. Return whether the train was delivered."""
+        """Deliver a whole train if its route is known and all its letters are for the same single agent of this server.
+        Most trains are like this. Return whether the train was delivered."""
         if not letters:
             return False
         to = letters[0].to
@@ -329,8 +334,9 @@ class Channel:
                 self.returns.wait_again()
 
     def begin_again(self, domain: str, generation: int, again: tuple[tuple[tuple[str, ...], bytes], ...]) -> None:
-        """Reset a domain, and send the trains ``again`` into it. If a letter of this server was on its way back through
-        the domain, and is not in a train that comes back here, handle the letter as if it had come back."""
+        """Reset a domain, and then send the trains in ``again`` into the domain. Each entry of ``again`` is a pair
+        (members to send to, train). Before the reset, a letter of this server may have been on its way back through the
+        domain. If no train in ``again`` brings this letter back here, handle the letter as if it had come back."""
         consumer = self.consumers[domain]
         self.links.changed()
         consumer.begin_again(generation)
@@ -411,16 +417,18 @@ class Channel:
 
     def forget_leaving(self) -> None:
         """Drop the frames that the replay of a record has made. The server may have sent these frames before its
-        restart; the links send unacknowledged frames again."""
+        restart. If they are not acknowledged, the links send them again."""
         for consumer in self._consumers:
             consumer.outgoing = []
 
     def deadline(self) -> float | None:
-        """Return the time at which a link must send a frame again; None if no link has to."""
+        """Return the earliest time at which a link must send a frame again. Return None if no link has to send a frame
+        again."""
         return self.links.deadline()
 
     def in_transit(self, domains: Collection[str]) -> str:
-        """Describe what this server still has in transit through one of these domains; empty if there is nothing."""
+        """Describe what this server still has in transit through one of these domains. Return an empty string if
+        nothing is in transit."""
         for name in domains:
             consumer = self.consumers.get(name)
             if consumer is not None and (found := consumer.in_transit()):

@@ -1,8 +1,8 @@
 """Addresses: the server of each agent and client, and clear errors for addresses that do not exist.
 
 An agent of the topology file has a plain name as its address. A client, or an agent that was created at run time, has
-an address ``name@server``. This address never changes. If that server is removed, the topology names another server,
-which has the addresses of the removed server from then on.
+an address ``name@server``. This address never changes. If that server is removed, the topology file says which other
+server has the addresses of the removed server from then on.
 """
 
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ class Addresses:
         return Addresses(homes | self.homes, more | self._moved, {*self._servers, *servers}, self._objects)
 
     def home(self, address: str) -> str:
-        """Return the server of an agent or a client; raise an error if the address is unknown."""
+        """Return the server of an agent or a client. Raise an error if the address is unknown."""
         server = self.homes.get(address)
         if server is None:
             if address.partition("@")[0].removesuffix("()") in self._objects:
@@ -49,8 +49,8 @@ class Addresses:
         return self._moved.get(home, home)
 
     def plain(self, address: str) -> str:
-        """Return an address in the form that letters contain: for an agent of the topology its name alone, otherwise
-        the unchanged address."""
+        """Return an address in the form that letters contain. For an agent of the topology, this is its name alone. Any
+        other address is returned unchanged."""
         name, at, server = address.rpartition("@")
         home = self.homes.get(name) if at else None
         if home is None:

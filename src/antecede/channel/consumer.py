@@ -11,8 +11,8 @@ or deliver in a wrong order.)
 **Accepting.** The step that accepts a packet also accepts the number of the packet's frame. The record of the step must
 contain the packets that the step accepts, in the same sequence. A packet that the order cannot deliver yet is held. A
 held packet is neither on disk nor acknowledged, so the peer sends it again. If the order recognises a packet as a
-repeat of an earlier packet, only the state of the link changes. The record marks such a packet, and a replay relies on
-this mark.
+repeat of an earlier packet, only the state of the link changes. In the record of the step, such a packet is marked as a
+repeat, and a replay relies on this mark.
 """
 
 from collections import deque
@@ -96,7 +96,7 @@ class Traffic:
         """Trains of letters that were sent. Each train is one message of the domain's order."""
         self.messages_delivered = 0
         self.held = 0
-        """Packets that the order could not deliver when they came, and therefore held."""
+        """The number of packets that the order had to hold, because it could not deliver them when they came."""
         self.stamp_bytes = 0
         """The total size of the stamps on all packets to other members: on copies of messages and on control
         packets."""
@@ -138,7 +138,8 @@ class MessageConsumer:
         approximate bytes of all letters, and the number of destinations of all letters."""
         self._copies_max: float = inf
         self._held: dict[int, tuple[Packet, str, int, bytes]] = {}
-        """Packets that the order holds. Keys: ``id(packet)``; values: (packet, peer, frame number, encoded packet)."""
+        """The packets that the order holds. A key is ``id(packet)``. A value is (packet, peer, frame number, encoded
+        packet)."""
         self.own = Link(incarnation, resend_after)
         """The link for packets from this member to itself. These packets do not travel, but a packet may have to wait,
         and must then survive a crash."""
@@ -150,7 +151,8 @@ class MessageConsumer:
         self.tells_past = False
         """Whether ``past`` must be set before each delivery."""
         self.past: Past | None = None
-        """The past of the train that is being delivered: the messages on which the train depends; None: not known."""
+        """The past of the train that is being delivered: the messages on which the train depends. It is None if these
+        messages are not known."""
         self._packet: Packet | None = None
 
     def share_lists(self) -> None:
@@ -221,7 +223,7 @@ class MessageConsumer:
     # Receiving.
 
     def receive(self, peer: str, frame: Frame, now: float, recorded: bool = False) -> Arrival:
-        """Process a frame from a peer. ``recorded``: the frame comes from the log."""
+        """Process a frame from a peer. ``recorded``: whether the frame comes from the log."""
         link = self.links.get(peer) or self.own
         arrival = link.receive(frame)
         if arrival is FRESH:
@@ -384,8 +386,8 @@ class MessageConsumer:
         ]
 
     def leaving(self) -> dict[str, Any]:
-        """Return the number of copies of this server's messages that the order does not let leave yet, and the reasons
-        why the first of these copies waits."""
+        """Return how many copies of this server's messages wait, because the order does not allow them to leave yet.
+        Also return the reasons why the first of these copies waits."""
         copies = len(self.order.unposted())
         return {"copies": copies, "waits_for": self._named(self.order.explain_unposted()) if copies else []}
 

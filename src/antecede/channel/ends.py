@@ -1,8 +1,8 @@
 """The links of this server in all its domains, with the acknowledgements that wait and the frames to send again.
 
-Most steps need not examine the links. A step examines them if it sends acknowledgements, or if it may be time for a
-resend. Otherwise it only has to find out whether any acknowledgement waits. If the last examination found one, this is
-already known, and the step does not examine the links.
+Most steps need not examine the links. A step examines them in three cases. (1) The step sends acknowledgements. (2) It
+may be time for a resend. (3) The last examination found no waiting acknowledgement, so the step must find out whether
+an acknowledgement waits now.
 """
 
 from collections.abc import Collection
@@ -55,7 +55,8 @@ class Links:
         self.resend_at = 0.0
 
     def deadline(self) -> float | None:
-        """Return the time at which a link must send a frame again; None if no link has to."""
+        """Return the earliest time at which a link must send a frame again. Return None if no link has to send a frame
+        again."""
         first: float | None = None
         for _, _, link in self.ends:
             due = link.deadline() if link.timers else None

@@ -1,8 +1,8 @@
-"""Letters in a snapshot: each letter is stored once, however many mailboxes contain it.
+"""Letters in a snapshot: each letter is stored only once, even if many mailboxes contain it.
 
-A multicast is one letter in many mailboxes. A snapshot numbers the letters, and stores only the number in each mailbox.
-So a mailbox entry takes a few bytes, and after a restart the mailboxes share the letter as they did before. Names
-(senders, destinations, types) and lists of destinations are numbered in the same way.
+A multicast is one letter in many mailboxes. In a snapshot, each letter has a number, and a mailbox contains only the
+numbers of its letters. So a mailbox entry takes a few bytes, and after a restart the mailboxes share the letter as
+before. Names (senders, destinations, types) and lists of destinations have numbers in the same way.
 
 The table is stored by columns. Python builds and reads columns several times faster than one object per letter.
 """

@@ -12,7 +12,8 @@ agent created. This module does not use routes, orders or the code of agents.
 
 Every letter contains the complete list of its destinations. In memory, equal lists exist only once
 (:class:`Destinations`). Otherwise the memory of a topic would grow with the number of its subscribers times the number
-of its letters. In a train, too, a list that several letters have can be written only once (:func:`encode_train`).
+of its letters. There is also a form of trains in which a list that several letters have is written only once
+(:func:`encode_train`).
 """
 
 from collections.abc import Callable
@@ -38,11 +39,11 @@ class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
     name."""
     body: bytes
     ask: str = ""
-    """The text that the answer must quote, if the sender wants an answer; otherwise empty."""
+    """The text that the answer must quote. It is empty if the sender does not want an answer."""
     answers: str = ""
-    """The ``ask`` of the question, if this letter is an answer; otherwise empty."""
+    """The ``ask`` of the question that this letter answers. It is empty if this letter is not an answer."""
     replays: str = ""
-    """The id of the dead letter that this letter replays, if it replays one; otherwise empty."""
+    """The id of the dead letter that this letter replays. It is empty if this letter does not replay a dead letter."""
     context: str = ""
     """The W3C trace context of the span in which the letter was sent, and the letter's label (:mod:`antecede.labels`).
     This module does not read them."""
@@ -113,14 +114,14 @@ class Destinations:
 
 
 class _Listed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A letter in a train that contains each list of destinations once. It has the same fields as a :class:`Letter`;
-    only the content of ``to`` differs."""
+    """A letter in a train that contains each list of destinations once. It has the same fields as a :class:`Letter`.
+    Only the content of ``to`` differs."""
 
     id: str
     source: str
     to: int | tuple[str, ...]
     """The position of the letter's list of destinations among the lists of the train. If the letter has only one
-    destination: a tuple with this destination."""
+    destination, this field is a tuple with this destination."""
     type: str
     body: bytes
     ask: str = ""
@@ -146,7 +147,7 @@ In the other form of a train, the first value of the array is a letter, which is
 
 
 def envelope_fault(to: tuple[str, ...], kind: str) -> str:
-    """Return what is wrong with the destinations or the type of a notification; an empty string if nothing is wrong.
+    """Return what is wrong with the destinations or the type of a notification, or an empty string if nothing is wrong.
     The client library calls this function. The server calls it, too, because a server does not trust clients."""
     if len(kind) > type_chars_max:
         return f"notification type of {len(kind)} characters: expected at most {type_chars_max}"
@@ -159,7 +160,7 @@ def envelope_fault(to: tuple[str, ...], kind: str) -> str:
 
 
 def body_fault(size: int) -> str:
-    """Return an error text if a notification is too large; otherwise an empty string."""
+    """Return an error text if a notification is too large, and otherwise an empty string."""
     most = limits.letter_bytes_max
     return f"notification of {size} bytes: at most {most}" if size > most else ""
 
@@ -182,7 +183,7 @@ def encode_train(letters: list[Letter], share: bool = False) -> bytes:
 
 
 def decode_train(train: bytes) -> list[Letter]:
-    """Decode a train that came from the network; return its letters."""
+    """Decode a train that came from the network, and return its letters."""
     try:
         return _unlisted(train) if train[:2] == _with_lists else _decode(train)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

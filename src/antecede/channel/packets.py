@@ -93,8 +93,8 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
 
 
 def copy_of(data: bytes) -> Copy | None:
-    """Return the copy of a message that a packet contains; None if the packet is a control packet. The content of the
-    packet is not checked, because this was done when the packet was accepted."""
+    """Return the copy of a message that a packet contains, or None if the packet is a control packet. The content of
+    the packet is not checked here, because it was checked when the packet was accepted."""
     try:
         body = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -3,11 +3,11 @@
 The *region* of a change is the set of domains that pause. During a change, letters that were already stamped in the
 region continue until they are in their mailboxes. Letters that would *enter* the region wait: at the server of their
 sender, or at the router through which they come from outside. They wait without a stamp, in the sequence in which they
-came, and are stamped in this sequence after the change. This keeps causal order: if two waiting letters go to the same
-server and one depends on the other, both wait at the same server, because the domains form a forest
-(``docs/design/change.md`` has the proof).
+came, and are stamped in this sequence after the change. This keeps causal order for the following reason. If two
+waiting letters go to the same server and one of them depends on the other, then both letters wait at the same server,
+because the domains form a forest. ``docs/design/change.md`` has the proof.
 
-If only some destinations of a letter are reached through the region, the other destinations get the letter at once.
+If only some destinations of a letter are reached through the region, the other destinations get the letter immediately.
 Letters to an agent that moves wait as well, if they are sent on the server that the agent leaves.
 """
 
@@ -51,9 +51,9 @@ class Pausing:
         domain_of: Callable[[str], str],
     ) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]:
         """Split the destinations of a letter. Return the agents in ``local`` and the domains in ``onward`` that get the
-        letter at once. If other destinations get it only after the change, add the letter to ``waiting`` for them.
-        ``from_domain``: the domain that brought the letter; empty if it was sent on this server. ``domain_of``: a
-        function that returns the next domain on the way to an address."""
+        letter immediately. If other destinations get it only after the change, add the letter to ``waiting`` for them.
+        ``from_domain``: the domain that brought the letter, or an empty string if the letter was sent on this server.
+        ``domain_of``: a function that returns the next domain on the way to an address."""
         if from_domain in self.domains:
             return local, onward
         closed = {domain for domain, _ in onward if domain in self.domains}

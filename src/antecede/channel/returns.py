@@ -6,7 +6,7 @@ is delivered here only when it comes back. Only then is it sent into other domai
 *away*, and nothing outside of the domain may depend on it. Otherwise a later letter that stays on this server, or an
 answer through another domain, could arrive before the own letter. There are three kinds of later letters:
 
-1. A letter that this server sends **only into that domain** leaves at once, because the domain's order keeps the
+1. A letter that this server sends **only into that domain** leaves immediately, because the domain's order keeps the
    sequence. There is one exception: if a letter of kind 3 waits, the letter of kind 1 waits until that letter is sent.
 2. A letter that stays on this server waits until all own letters that left earlier are back.
 3. Any other letter waits in the same way. While it waits, every later letter waits behind it.
@@ -58,8 +58,8 @@ class Returns:
         letter."""
 
     def admits(self, domains: list[str]) -> bool:
-        """Return whether a letter may be sent at once. ``domains``: the domains into which it is sent; empty if the
-        letter stays on this server."""
+        """Return whether a letter may be sent now, without waiting. ``domains``: the domains into which the letter is
+        sent. The list is empty if the letter stays on this server."""
         return not self.away or (not self._blocked and domains == [self.domain])
 
     def leave(self, domain: str, letter: Letter) -> None:
@@ -80,8 +80,8 @@ class Returns:
         self.away.pop(letter, None)
 
     def next(self) -> Letter | None:
-        """Remove and return the first waiting letter, if all own letters for which it waits are back; otherwise return
-        None. The caller must send the letter before the next call."""
+        """Remove and return the first waiting letter, if all own letters for which it waits are back. Otherwise, or if
+        no letter waits, return None. The caller must send the letter before the next call."""
         if not self.waiting:
             return None
         if self.away and next(iter(self.away.values()))[0] <= self.waiting[0][0]:

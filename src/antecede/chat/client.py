@@ -23,7 +23,7 @@ class Typed:
     input."""
 
     def __init__(self, descriptor: int | None) -> None:
-        """``descriptor``: the descriptor of the file to read; None if there is no input."""
+        """``descriptor``: the descriptor of the file to read, or None if there is no input."""
         self._loop = asyncio.get_running_loop()
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._descriptor = descriptor
@@ -56,8 +56,8 @@ class Typed:
                 self._call(self.ended_again.set)
 
     def _read_lines(self, descriptor: int, add: Callable[[str], None]) -> None:
-        """Read lines until the input ends; pass each line to ``add``. This method does not use ``sys.stdin``, because
-        at the end of the program this thread would still hold the lock of that stream."""
+        """Read lines until the input ends, and pass each line to ``add``. This method does not use ``sys.stdin``.
+        Otherwise this thread would still hold the lock of that stream at the end of the program."""
         rest = b""
         with suppress(OSError):
             while data := os.read(descriptor, 65_536):

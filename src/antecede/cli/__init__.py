@@ -1,4 +1,4 @@
-"""The ``antecede`` command: one module per command, one line per error, three exit codes.
+"""The ``antecede`` command: one module per command, one line per error, and the same exit codes for all commands.
 
 The exit codes are:
 
@@ -6,13 +6,15 @@ The exit codes are:
 * 1: The property that the command checks is violated.
 * 2: Bad usage, unreadable input or an internal error. One line on standard error says what is wrong. For an internal
   error, this line names the file with the full report (:mod:`antecede.crashes`).
+* 130, 141, 143: The command was ended by Ctrl-C (130) or by SIGTERM (143), or the program that reads its output ended
+  before the command was done (141).
 
 A command returns its exit code (or raises ``typer.Exit``). It raises :class:`antecede.errors.AntecedeError` for every
 error that comes from outside: from the user, a file or a server. It writes its report to standard output (with
 ``--json``, as one document), and progress and logs to standard error.
 
-The commands are the modules of this package that have a function ``register(app)``; they are found automatically. They
-import heavy modules only inside their functions, so that ``--help`` is fast.
+The commands are the modules of this package that have a function ``register(app)``. These modules are found
+automatically. They import heavy modules only inside their functions, so that ``--help`` is fast.
 """
 
 import io
@@ -80,7 +82,7 @@ def build(arguments: Sequence[str] = ()) -> typer.Typer:
 
 
 def main() -> int:
-    """Run the command line of this process; return the exit code."""
+    """Run the command line of this process, and return the exit code."""
     # The caller may have closed our standard streams; then nothing can be read or written there.
     sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115 (it stays open to the end)
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
@@ -118,8 +120,8 @@ def _raise_dropped_interrupts_again() -> None:
 
 def _clean_up_when_terminated() -> list[int]:
     """From now on, let SIGTERM end this process as Ctrl-C does, so that unfinished output is removed. Return a list
-    that is empty until SIGTERM arrives. Then it contains the number of the signal. A forked process that gets
-    SIGTERM ends at once, and removes nothing."""
+    that is empty until SIGTERM arrives. Then it contains the number of the signal. A forked process that gets SIGTERM
+    ends immediately, and removes nothing."""
     received: list[int] = []
     owner = os.getpid()
 
@@ -136,7 +138,7 @@ def _clean_up_when_terminated() -> list[int]:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command; return its exit code."""
+    """Run one command, and return its exit code."""
     # The exit code if the reader of our output goes away before the command is done.
     code: object = broken_pipe
     try:
@@ -186,10 +188,10 @@ def _stopped(stop: SystemExit) -> int:
 
 
 def _flowing(command: Any, path: tuple[str, ...] = ()) -> Any:
-    """Prepare the help of a command and its sub-commands; return the command. Remove the line breaks inside paragraphs,
-    so that a paragraph fills the width of the terminal. Keep the line break before a line such as "links: …" or "0: …",
-    because such lines are the items of a list. Add the examples of each command. Show no type for options that take no
-    value."""
+    """Prepare the help of a command and its sub-commands, and return the command. Remove the line breaks inside
+    paragraphs, so that a paragraph fills the width of the terminal. Keep the line break before a line such as "links:
+    …" or "0: …", because such lines are the items of a list. Add the examples of each command. Show no type for options
+    that take no value."""
     command.help = re.sub(r"(?<!\n)\n(?!\n|(?:[a-z]+|\d+): )", " ", cleandoc(command.help or ""))
     examples = EXAMPLES.get(" ".join(path), [])
     if examples:
@@ -271,8 +273,9 @@ _usual = {"antecede client": "list", "antecede dead": "list", "antecede topology
 
 
 def _misused(error: TyperException) -> int:
-    """Report a usage error and name the help command; return exit code 2. If the user gave only the name of a group of
-    commands, such as ``antecede dead``, the help of the group was already printed: return 0."""
+    """Report a usage error, name the help command, and return exit code 2. There is one exception: if the user gave
+    only the name of a group of commands, such as ``antecede dead``, the help of the group was already printed. In this
+    case, report nothing and return 0."""
     reason = error.format_message().strip()
     if not reason:
         return 0

@@ -56,7 +56,7 @@ def complaints(checked: "Checked | None") -> Iterator[str]:
 
 
 def inspect_backup(path: str, verify: bool, as_json: bool) -> int:
-    """Print the contents of a backup; with ``verify``, also check the backup. Return the exit code."""
+    """Print the contents of a backup. With ``verify``, also check the backup. Return the exit code."""
     from antecede.backups import open_backup
 
     source = open_backup(path)

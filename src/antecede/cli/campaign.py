@@ -121,7 +121,8 @@ def _campaign(order: str, seeds: range, faults: bool | None, jobs: int) -> dict[
 
 
 Part = tuple[Counter[str], list[str]]
-"""The result of some schedules: numbers by name, and texts about the first schedules that failed."""
+"""The result of some schedules, as two values: the counts by their names, and texts about the first schedules that
+failed."""
 
 
 def tally(

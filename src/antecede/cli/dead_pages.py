@@ -38,8 +38,9 @@ class Filters(NamedTuple):
         return bool(self.agent or self.type_ or self.reason or self.older is not None)
 
     def arguments(self) -> tuple[str, str, str, str]:
-        """Return the filters as the last four arguments of a request for a page. The filter ``older`` (an age in
-        seconds) becomes a point in time, in milliseconds since 1970; "0" if this filter is not set."""
+        """Return the filters as the last four arguments of a request for a page. The filter ``older`` is an age in
+        seconds, but its argument is a point in time, in milliseconds since 1970. If this filter is not set, its
+        argument is "0"."""
         now = time.time()
         if self.older is not None and not 0 <= self.older <= now:
             raise UsageError(f"--older {self.older}: expected a number of seconds, at most the time since 1970")
@@ -48,8 +49,8 @@ class Filters(NamedTuple):
 
 
 class Servers:
-    """The servers to which a command sends requests. If one of several servers does not answer, this is printed once,
-    and the work goes on with the other servers."""
+    """The servers to which a command sends requests. If one of several servers does not answer, its error is printed
+    one time only, and the command continues with the other servers."""
 
     def __init__(self, where: str, keys: Keys) -> None:
         self.access = Access(where, "operator", *keys)
@@ -62,8 +63,8 @@ class Servers:
         self.answered = 0
 
     def ask(self, name: str, command: str, *arguments: str) -> Any:
-        """Send one request to a server; return the answer. If the server does not answer or refuses the connection,
-        record this and return None."""
+        """Send one request to a server, and return the answer. If the server does not answer or refuses the connection,
+        record this failure and return None."""
         try:
             return self.demand(name, command, *arguments)
         except (ClosedError, RefusedError) as error:
@@ -71,8 +72,8 @@ class Servers:
             return None
 
     def demand(self, name: str, command: str, *arguments: str) -> Any:
-        """Send one request to a server; return the answer. Raise an error if the server does not answer or refuses the
-        connection."""
+        """Send one request to a server, and return the answer. Raise an error if the server does not answer or refuses
+        the connection."""
         document = ask_server(self.addresses[name], self.access, command, *arguments)
         self.answered += 1
         return document
@@ -96,7 +97,8 @@ class Servers:
             yield page
 
     def ask_with_retries(self, name: str, command: str, *arguments: str) -> Any:
-        """Send a request; while the server is overloaded, try again. Raise :class:`OverloadError` after a minute."""
+        """Send a request and return its answer, as :meth:`ask` does. While the server is overloaded, try again. Raise
+        :class:`OverloadError` if the server is still overloaded after a minute."""
         until = time.monotonic() + _retry_seconds
         while True:
             try:
@@ -126,8 +128,9 @@ class Servers:
 
 
 def listed(where: str, keys: Keys, filters: Filters, first: int, after: str) -> Iterator[dict[str, Any]]:
-    """Yield dead letters, server by server, oldest first. ``first``: yield at most this number of letters; 0 for all.
-    ``after``: yield only the letters after this place (SERVER:NUMBER); empty for all."""
+    """Yield dead letters, server by server, oldest first. ``first``: the largest number of letters to yield. If it is
+    0, yield all letters. ``after``: a place (SERVER:NUMBER). Only the letters after this place are yielded. If it is
+    empty, yield all letters."""
     servers = Servers(where, keys)
     place = _place(after, servers.addresses)
     if first < 0:

@@ -32,8 +32,8 @@ _settle_seconds = 60.0
 
 
 def run_live(folder: Path, show: Callable[[str], None]) -> dict[str, Any]:
-    """Run three servers, kill one of them under load, and return the result. The servers have their data directories in
-    ``folder``; these are not deleted."""
+    """Run three servers, kill one of them under load, and return the result. The data directories of the servers are in
+    ``folder``, and are not deleted."""
     return asyncio.run(_Live(folder, show).run())
 
 
@@ -75,7 +75,7 @@ class _Live:
             self._processes.close()
 
     async def _kill_and_restart(self) -> int:
-        """Kill the router under load and restart it; return the number of walks that were in progress at the kill."""
+        """Kill the router under load and restart it. Return the number of walks that were in progress at the kill."""
         await asyncio.sleep(_load_seconds)
         self._processes.kill(_victim)
         under_way = sum(len(client.missing) for client in self._load.clients)

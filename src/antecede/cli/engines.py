@@ -1,7 +1,8 @@
 """Choose the engine that answers a question about a trace: the plain engine in this process, or Spark.
 
-With ``--engine auto``, Spark is chosen if the plain engine would take longer than Spark takes to start, or if a path is
-a URL. Otherwise, or if Spark is not installed, the plain engine is chosen.
+With ``--engine auto``, Spark is chosen if an option for Spark is given (``--master`` or ``--conf``). Without such an
+option, Spark is chosen if it is installed and one of two conditions holds: a path is a URL, or the plain engine would
+take longer than Spark takes to start. Otherwise the plain engine is chosen.
 """
 
 import os
@@ -29,8 +30,8 @@ key says whether numpy is installed."""
 
 
 def chosen_engine(engine: str, master: str | None, conf: list[str] | None, paths: list[str]) -> str:
-    """Return the engine to use, ``plain`` or ``spark``. If the options do not decide, the estimated number of events
-    and processes decides. If the options demand Spark but Spark is not installed, raise an error before anything is
+    """Return the engine to use, ``plain`` or ``spark``. The docstring of this module says how the choice depends on the
+    options and on the paths. If the options demand Spark but Spark is not installed, raise an error before anything is
     read."""
     if engine not in ENGINES:
         raise UsageError(f"--engine must be one of {', '.join(ENGINES)}, not {engine!r}")
@@ -50,7 +51,7 @@ def chosen_engine(engine: str, master: str | None, conf: list[str] | None, paths
 
 
 def asked_orders(text: str) -> tuple[str, ...]:
-    """Return the orders that a comma-separated list names."""
+    """Return the orders in ``text``, a list of names that are separated by commas."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
         if name not in ORDERS:

@@ -148,8 +148,8 @@ def _heading(report: dict[str, Any]) -> Iterator[str]:
 
 
 class _Places:
-    """Tells where an event is recorded, as a text: the event's index in its process. If the trace was imported and the
-    place in the original log is known, the text also names this place."""
+    """Describes where an event is recorded, as a text: the event's index in its process. If the trace was imported and
+    the place in the original log is known, the text also contains this place."""
 
     def __init__(self, report: dict[str, Any]) -> None:
         self._sources = {(one["process"], one["index"]): one["source"] for one in report["sources"]}

@@ -171,8 +171,9 @@ def register(app: typer.Typer) -> None:
 
 @contextmanager
 def _old_trace_named(to: str | None) -> Iterator[None]:
-    """Catch an error inside the context. If the output file exists, add to the error's text that this file was not
-    written and still has its earlier content. Without this hint, the user might take the old trace for the new one."""
+    """If an error is raised inside the context, and the output file exists, add to the error's text that this file was
+    not written and still has its earlier content. Without this hint, the user might take the old trace for the new
+    one."""
     try:
         yield
     except (TraceError, UsageError) as error:
@@ -184,8 +185,8 @@ def _old_trace_named(to: str | None) -> Iterator[None]:
 def _mapping(
     path: str | None, pairs: list[str] | None, given: dict[str, str | None], pattern: list[str] | None
 ) -> Mapping:
-    """Return the mapping for the import: the mapping in the file ``path``, if a file is given, changed by the
-    options."""
+    """Return the mapping for the import. If the file ``path`` is given, read the mapping from this file, and then
+    replace the settings that are given as options."""
     kept = foreign.read_mapping(path) if path is not None else Mapping()
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if pattern:

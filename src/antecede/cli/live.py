@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def read_token(path: str | None) -> str:
-    """Return the token in the first line of a file; "" if no file is given."""
+    """Return the token in the first line of a file, or "" if no file is given."""
     if path is None:
         return ""
     lines = read_text(path, 4 * limits.token_bytes_max).splitlines()
@@ -43,8 +43,8 @@ def check_folder(data: str | None) -> None:
 
 
 def check_identities(topology: str, options: "Serving") -> None:
-    """Raise an error if there are credentials beside the topology file, but no access file: the server would not check
-    who connects. A token file or ``--insecure`` allows the start nevertheless."""
+    """Raise an error if there are credentials beside the topology file, but no access file. In this case the server
+    would not check who connects. A token file or ``--insecure`` allows the start nevertheless."""
     folder = Path(topology).parent
     if options.access is not None or options.credentials is not None or (folder / "access.toml").exists():
         return
@@ -59,9 +59,9 @@ def listening_address(
     topology: TopologyFile, server: str, host: str | None, token: str, *, identities: bool, tls: bool, insecure: bool
 ) -> None:
     """Raise an error if the server must not listen at its address. At a loopback address, the server may always listen.
-    At any other address, there are two conditions. (1) The server has a token or an access file (``identities``), so
-    that not every program can connect and send messages. (2) The server uses TLS, so that the messages cannot be read
-    on the network; ``insecure`` turns this condition off."""
+    At any other address, there are two conditions. (1) The server has an access file (``identities``) or a token of
+    sufficient length, so that not every program can connect and send messages. (2) The server uses TLS, so that the
+    messages cannot be read on the network. With ``insecure``, condition (2) does not apply."""
     if server not in topology.servers:
         raise UsageError(f"{topology.name} has no server {server}: expected one of {', '.join(topology.servers)}")
     where = host or topology.servers[server].host
@@ -92,8 +92,8 @@ def _is_loopback(host: str) -> bool:
 def tls_contexts(
     certificate: str | None, key: str | None, authority: str | None
 ) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
-    """Return two TLS contexts, one to accept connections and one to open connections; None if no option for TLS is
-    given."""
+    """Return two TLS contexts, one to accept connections and one to open connections. Return None if no option for TLS
+    is given."""
     if certificate is None and key is None and authority is None:
         return None
     if certificate is None or key is None:
@@ -112,7 +112,7 @@ def tls_contexts(
 def server_security(
     file: TopologyFile, topology: str, server: str, access: str | None, credentials: str | None
 ) -> "ServerSecurity | None":
-    """Return the access file and the credentials of a server; None if there is no access file."""
+    """Return the access file and the credentials of a server, or None if there is no access file."""
     default = Path(topology).parent / "access.toml"
     if access is None and not default.exists():
         if credentials is not None:
@@ -132,7 +132,7 @@ def server_security(
 
 
 def client_tls(authority: str | None) -> ssl.SSLContext | None:
-    """Return the TLS context with which a command connects to servers; None if no authority is given."""
+    """Return the TLS context with which a command connects to servers, or None if no authority is given."""
     if authority is None:
         return None
     try:
@@ -145,7 +145,8 @@ def client_tls(authority: str | None) -> ssl.SSLContext | None:
 
 def addresses(where: str) -> dict[str, Address]:
     """Return the addresses of servers, by name. If ``where`` is the path of a topology file, return the addresses of
-    all its servers. If ``where`` is an address ``tcp://HOST:PORT``, return only this address; its key is ``where``."""
+    all its servers. If ``where`` is an address ``tcp://HOST:PORT``, return only this address, with the key
+    ``where``."""
     if where.startswith("tcp://"):
         host, _, port = where.removeprefix("tcp://").rpartition(":")
         if not host or not port.isdecimal():
@@ -159,8 +160,8 @@ def addresses(where: str) -> dict[str, Address]:
 
 
 def address_of(where: str, server: str | None) -> Address:
-    """Return the address of the named server; if ``server`` is None, the address of the first server. ``where``: as for
-    :func:`addresses`."""
+    """Return the address of the server with this name. If ``server`` is None, return the address of the first server.
+    ``where``: as for :func:`addresses`."""
     servers = addresses(where)
     if server is not None and server not in servers:
         raise UsageError(f"{where} has no server {server}: expected one of {', '.join(servers)}")
@@ -227,11 +228,11 @@ class Access:
 def find_credentials(given: str | None, where: str, role: str, name: str = "") -> "Credentials | None":
     """Return the credentials of a role and, if ``name`` is not empty, of this name.
 
-    If the folder ``given`` contains credentials itself, return these. Otherwise search the folders below ``given``, and
-    raise :class:`UsageError` if they contain no credentials of this role. If ``given`` is None, search the folder
-    ``credentials`` beside the topology file ``where``. In this case, return None if no credentials are found, or if
-    there is no ``access.toml`` beside the topology file. Always raise :class:`UsageError` if several credentials are
-    found.
+    If the folder ``given`` itself contains credentials, return these credentials. If it does not, search the folders
+    below ``given``, and raise :class:`UsageError` if they contain no credentials of this role. If ``given`` is None,
+    search the folder ``credentials`` beside the topology file ``where``. In this case, return None if no credentials
+    are found, if there is no ``access.toml`` beside the topology file, or if ``where`` is the address of a server. If a
+    search finds several credentials, raise :class:`UsageError`.
     """
     from antecede.live.keys import Credentials
 

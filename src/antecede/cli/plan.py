@@ -231,8 +231,9 @@ def _read(
 
 
 def _home(known: TopologyFile | None, homes: dict[str, str] | None) -> Callable[[str], str]:
-    """Return a function that finds the server of a process. It uses the table of ``--servers``, if this option is
-    given, otherwise the topology. Without both, each process counts as a server."""
+    """Return a function that finds the server of a process. The function uses the table of ``--servers``, if this
+    option is given, and otherwise the topology. If there is neither a table nor a topology, each process counts as a
+    server."""
 
     def by_file(process: str) -> str:
         if homes is None or process not in homes:

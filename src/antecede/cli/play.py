@@ -106,8 +106,8 @@ def _orders(given: list[str]) -> "list[OrderSpec | None]":
 
 
 def _play(scenario: "Scenario", spec: "OrderSpec | None", raw: bool) -> "Played | str":
-    """Play the scenario under one order; None means the order in the file. Return the result or, if the scenario cannot
-    be played, a text with the reason."""
+    """Play the scenario under one order. If ``spec`` is None, use the order in the file. Return the result or, if the
+    scenario cannot be played, a text with the reason."""
     from antecede.simulator.player import play
 
     try:

@@ -48,8 +48,8 @@ def bar(text: str) -> Iterator[tuple[ReportStatus, ReportProgress]]:
 
 @contextmanager
 def watched(text: str, total: int, done: Callable[[], int]) -> Iterator[None]:
-    """Show a progress bar while the context is open. ``done``: returns the number of finished steps, of ``total``
-    steps; it is called at intervals, in another thread."""
+    """Show a progress bar while the context is open. ``done``: a function that returns how many of the ``total`` steps
+    are finished. It is called at intervals, in another thread."""
     if not sys.stderr.isatty():
         yield
         return
@@ -103,8 +103,8 @@ class Status:
             yield
 
     def tell(self, counted: tuple[int, int] | None) -> None:
-        """Show the progress of the current phase. ``counted``: the number of finished tasks, and of all tasks; None if
-        these numbers are not known."""
+        """Show the progress of the current phase. ``counted``: the number of finished tasks and the number of all
+        tasks. It is None if these numbers are not known. Then the shown text does not change."""
         if counted is None or not counted[1]:
             return
         done, total = counted
@@ -117,7 +117,7 @@ class Status:
 
 @contextmanager
 def status(text: str) -> Iterator[ReportStatus]:
-    """Show a text on a terminal while the context is open. Yield a function that changes the text; on a terminal, this
+    """Show a text on a terminal while the context is open. Yield a function that changes the text. On a terminal, this
     function is a :class:`Status`."""
     if not sys.stderr.isatty():
         yield lambda _: None

@@ -88,9 +88,9 @@ def _declaring(metadata: Sequence[Metadata]) -> Declared:
     """Return the guarantee that the metadata of a trace declares. This is the weakest guarantee of all orders in the
     metadata, because a message may pass several domains.
 
-    An order that is not installed here guarantees nothing, and neither do domains that form a cycle. If the metadata
-    names no order, return the weakest guarantee of its epochs, which are the topologies that were in force. If epochs
-    are missing too, return the default.
+    An order that is not installed here guarantees nothing. Domains that form a cycle guarantee nothing either. If the
+    metadata names no order, return the weakest guarantee of its epochs, which are the topologies that were in force. If
+    epochs are missing too, return the default.
     """
     from antecede.recording.segments import RECORDED_BY
 

@@ -48,8 +48,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _copy(paths: list[str], folder: Path) -> list[str]:
-    """Copy samples from the package into ``folder``; return the paths of all copied files. ``paths``: files and folders
-    in the package. If a file exists and differs, raise an error and copy nothing."""
+    """Copy samples from the package into ``folder``, and return the paths of all copied files. ``paths``: files and
+    folders in the package. If a file exists and differs, raise an error and copy nothing."""
     wanted: dict[Path, bytes] = {}
     for path in paths:
         with as_file(files("antecede.samples") / path) as source:

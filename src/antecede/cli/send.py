@@ -74,8 +74,9 @@ def register(app: typer.Typer) -> None:
 
 
 def _warn_of_mistyped(topology: str, to: str) -> None:
-    """Print a warning for each destination that is not an agent, but has a name similar to an agent's name. The user
-    may have misspelt the agent: the letter would wait for a client with the misspelt name."""
+    """Print a warning for each destination NAME@SERVER that is not an agent, but has a name similar to the name of an
+    agent on this server. The user may have misspelt the name of the agent. Then the letter would wait for a client with
+    the misspelt name."""
     if topology.startswith("tcp://"):
         return
     homes = {agent.name: agent.server for agent in read_topology(topology).agents}

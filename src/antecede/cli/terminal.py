@@ -35,7 +35,7 @@ def coloured(stream: IO[str]) -> bool:
 
 
 def columns() -> int:
-    """Return the width of the terminal, but at least 20 columns; 100 if the width is not known."""
+    """Return the width of the terminal in columns, but at least 20. If the width is not known, return 100."""
     return max(20, shutil.get_terminal_size((100, 24)).columns)
 
 

@@ -246,9 +246,8 @@ def register(app: typer.Typer) -> None:
         The trial runs two servers. At the same time, clients measure the answer times of one other agent on each
         server. These agents are not overloaded.
 
-        Exit codes:
-        0: The memory and the p99 of these answer times are within their bounds, and no accepted message is lost.
-        1: A bound is exceeded, or an accepted message is lost.
+        Exit codes: 0: Memory and answer times are within their bounds (--memory, --p99), and no accepted message is
+        lost. 1: A bound is exceeded, or an accepted message is lost.
         """
         from antecede.trials.overload import Settings, Trial
 
@@ -347,8 +346,8 @@ def _play(
     figures: Sequence[str] = (),
 ) -> int:
     """Play rounds until an error is found, or until the total of the count ``counted`` (for example ``kills``) is at
-    least ``target``. ``most``: the largest target for a single round. ``figures``: the names of the counts to report;
-    by default, all counts that are not 0, and some counts that are reported even if they are 0."""
+    least ``target``. ``most``: the largest target for a single round. ``figures``: the names of the counts to report.
+    By default, all counts that are not 0 are reported, and some counts are reported even if they are 0."""
     kept = Report(options.report, kind)
     place = Path(options.folder or tempfile.mkdtemp(prefix="antecede-trial-"))
     while (done := kept.total(counted)) < target and not kept.found:
@@ -399,9 +398,9 @@ def _overload_text(result: "OverloadResult") -> str:
 
 _chunk = 50
 _changing = ("changes", "kills", "commands", "failures", "absences")
-"""The counts that a trial of changes reports, in this sequence: changes that were made; kills of servers; commands that
-were killed; commands that failed because a server was down; servers that were down during a change that did not need
-them."""
+"""The counts that a trial of changes reports, in this sequence. ``changes``: changes that were made. ``kills``: kills
+of servers. ``commands``: kills of ``antecede topology apply``. ``failures``: runs of this command that failed because a
+server was down. ``absences``: servers that were down during a change that did not need them."""
 _zeros = ("undelivered", "late")
 _faults = ("backups", "failures", "kills", "stops", "cuts", "blackouts", "broken", "full")
 _attributes = {"absences": "missed"}

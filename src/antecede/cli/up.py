@@ -75,8 +75,8 @@ def register(app: typer.Typer) -> None:
 
 def _ready(path: str, file: TopologyFile, folder: str) -> bool:
     """Return True if the data in the folder has the topology of the file. Otherwise print the differences, and return
-    whether the topology of the data was changed. It is changed only if the change is possible, the command runs on a
-    terminal, and the user agrees."""
+    whether the topology of the data was changed. The topology is changed only if the change is possible, the command
+    runs on a terminal, and the user agrees."""
     from antecede.live.directories import differing
     from antecede.server.organisation import explain
 

@@ -274,7 +274,7 @@ def _unchecked(report: dict[str, Any]) -> str:
 
 
 def _speed(report: dict[str, Any]) -> str:
-    """Return the duration and the speed as text; an empty text if the run was too short to measure."""
+    """Return the duration and the speed as text. Return an empty text if the run was too short to measure."""
     return f"{report['seconds']} s, {report['events_per_second']:,} events/s, " if report["seconds"] else ""
 
 

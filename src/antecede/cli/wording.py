@@ -21,7 +21,8 @@ def shown_text(text: str) -> str:
 
 def letter_name(one: Mapping[str, Any]) -> str:
     """Return a text that names a letter, for example ``Said "answer to q5?" (s1…2)``. ``one`` is the description of the
-    letter from a running server: its ``id``, its ``type`` and, from servers since version 0.2, its ``label``."""
+    letter from a running server: its ``id``, its ``type`` and its ``label``. Servers before version 0.2 do not send the
+    ``label``."""
     from antecede.trace.titles import Titles
 
     named = {"message": one["id"], "notification": one["type"], "label": one.get("label")}

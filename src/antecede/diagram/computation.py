@@ -40,9 +40,9 @@ class Point(msgspec.Struct):
     lane: int
     """The number of the process's line, from 0: counted from the top (SVG) or from the left (text)."""
     kind: str
-    """``send``, ``local``, ``deliver``, ``hold`` (a message arrived, and was delivered later or never), ``repeat`` (a
-    message arrived again) or ``drop`` (a message was dropped as a repeat, although no earlier arrival of it is
-    known)."""
+    """``send``, ``local``, ``deliver``, ``hold`` (a message arrived, and was delivered later or was never delivered),
+    ``repeat`` (a message arrived again) or ``drop`` (a message was dropped as a repeat, although no earlier arrival of
+    it is known)."""
     label: str
     message: str
     late: bool = False
@@ -59,8 +59,8 @@ class Flight(msgspec.Struct):
     end: Point | None
     """The point where the copy arrived; None if it never arrived."""
     delivery: Point | None = None
-    """The point where the copy was delivered: ``end`` if the copy was delivered when it arrived, a later point if it
-    was held; None if it was not delivered."""
+    """The point where the copy was delivered. If the copy was delivered when it arrived, this point is ``end``. If the
+    copy was held, this point is later. If the copy was not delivered, the value is None."""
     late: bool = False
 
 
@@ -77,7 +77,8 @@ class Diagram:
         caption: str = "",
     ) -> None:
         """``late``: the late deliveries, each as the message's id and the receiver's name. ``title``: a text above the
-        drawing. ``caption``: a sentence that says what is drawn; SVG shows it below the title, text does not."""
+        drawing. ``caption``: a sentence that says what is drawn. Only a drawing in SVG shows the caption, below the
+        title."""
         _check(len(events), "events", limits.diagram_events_max)
         _check(len(processes), "processes", limits.diagram_processes_max)
         self.processes = [printable(name) for name in processes]
@@ -167,8 +168,8 @@ class Diagram:
         return [self.processes[lane] for lane in sorted(lanes)]
 
     def text(self, width: int = 80, *, unicode: bool = True, colour: bool = False) -> str:
-        """Return the diagram for a terminal with ``width`` columns; with ``colour``, it contains ANSI colour
-        sequences."""
+        """Return the diagram as text for a terminal with ``width`` columns. If ``colour`` is true, the text contains
+        ANSI colour sequences."""
         from antecede.diagram.text import draw
 
         return draw(self, width, unicode=unicode, colour=colour)
@@ -199,10 +200,10 @@ def from_events(
     """Return a diagram of a trace's rows. ``names``: a function that returns the label for the id of a message.
 
     The rows may be given in any sequence. In the diagram, the rows of a process are in the sequence of their ``index``,
-    and a message's arrival and delivery come after its send. Apart from that, the given sequence is kept. By default,
-    the diagram first shows the processes that have rows, in the sequence of their first rows. After them, it shows the
-    processes that occur only as destinations. Rows of routers (``hop``) are left out. Raise :class:`DiagramError` if
-    the rows contradict each other, or if there are too many rows or processes.
+    and a message's arrival and delivery come after its send. If several rows are possible next, the row that was given
+    first comes next. By default, the diagram first shows the processes that have rows, in the sequence of their first
+    rows. After them, it shows the processes that occur only as destinations. Rows of routers (``hop``) are left out.
+    Raise :class:`DiagramError` if the rows contradict each other, or if there are too many rows or processes.
     """
     given = [row for row in rows if row.kind in KINDS]
     _check(len(given), "events", limits.diagram_events_max)

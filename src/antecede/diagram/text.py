@@ -102,11 +102,12 @@ class _Canvas:
                 self._place(count, names, labels)
         self.holding = [0] * count
         self.held = False
-        """Whether a row has a double line. The legend explains double lines only in this case."""
+        """Whether at least one row has a double line. If no row has one, the legend does not explain double lines."""
         self.cells: list[tuple[str, str]] = []
 
     def _place(self, count: int, names: int, labels: int) -> None:
-        """Compute the column of each process's line, and the right edge of the lines."""
+        """Compute the column of each process's line, and the right edge of the lines. ``count``: the number of
+        processes. ``names``, ``labels``: the widths of the longest name and of the longest label, in columns."""
         names = min(names, self.gap - 1)
         self.columns = [names // 2 + lane * self.gap for lane in range(count)]
         self.right = (self.columns[-1] if count else 0) + max(min(labels + 3, self.gap), names - names // 2)

@@ -7,9 +7,9 @@ letters: it returns the letters to which agents must react now (:class:`React`).
 sequence of its mailbox, even if it gets several letters in one batch.
 
 A reaction that fails is tried again with growing pauses. Meanwhile, the other letters of the mailbox wait. After the
-last try the letter is *dead*: it is kept with the reason, counts as delivered, and waits for an operator. If a dead
-letter is a question, the sender gets the reason as an answer (:func:`died`), unless the letter died because the channel
-could not forward it.
+last try the letter is *dead*: the server keeps the letter with the reason, and the letter waits for an operator. A dead
+letter counts as delivered. If a dead letter is a question, the sender gets the reason as an answer (:func:`died`),
+unless the letter died because the channel (:mod:`antecede.channel`) could not forward it.
 
 A client is an agent that reacts in another process.
 """
@@ -102,8 +102,8 @@ class Engine:
         self.born: dict[str, str] = {}
         """The class of each agent that was created at run time, by the agent's address."""
         self.read: dict[str, str] = {}
-        """With a publish, a client can name the last letter that it had begun to handle. For each client that did so:
-        the id of the letter that it named last (:mod:`antecede.server.begun`)."""
+        """Client → the id of the letter that the client named last. With a publish, a client can name the last letter
+        that it had begun to handle (:mod:`antecede.server.begun`)."""
         self.dead: dict[str, Dead] = {}
         """Dead letters, in the sequence in which they died. The key contains the id of the letter and the agent."""
         self.deaths = 0
@@ -185,7 +185,8 @@ class Engine:
 
     def set_aside(self, agent: str, letter: Letter, reason: str, since_ms: int | None = None) -> None:
         """Turn a letter that cannot be handled into a dead letter, and keep it until an operator decides about it.
-        ``since_ms``: the server time when the letter died; None: now."""
+        ``since_ms``: the server time when the letter died. If it is None, the letter died at the time ``clock_ms`` of
+        this engine."""
         self.deaths += 1
         dead = Dead(agent, letter, reason, self.deaths, self.clock_ms if since_ms is None else since_ms)
         self.bury(dead.key)
@@ -212,8 +213,9 @@ class Engine:
 
     def hold_for(self, agents: list[str]) -> tuple[set[str], dict[str, Past]]:
         """From now on, when a letter to one of ``agents`` dies, hold the agent's letters that may depend on the dead
-        letter. Release the held letters of all agents that are not in ``agents``. Return two objects for the channel:
-        ``agents`` as a set, and a dictionary into which the channel writes the :class:`Past` of each letter to them."""
+        letter. Release the held letters of all agents that are not in ``agents``. Return two objects for the channel
+        (:mod:`antecede.channel`): ``agents`` as a set, and a dictionary into which the channel writes the :class:`Past`
+        of each letter to these agents."""
         following = self.following
         following.agents.clear()
         following.agents.update(agents)

@@ -4,11 +4,11 @@ None of these requests takes effect before the reaction is committed.
 External effects of a handler (a web request, a print) happen at least once: a reaction that was not committed runs
 again. ``ctx.reaction_id`` is the same each time, so it is a good idempotency key.
 
-A handler may run before its letter is durable. If the server crashes then, the letter is sent once more: its client
-publishes it again, or the agent that sent it reacts again. If this server gives the letter its id, the letter gets
-another id the second time. So a handler that asks for ``ctx.reaction_id`` too early is stopped there
-(:class:`TooEarly`), and runs again when its letter is durable. From then on, all reactions of its agent wait until
-their letters are durable (:mod:`antecede.server.driver.retries`).
+A handler may run before its letter is durable. If the server crashes before the letter is durable, the letter comes
+once more: its client publishes it again, the agent that sent it reacts again, or another server sends it again. If this
+server made the first id of the letter, the letter now gets another id. So a handler that asks for ``ctx.reaction_id``
+too early is stopped at this request (:class:`TooEarly`), and runs again when its letter is durable. From then on, all
+reactions of its agent wait until their letters are durable (:mod:`antecede.server.driver.retries`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -114,7 +114,8 @@ class Context(msgspec.Struct, eq=False):
         self._put(_outbound((to,), notification))
 
     def multicast(self, to: Iterable[str], notification: Notification) -> None:
-        """Send one notification to several agents. This is one event, and a total order treats it as one message."""
+        """Send one notification to several agents. The multicast is one send in the trace, and a total order treats it
+        as one message."""
         targets = tuple(sorted(set(to)))
         if targets:
             self._put(_outbound(targets, notification))

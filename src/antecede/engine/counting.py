@@ -22,8 +22,8 @@ class _Run(msgspec.Struct, gc=False):
 
     letters: int
     bytes: int | None
-    """The bytes of these letters. ``None`` if one of the letters is a multicast; then each letter of the run is added
-    to the footprint individually."""
+    """The bytes of these letters. If one of the letters is a multicast, the value is ``None``, and each letter of the
+    run is added to the footprint individually."""
     begun: bool = False
     """Whether letters of this run were removed since ``bytes`` was counted."""
 

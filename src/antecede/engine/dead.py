@@ -67,7 +67,7 @@ class Range(msgspec.Struct, frozen=True):
     after: int = 0
     """Only dead letters with a larger number are examined."""
     last: int = 0
-    """Dead letters with a larger number than this are not examined; 0: there is no such limit."""
+    """Dead letters with a larger number than this are not examined. If this field is 0, there is no such limit."""
     letters_max: int = 1_000
     size_max: int = 1 << 20
     examined_max: int = 20_000

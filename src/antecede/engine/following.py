@@ -1,6 +1,6 @@
 """Causal dead-lettering: letters that follow from a dead letter wait until an operator decides about the dead letter.
 
-A letter *follows from* another letter if it depends on it causally. If a letter dies at an agent that has the setting
+Letter B *follows from* letter A if B depends causally on A. If a letter dies at an agent that has the setting
 ``dead_follow = "hold"``, all letters to this agent that follow from the dead letter are held: those that wait already,
 and those that come later. Letters that do not follow from it are handled meanwhile. An operator buries the dead letter,
 or sends it again. Then the held letters are handed out, after the letter that was sent again.
@@ -15,12 +15,13 @@ stamps cannot decide: it was sent on this server, it came through another domain
 no such stamps. A letter that may follow from a *held* letter is held as well, so order is kept.
 
 A letter that the agent sent to itself does not follow from the dead letter, because the agent did not react to the dead
-letter. It is held in two cases only: another letter from the agent to itself is dead or held, or it is a multicast and
-the stamps cannot decide. Timers are not messages and are never held.
+letter. Such a letter is held in two cases only. (1) Another letter from the agent to itself is dead or held. (2) The
+letter is a multicast, and the stamps cannot decide. Timers are not messages and are never held.
 
 A letter that an operator sent again is never held, because the operator has decided. Its source is still its first
 sender, but the client ``dead-letters`` publishes it. This client receives nothing, so the letter follows only from
-letters that were sent again earlier. These are not held either; otherwise the letter would overtake them.
+letters that were sent again earlier. If those earlier letters were held, the letter would overtake them. But those
+letters are not held either.
 """
 
 from collections.abc import Iterable

@@ -11,7 +11,7 @@ checked, because only this state is committed. If the check fails, the batch run
 reaction, and ends at the reaction that made the unreadable state.
 
 If the agent has no handler for the notification of a letter, or if the letter's bytes do not fit the notification's
-fields, the letter is *dead* after the first try, since another try would not help.
+fields, the letter is *dead* after the first try, because another try would not help.
 """
 
 from collections.abc import Callable
@@ -42,13 +42,13 @@ class Outcome(msgspec.Struct):
     agent: str
     reactions: list[Reaction]
     state: bytes | None
-    """The agent's new state; ``None``: the state has not changed."""
+    """The agent's new state; ``None`` if the state has not changed."""
     failure: BaseException | None = None
-    """The exception of the reaction that failed and ended the batch; ``None``: no reaction failed."""
+    """The exception of the reaction that failed and ended the batch; ``None`` if no reaction failed."""
     ended_at: int | None = None
     """The position in the batch, from 0, of the letter whose handler call ended the worker process. No reaction of this
-    batch is kept. The other letters of the batch run again, and the failed call does not count as a try for them.
-    ``None``: the worker process did not end."""
+    batch is kept. The other letters of the batch run again, and the failed call does not count as a try for them. The
+    value is ``None`` if the worker process did not end."""
     plain: list[str] = []
     """The ids of all letters of the batch. This list is used instead of ``reactions`` only if ``react`` handled all
     letters and no reaction requested anything. Otherwise this list is empty."""

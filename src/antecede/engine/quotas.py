@@ -2,10 +2,10 @@
 
 A receiver that is slow or absent must not slow others down, so its mailbox has a quota: a limit for the number of
 letters, for their bytes, and for the time that a letter may wait (:mod:`antecede.topology.mailboxes`). All mailboxes of
-clients together have a limit too. Letters above a quota **expire from the head** of the mailbox: they become dead
-letters, with the reason. So each letter is either delivered once, or dead with a reason. Letters leave a mailbox in its
-sequence, even if they leave it as dead letters. Otherwise a letter could be handled after another letter that follows
-from it.
+clients together have a limit too. If a mailbox is above its quota, letters **expire from the head** of the mailbox: the
+oldest letters become dead letters, with the reason. So each letter is either delivered once, or dead with a reason.
+Letters leave a mailbox in its sequence, even if they leave it as dead letters. Otherwise a letter could be handled
+after another letter that follows from it.
 
 **Letters that were handed out do not expire.** While an agent reacts, or while a client handles letters of its mailbox,
 nothing expires from this mailbox. If the mailbox is above its quota during this time, it is *crowded*, and no further
@@ -120,8 +120,8 @@ class Quotas:
     def seen(self, agent: str, letters: int, clock_ms: int) -> None:
         """Record ``clock_ms`` as the time from which the new letters of a mailbox wait. Letters are new if they came
         after the last call for this mailbox. If the clock was set back, older letters may have times after
-        ``clock_ms``. Replace these times with ``clock_ms``; otherwise the age of these letters would not grow until the
-        clock reaches its old value. ``letters``: the number of all letters in the mailbox."""
+        ``clock_ms``. Replace these times with ``clock_ms``. Without this replacement, the age of these letters would
+        not grow until the clock reaches its old value. ``letters``: the number of all letters in the mailbox."""
         self.of(agent)
         runs = self.ages.setdefault(agent, deque())
         for run in runs:
@@ -140,9 +140,9 @@ class Quotas:
         return quota
 
     def unseen(self, mailboxes: dict[str, _Mailbox], clock_ms: int) -> list[str]:
-        """Return the mailboxes with a time limit for which ``seen`` must be called, for one of three reasons: no time
-        is recorded for the mailbox; the last recorded time is at least a second ago, and letters have come since; the
-        clock was set back."""
+        """Return the mailboxes with a time limit for which ``seen`` must be called, for one of three reasons. (1) No
+        time is recorded for the mailbox. (2) The last recorded time is at least a second ago, and letters have come
+        after that time. (3) The clock was set back, and the last recorded time is at least a second in the future."""
         found = []
         for agent, mailbox in mailboxes.items():
             if self.of(agent).seconds:
@@ -160,10 +160,10 @@ class Quotas:
         return [agent for agent in timed if any(f"{letter.id} {agent}" not in since for letter in held[agent])]
 
     def refusal(self, to: tuple[str, ...], bodies: list[bytes], mailboxes: dict[str, _Mailbox], held: _Held) -> str:
-        """Return the reason why new letters from a client of this server are refused: a mailbox with the
-        setting ``full = "refuse"`` does not have room for all of them. Return an empty text if they are not refused.
-        This is checked before the new letters are accepted; otherwise earlier letters would expire to make room for
-        them. ``to``: mailboxes of this server."""
+        """Return the reason why new letters from a client of this server are refused: a mailbox with the setting
+        ``full = "refuse"`` does not have room for all of them. Return an empty text if they are not refused. The server
+        must call this method before it accepts the new letters. If the server accepted the new letters first, earlier
+        letters would expire to make room for the new letters. ``to``: mailboxes of this server."""
         for address in to:
             quota = self.known.get(address) or self.settings.quota(address, self.is_agent(address))
             if quota.full != "refuse":

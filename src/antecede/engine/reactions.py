@@ -18,9 +18,9 @@ class React(msgspec.Struct, frozen=True, gc=False):
     agent: str
     letters: tuple[Letter, ...]
     handlers: tuple[str, ...]
-    """For each letter, the name of the handler to call. If the letter is an answer, the question has named the handler.
-    Empty: the type of the letter decides which handler is called. ``STALE``: the letter is an answer, but no question
-    waits for it, so no handler is called."""
+    """For each letter, the name of the handler to call. If the letter is an answer, the agent chose this handler when
+    it asked the question. If the name is empty, the type of the letter decides which handler is called. If the name is
+    ``STALE``, the letter is an answer, but no question waits for it, so no handler is called."""
     state: bytes | None
     """The agent's saved state; ``None`` if the agent has no saved state yet."""
     durable: bool = False
@@ -46,7 +46,8 @@ class Reaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 def died(letter: Letter, reason: str, check: Callable[[tuple[str, ...]], object], expired: bool = False) -> Reaction:
     """Return the outcome of a letter that is dead for this reason. If the letter is a question, the outcome contains a
-    notice to its sender. ``check`` raises an error if the sender's address does not exist; then there is no notice."""
+    notice to its sender. ``check``: a function that raises an error if the sender's address does not exist. If it
+    raises an error, the outcome contains no notice."""
     reason = writable(reason[: limits.reason_chars_max])
     replies: tuple[Outbound, ...] = ()
     if letter.ask:

@@ -51,8 +51,9 @@ def check(name: str, agent: Agent, state: bytes) -> None:
 
 
 def comes_back(kind: type[Agent], state: bytes) -> bool:
-    """Return whether an agent decoded from these bytes encodes to the same bytes. If not, the state may still be
-    correct, because the same state may be encoded in several ways."""
+    """Decode an agent from ``state``, encode this agent again, and return whether the result is the same bytes. Return
+    False, too, if an exception is raised. If the bytes differ, ``state`` may still be correct, because the same state
+    may be encoded in several ways."""
     try:
         return encode(msgspec.msgpack.decode(state, type=kind)) == state
     except BaseException as error:

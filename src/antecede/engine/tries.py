@@ -10,10 +10,10 @@ Such a letter is a **suspect**. It is handed out alone, so that other letters ar
 a time, so that the next unclean end shows which letter is the cause.
 
 A handler may run before the log record that contains its letter is durable. If the process then ends, the letter comes
-again: from a peer with its old id, from a client of this server with a new id. So an agent whose call was in progress
-at an unclean end is **careful** in the next life: its letters are handed out one at a time, and handled only when they
-are durable. If the next life also ends during a handler call, even of another agent, the agent stays careful for one
-more life. Otherwise two agents could end the process in turn, again and again.
+again. If a peer sends it again, it has its old id. If a client of this server publishes it again, it gets a new id. So
+an agent whose call was in progress at an unclean end is **careful** in the next life: its letters are handed out one at
+a time, and handled only when they are durable. If the next life also ends during a handler call, even of another agent,
+the agent stays careful for one more life. Otherwise two agents could end the process in turn, again and again.
 """
 
 from collections import deque
@@ -32,7 +32,8 @@ class Tries:
         """Letter → how often the process ended during the handler call for this letter. A key is ``LETTER-ID AGENT``.
         Some of these letters may not have come again since the process ended."""
         self.life = 0
-        """The number of the last life whose unclean end was counted. So the same end is not counted twice."""
+        """The number of the last life whose unclean end was counted. With this number, the server counts each end only
+        once."""
         self.careful: set[str] = set()
         """The agents whose letters are handed out one at a time in this life, and only when they are durable."""
         self._before: set[str] = set()

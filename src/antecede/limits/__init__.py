@@ -98,9 +98,10 @@ roots_conflicting_max: Final = 8
 admission rules. (The admission rules decide when an operation may begin.) Version 1 counts all operations, and version
 2 counts only conflicting operations. More operations would only block each other."""
 roots_rival_max: Final = 2
-"""The largest number of conflicting operations of users that one object or server runs at the same time, by version 3
-of the admission rules and later versions. One request runs, and one request follows. All other operations wait, and can
-share a later request. If the other operations ran, they would only make each other abort."""
+"""The largest number of conflicting operations of users that one object or server runs at the same time, in version 3
+and later versions of the admission rules (see ``roots_conflicting_max``). One request runs, and one request follows.
+All other operations wait, and can share a later request. If the other operations ran, they would only make each other
+abort."""
 roots_running_max: Final = 1_024
 """The largest number of operations of users, conflicting or not, that one object or server runs at the same time."""
 roots_running_bytes_max: Final = 16 * 1024 * 1024
@@ -147,8 +148,8 @@ letter_bytes_max: Final = 8 * 1024 * 1024
 """The largest size of one encoded notification, in bytes. The same limit holds for the encoded arguments of one call,
 and for the encoded answer. A server keeps several such values in memory for each connection."""
 shared_addresses_max: Final = 262_144
-"""The largest number of addresses in all lists of destinations that a server remembers together. Above this limit, the
-server forgets all lists."""
+"""The largest number of addresses in all lists of destinations that a server remembers. Above this limit, the server
+forgets all lists."""
 message_id_chars_max: Final = 200
 """The largest length of the id of one message, in characters."""
 
@@ -225,8 +226,9 @@ connections_max: Final = 4_096
 not open enough files."""
 strangers_max: Final = 512
 """The largest number of incoming connections of one server for which no hello is accepted yet, including connections in
-a TLS handshake. Above this limit, each new connection closes the oldest of these connections. Correct programs send
-their hello at once, so the number of these connections is small even if thousands of programs reconnect."""
+a TLS handshake. Above this limit, the server closes the oldest of these connections for each new connection. Correct
+programs send their hello immediately, so the number of these connections is small even if thousands of programs
+reconnect."""
 strangers_address_max: Final = 256
 """The largest number of incoming connections from one network address for which no hello is accepted yet. The limit is
 half of ``strangers_max``, so that one host cannot keep all other hosts out."""
@@ -239,8 +241,8 @@ unfinished_address_bytes_max: Final = 128 * 1024 * 1024
 ``unfinished_bytes_max``."""
 descriptors_wanted: Final = 16_384
 """The largest number of open files that a server process requests from the operating system. The process needs open
-files for its incoming connections, for its connections to peers (at most the same number), and some thousands for the
-application in the same process."""
+files for its incoming connections, and at most the same number for its connections to peers. The application in the
+same process may need some thousands more."""
 descriptors_reserved: Final = 160
 """The number of file descriptors of a server process that are not used for incoming connections. 64 descriptors are for
 the metrics page. The others are for the log, the snapshots, the process that converts the trace, and the event loop."""
@@ -346,8 +348,8 @@ dead_page_bytes_max: Final = 1024 * 1024
 """The largest total size of the dead letters that one request of an operator finds, in bytes. With this limit, the
 record of the request in the log and the answer to the request are short enough."""
 drop_letters_max: Final = 10_000
-"""The largest number of letters that one request deletes, or that expire at once. The record of the deletion in the log
-then has about 1 MiB, and its step takes about 20 ms."""
+"""The largest number of letters that one request deletes, or that expire together from one mailbox. With this number of
+letters, the record in the log has about 1 MiB, and the step that makes the record takes about 20 ms."""
 dead_shown_bytes_max: Final = 4 * 1024 * 1024
 """The largest size of the fields of one dead letter as JSON, in bytes, if an operator requests to see the fields. The
 limit is half of ``letter_bytes_max``. Longer fields are not shown."""
@@ -394,7 +396,7 @@ deliver_bytes_wanted: Final = 1024 * 1024
 sent alone."""
 trace_context_chars_max: Final = 128
 """The largest length of the context of one publish, in characters. The context is a W3C trace context (55 characters
-today), followed by the label of the notification. The label is cut to fit."""
+today), followed by the label of the notification. If the context would be too long, the label is shortened."""
 notification_label_chars_max: Final = 80
 """The largest length of the label of one notification, in characters. A label of this length fits into one line of a
 terminal."""
@@ -412,7 +414,7 @@ disconnect, and is enough for a slow handler to end."""
 orphan_seconds_max: Final = 30.0
 """The longest time in which a server that ``antecede up`` has started must stop after the end of ``antecede up``. Of
 this time, 5 s are for the letters in the mailboxes, and the rest is for a snapshot. After this time, the process exits
-at once. The process loses nothing, because its log has everything."""
+immediately. The process loses nothing, because its log has everything."""
 
 crash_reports_max: Final = 20
 """The largest number of reports of internal errors that are kept per user. The number is enough for a bug report.

@@ -46,8 +46,8 @@ store_group_bytes_max: Final = 16 * 1024 * 1024
 """The largest size of one commit group of a log, in bytes. The size includes all records of the group with their
 lengths. So this limit is also a limit for the size of one record."""
 store_segment_bytes: Final = 64 * 1024 * 1024
-"""The largest size of one segment of a log, in bytes. The space for a whole segment is allocated at once, and always
-for one segment in advance."""
+"""The largest size of one segment of a log, in bytes. The log allocates the space for the whole next segment before the
+current segment is full."""
 store_segment_bytes_first: Final = 1024 * 1024
 """The size of the first segment of a log, in bytes. The first segment is small so that small logs stay small. Each
 later segment has twice the size of the previous segment, up to ``store_segment_bytes``."""
@@ -69,14 +69,15 @@ store_commit_here_bytes_max: Final = 64 * 1024
 """The largest number of bytes that the owner of a log commits in its own thread. Larger amounts are left to the commit
 thread."""
 store_quick_sync_seconds: Final = 0.001
-"""The longest time of a sync that counts as quick. While most syncs are not quick, all commits are left to the commit
-thread."""
+"""The longest time of a sync that counts as quick. As long as most syncs are not quick, all commits are left to the
+commit thread."""
 store_retry_seconds: Final = 0.1
 """The shortest time between two checks whether a full disk has space again. A refused record causes such a check."""
 
 backup_hold_seconds_max: Final = 5.0
-"""The longest time for which a server accepts nothing from its peers at the beginning of a backup. During this time, a
-command must come that fixes the state to copy. Without this command, the server gives up the backup."""
+"""The longest time for which a server accepts nothing from its peers at the beginning of a backup. During this time,
+the server must receive the command that determines which state is copied. Without this command, the server gives up the
+backup."""
 backup_idle_seconds_max: Final = 120.0
 """The longest time without a command for which a server continues a backup. After this time, the server ends the
 backup, because the kept files of a forgotten backup would fill the disk."""

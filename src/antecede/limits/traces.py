@@ -30,9 +30,10 @@ conflicts_bytes_max: Final = 1024 * 1024
 conflict_pairs_max: Final = 65_536
 """The largest number of pairs of operations in one table of conflicting operations."""
 kin_instances_max: Final = 4_096
-"""The largest number of operation instances of one object that conflict with an instance of the same object above or
-below in the tree of nested calls. Each such instance is compared with all others. 4,096 instances give 16 million
-pairs, which take some 100 MB."""
+"""The largest number of operation instances of one object that conflict with one of their ancestors or descendants.
+(Instance A is an ancestor of instance B if B is a nested call of A, directly or through other calls. Here, only
+ancestors and descendants at the same object count.) Each such instance is compared with all others. 4,096 instances
+give 16 million pairs, which take some 100 MB."""
 raw_text_bytes_max: Final = 4 * 1024
 """The largest number of bytes that are kept as text from the start of a quarantined row. Long names in an import are
 cut to the same length."""

@@ -43,9 +43,9 @@ class Request(msgspec.Struct, frozen=True):
     folders: list[str]
     """The folders from which modules are imported: ``sys.path`` of the server."""
     directory: str = ""
-    """The server's data directory; only used to build a snapshot."""
+    """The server's data directory. It is used only to build a snapshot."""
     task: Task | None = None
-    """The snapshot to build; None: import the classes that the server needs for the topology."""
+    """The snapshot to build. If it is None, the process imports the classes that the server needs for the topology."""
 
 
 async def build_apart(directory: str, server: str, topology: TopologyFile, task: Task) -> str:

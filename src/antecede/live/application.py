@@ -48,7 +48,7 @@ def plan_of(topology: TopologyFile, objects: Mapping[str, type[Object]] | None =
 
 def run_by(topology: TopologyFile, server: str, given: Classes | None = None) -> tuple[Plan, dict[str, type[Agent]]]:
     """Return the plan for this topology, and the classes of the server's agents by agent name. ``given``: the classes
-    to use; None: import the classes."""
+    to use. If it is None, import the classes."""
     if given is None:
         plan, agents = plan_of(topology), agents_of(topology, server)
     else:

@@ -1,8 +1,8 @@
-"""The limit of open file descriptors: raise it as far as the system allows, and leave some descriptors for the log.
+"""Raise the limit of open file descriptors as far as the system allows, and leave some descriptors for the log.
 
-A process begins with a soft limit, often 1,024, which it may raise itself up to a hard limit. Every connection takes a
-descriptor, and so does every file that is opened. Therefore the number of connections is kept below the limit, so that
-the log can still open files.
+A process begins with a soft limit, often 1,024. The process may raise this limit up to a hard limit. Every connection
+and every open file takes a descriptor. Therefore the number of connections is kept below the limit, so that the log can
+still open files.
 """
 
 import resource
@@ -21,9 +21,9 @@ def raise_limit() -> None:
 
 
 def connections_possible(dialed: int) -> int:
-    """Return how many incoming connections this process may have at the same time. They leave enough descriptors for
-    the log, and for ``dialed`` outgoing connections. Raise UsageError if too few descriptors are left for incoming
-    connections."""
+    """Return how many incoming connections this process may have at the same time. The number is limited, so that
+    enough descriptors remain for the log and for ``dialed`` outgoing connections. Raise UsageError if too few
+    descriptors remain for incoming connections."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return limits.connections_max

@@ -42,8 +42,8 @@ class _Stopped:
     def __init__(
         self, name: str, directory: str, store: Store | None, found: Recovered, files: Sequence[TopologyFile]
     ) -> None:
-        """``store``: the log to append to; None if nothing may be written. ``files``: if the log does not contain its
-        topology, one of these topologies is used."""
+        """``store``: the log to append to, or None if nothing may be written. ``files``: topologies to choose from if
+        the log does not contain the topology in force."""
         self.name = name
         self.directory = directory
         self.store = store
@@ -132,8 +132,9 @@ def histories(folder: str, old: TopologyFile | None = None) -> dict[str, tuple[d
 
 
 def finish(folder: str, clock_ms: int, old: TopologyFile | None = None, resolve: str = "") -> Outcome:
-    """End a change that is in progress. If the coordinator of the change has decided to make it, finish the change;
-    otherwise abandon it. ``resolve``: the decision to use if the data of the coordinator is lost."""
+    """End a change that is in progress. If the coordinator of the change has decided that the change takes effect,
+    finish the change. Otherwise abandon the change. ``resolve``: the decision to use if the data of the coordinator is
+    lost."""
     machines = [one.machine for one in _all_in(folder, old)]
     newest = max(machines, key=lambda machine: machine.organisation.change, default=None)
     if newest is None or newest.plan.file is None:

@@ -57,8 +57,8 @@ class AccessText:
 
 
 def find(access: Access, name: str) -> Identity:
-    """Return the identity with this name. If identities of several roles have the same name, it must be given as
-    ``ROLE/NAME``."""
+    """Return the identity with this name. If identities of several roles have the same name, ``name`` must have the
+    form ``ROLE/NAME``."""
     role, _, plain = name.rpartition("/")
     found = [
         access.identities(one)[plain]
@@ -79,8 +79,8 @@ def _with(access: Access, identity: Identity) -> Access:
 
 
 def _replaced(text: str, identity: Identity, keys: str) -> str:
-    """Replace the keys in the table of an identity with ``keys``. ``text``: the text of the access file. Return the new
-    text."""
+    """Return the text of the access file with new keys for an identity. ``text``: the present text of the file.
+    ``keys``: the new list of keys, as text."""
     name = re.escape(identity.name)
     header = re.search(rf"^[ \t]*\[{FOLDERS[identity.role]}\.(?:{name}|\"{name}\")\][^\n]*\n", text, re.MULTILINE)
     if header is None:

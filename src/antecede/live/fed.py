@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class Fed:
-    """The receiver of one connection. It passes the input to the server's core. If the core requests it, the server
-    then processes all waiting inputs immediately."""
+    """The receiver of one connection. It passes the input to the server's core. If the core asks for an immediate step,
+    the server then processes all waiting inputs."""
 
     __slots__ = ("_receiver", "_runtime")
 

@@ -1,7 +1,7 @@
 """The periodic work of a server (:class:`antecede.server.upkeep.Upkeep`), called from the server's event loop.
 
-Another process builds each snapshot, and a separate thread then checks it. If this is not possible or fails several
-times, the server copies its state, and a separate thread writes the copy as a snapshot.
+Another process builds each snapshot, and a separate thread then checks it. If another process cannot be used, or fails
+several times, the server copies its state, and a separate thread writes the copy as a snapshot.
 """
 
 import asyncio

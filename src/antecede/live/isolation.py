@@ -1,9 +1,9 @@
 """Isolated agents: each isolated agent has a worker process that runs its handlers (:mod:`antecede.live.worker`).
 
-A worker starts when its agent gets the first letter. If a reaction takes longer than its limit, the worker is killed.
-If a worker ends by itself, the next try starts a new worker. In both cases, this counts as a failed try of the letter
-that was being handled. The other letters of its batch are handled again (:mod:`antecede.server.driver.retries`). The
-server and all other agents continue.
+A worker starts when its agent gets the first letter. If a reaction takes longer than its limit, the server kills the
+worker. A worker can also end by itself. In both cases, the try of the letter that was being handled counts as failed,
+the other letters of its batch are handled again (:mod:`antecede.server.driver.retries`), and the next batch starts a
+new worker. The server and all other agents continue.
 """
 
 import asyncio
@@ -72,12 +72,13 @@ class Isolated:
         self._loaded = False
         """Whether the worker has loaded the agent with its saved state."""
         self._news = b""
-        """The message with a new topology that the worker must get before its next batch; empty: none."""
+        """The message with a new topology that the worker must get before its next batch. It is empty if there is no
+        such message."""
 
     def renewed(self, other: "Isolated") -> "Isolated":
-        """Return the isolated agent to use after a change of the topology. If the class of the agent is the same,
-        ``self`` gets the settings of ``other`` and is returned; its worker gets the new topology before the next batch.
-        If the class is another one, ``other`` is returned, and the worker of ``self`` is killed."""
+        """Return the isolated agent to use after a change of the topology. If the class of the agent is unchanged,
+        return ``self`` with the settings of ``other``. The worker of ``self`` then gets the new topology before the
+        next batch. If the class has changed, kill the worker of ``self``, and return ``other``."""
         if other._setup.kind != self._setup.kind:
             self.close()
             return other

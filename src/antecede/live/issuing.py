@@ -40,7 +40,8 @@ FOLDERS = TABLES
 same name."""
 _authority_days = 3_650
 _early = timedelta(minutes=5)
-"""A certificate is valid from its time of issue minus this time, because clocks differ."""
+"""How long before its issue a certificate becomes valid. This margin is needed because the clocks of computers
+differ."""
 
 
 def new_key() -> PrivateKey:

@@ -133,8 +133,8 @@ class Credentials:
         servers: Callable[[], Mapping[str, Identity]] | None = None,
         renew: Callable[[str], bool] = lambda code: False,
     ) -> Keyring:
-        """Return the keyring that proves this identity. ``servers``: a function that returns the servers to trust;
-        None: trust the servers in ``servers.toml`` of the folder. ``renew``: see
+        """Return the keyring that proves this identity. ``servers``: a function that returns the servers to trust. If
+        it is None, the servers in ``servers.toml`` of the folder are trusted. ``renew``: see
         :class:`antecede.access.proof.Keyring`."""
         assert servers or self._servers, "a server trusts the servers of its access file"
         trusted = servers or (lambda: {} if self._servers is None else self._servers.servers)
@@ -143,27 +143,28 @@ class Credentials:
 
     @property
     def publics(self) -> list[str]:
-        """The public keys with which this identity signs, the newest first; empty without an Ed25519 key."""
+        """The public keys with which this identity signs, the newest first. The list is empty if the identity has no
+        Ed25519 key."""
         return [key.public for key in self._keys()]
 
     def _keys(self) -> list[PrivateKey]:
         return [*(() if self.signer is None else (self.signer,)), *self._previous]
 
     def sign(self, content: bytes) -> bytes:
-        """Return one signature of this content for each key of this identity, joined without a separator; empty without
-        an Ed25519 key."""
+        """Return one signature of this content for each key of this identity, joined without a separator. The result is
+        empty if the identity has no Ed25519 key."""
         return b"".join(key.sign(content) for key in self._keys())
 
     # TLS.
 
     def dialing(self) -> ssl.SSLContext | None:
-        """Return the TLS context to dial with; None: without TLS. The host name is not checked, because the server
-        proves its name after the handshake."""
+        """Return the TLS context to dial with, or None if connections do not use TLS. The host name is not checked,
+        because the server proves its name after the handshake."""
         return self._context(ssl.PROTOCOL_TLS_CLIENT)
 
     def contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
-        """Return the TLS contexts to listen and to dial with; None: without TLS. A listening server refuses processes
-        that show no certificate."""
+        """Return the TLS contexts to listen and to dial with, or None if connections do not use TLS. A listening server
+        refuses processes that show no certificate."""
         listening, dialing = self._context(ssl.PROTOCOL_TLS_SERVER), self.dialing()
         return None if listening is None or dialing is None else (listening, dialing)
 

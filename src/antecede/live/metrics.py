@@ -181,7 +181,7 @@ class MetricsPage:
             raise UsageError("--metrics needs the package prometheus-client: install antecede[metrics]") from None
         self._authoriser = authoriser
         self._runtime: ServerRuntime | None = None
-        """The server; None: it still reads its log."""
+        """The server, or None while the server still reads its log."""
         self._registry = CollectorRegistry()
         self._times = Durations()
         ProcessCollector(registry=self._registry)
@@ -203,8 +203,8 @@ class MetricsPage:
             raise UsageError(f"cannot serve metrics on {where}: {error.strerror or error}") from None
 
     def show(self, runtime: "ServerRuntime") -> None:
-        """Show the state of this server from now on, and time its reactions. Call this when the server has read its
-        log."""
+        """Show the state of this server from now on, and measure how long its reactions take. Call this method when the
+        server has read its log."""
         runtime.reactions.host.time_reactions(perf_counter, self._times)
         self._registry.register(Collector(runtime, self._times))
         self._runtime = runtime
@@ -290,9 +290,9 @@ class MetricsPage:
         return await asyncio.wrap_future(made)
 
     def _refusal(self, path: str, lines: list[str], remote: str) -> Refusal | None:
-        """Return why this caller may not see the page; None: the caller may see it. If there is an access file, the
-        caller must send the secret of an operator as a bearer token. A refusal is written to the audit log, except
-        while the server still reads its log, because the audit log is not open yet."""
+        """Return why this caller may not see the page, or None if the caller may see it. If there is an access file,
+        the caller must send the secret of an operator as a bearer token. A refusal is written to the audit log. The
+        only exception is the time while the server still reads its log, because the audit log is not open yet."""
         name, runtime = path.removeprefix("/"), self._runtime
         given = next((line[14:].strip() for line in lines[1:] if line[:14].lower() == "authorization:"), "")
         secret = given[7:].strip() if given[:7].lower() == "bearer " else given

@@ -3,8 +3,9 @@
 The manager gives the address of a datagram socket in ``NOTIFY_SOCKET``. Each notification is one datagram with lines
 ``NAME=value``. If ``WATCHDOG_USEC`` is set, the manager expects a sign of life at least once in this number of
 microseconds. The event loop sends signs of life, but only while the server works (:mod:`antecede.live.pulse`). So the
-manager restarts a server for the same reasons for which ``/live`` fails. Without ``NOTIFY_SOCKET`` nothing is sent. If
-the manager does not read the notifications, this is not an error.
+manager restarts a server for the same reasons for which the page ``/live`` (:mod:`antecede.live.metrics`) reports a
+failure. Without ``NOTIFY_SOCKET`` nothing is sent. If the manager does not read the notifications, this is not an
+error.
 """
 
 import asyncio
@@ -52,8 +53,8 @@ class ServiceManager:
 
 
 def _watchdog_seconds(environment: Mapping[str, str]) -> float:
-    """Return within how many seconds the manager expects the next sign of life; 0: it expects none from this
-    process."""
+    """Return within how many seconds the manager expects the next sign of life, or 0 if the manager expects none from
+    this process."""
     for_process = environment.get("WATCHDOG_PID", "")
     if for_process and for_process != str(os.getpid()):
         return 0.0

@@ -1,13 +1,13 @@
 """A server as a separate process: its event loop, its signals, its exit code.
 
-SIGTERM and SIGINT stop the server gracefully: it accepts nothing more from outside, work in progress ends, a snapshot
-is written, and the exit code is 0. A second signal ends the process at once, with exit code 130; the log is then in the
-same state as after a kill. After a failed disk or a failed step the exit code is 2. If SIGINT was ignored when the
-process started, it stays ignored: shells start background processes in this way, and Ctrl-C is then meant for other
-processes.
+SIGTERM and SIGINT stop the server gracefully: the server accepts nothing more from outside, lets work in progress end,
+and writes a snapshot. The exit code is then 0. A second signal ends the process immediately, with exit code 130. The
+log is then in the same state as after a kill. After a failed disk or a failed step the exit code is 2. If SIGINT was
+ignored when the process started, the process continues to ignore it. (Shells start background processes with SIGINT
+ignored, because Ctrl-C is meant for other processes.)
 
-If the server has an access file, SIGHUP makes the server read this file again. If it has no access file, SIGHUP stops
-the server when the terminal of the process was closed. In all other cases SIGHUP is logged and ignored.
+If the server has an access file, SIGHUP makes the server read this file again. If it has no access file, and the
+terminal of the process was closed, SIGHUP stops the server. In all other cases SIGHUP is logged and ignored.
 
 If ``antecede up`` has started a server, the server ends when ``up`` ends, even if ``up`` is killed. The server's
 standard input is a pipe from ``up``, which never writes to it. The system closes the pipe when ``up`` ends, and so the

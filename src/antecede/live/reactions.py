@@ -1,10 +1,11 @@
-"""Runs the reactions that are due, and reports their outcomes to the driver.
+"""Run the reactions that are due, and report their outcomes to the driver.
 
-A batch of an agent whose handlers are all plain runs immediately, between two turns of the driver. If an agent has an
-``async`` handler, each of its batches becomes a task. Until the task ends, the other letters of this agent wait, and
-all other agents continue. A reaction that takes too long is cancelled. A batch of an isolated agent goes to the agent's
-worker process. Any exception of a handler is a failed try; :mod:`antecede.server.driver.retries` decides when the
-letter is tried again."""
+If all handlers of an agent are plain functions, a batch of this agent runs immediately, between two turns of the
+driver. If an agent has an ``async`` handler, each batch of this agent becomes a task. Until the task ends, the other
+letters of this agent wait, and all other agents continue. A reaction that takes too long is cancelled. A batch of an
+isolated agent goes to the agent's worker process. Any exception of a handler is a failed try. Then
+:mod:`antecede.server.driver.retries` decides when the letter is tried again.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -48,8 +49,8 @@ class Reactions:
         """The agent whose plain handlers run at this moment."""
 
     def run(self, due: React) -> None:
-        """React to a batch. The outcome is reported to the driver: at once if the handlers are plain, otherwise when
-        the task of the batch ends."""
+        """React to a batch. If the handlers are plain functions of this process, report the outcome to the driver
+        immediately. Otherwise report it when the task of the batch ends."""
         agent = due.agent
         if agent not in self._plain:
             isolated = self.isolated.get(agent)

@@ -1,11 +1,11 @@
 """The server's part in recording: ensure that closed segments are converted before they are deleted.
 
 When a segment of the log closes, a process is started that converts it to a part of the trace
-(:mod:`antecede.recording.converting`). When this process has succeeded, the segment is released: the store deletes it
-when recovery does not need it. A failed conversion is tried again, with growing pauses. Records that are not converted
-stay in the log, so waiting loses nothing. But the size of the log is limited (``store_log_bytes_max``). When the log
-has reached three quarters of this limit, the server refuses publishes of clients. ``status`` shows why the conversion
-failed.
+(:mod:`antecede.recording.converting`). When this process has succeeded, the segment is released. The store deletes a
+released segment when recovery does not need it. A failed conversion is tried again, with growing pauses. Records that
+are not converted stay in the log, so nothing is lost while they wait. But the size of the log is limited
+(``store_log_bytes_max``). When the log has reached three quarters of this limit, the server refuses publishes of
+clients. ``status`` shows why the conversion failed.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class Recorder:
         self._store = store
         self._log = log
         self.trouble = ""
-        """The reason why the last conversion failed; empty: it succeeded."""
+        """The reason why the last conversion failed. It is empty if the last conversion succeeded."""
         self.converted = 0
         """All records up to this number are in the converted trace."""
         self._closed: deque[int] = deque()

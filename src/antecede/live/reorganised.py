@@ -158,7 +158,7 @@ def staged_classes(runtime: "ServerRuntime") -> None:
 
 
 def _check_free(host: str, port: int, server: str) -> None:
-    """Refuse a new address on which this machine cannot listen."""
+    """Raise TopologyError if this computer cannot listen on a new address of the server."""
     try:
         for family, kind, protocol, _, address in socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

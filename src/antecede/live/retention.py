@@ -21,9 +21,9 @@ from antecede.store.format import numbered, segment_name
 
 
 class Keep(msgspec.Struct, frozen=True):
-    """The limits of age (in seconds) and size (in bytes) of the trace and of the log; None: not limited. If the trace
-    has no limit, all of it is kept. If both limits of the log are None, the log keeps only the segments that are
-    needed. Otherwise it also keeps segments that are no longer needed, up to this age and size."""
+    """The limits of age (in seconds) and size (in bytes) of the trace and of the log. A limit of None has no effect. If
+    the trace has no limit, all of it is kept. If both limits of the log are None, the log keeps only the segments that
+    are needed. Otherwise it also keeps segments that are no longer needed, up to this age and size."""
 
     trace_seconds: float | None = None
     trace_bytes: int | None = None

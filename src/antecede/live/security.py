@@ -1,6 +1,6 @@
 """A server's access file and its own credentials: read at the start, and read again when the process gets SIGHUP.
 
-So a rotated key of a server is used without a restart. Whether TLS is used at all is decided at the start.
+After SIGHUP, a server uses its rotated key without a restart. Whether TLS is used at all is decided at the start.
 """
 
 from pathlib import Path

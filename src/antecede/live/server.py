@@ -1,7 +1,8 @@
-"""One server with its event loop: an adapter around :class:`antecede.server.core.ServerCore`.
+"""One server with its event loop: the code that connects :class:`antecede.server.core.ServerCore` with disk and
+network.
 
 It listens and dials, appends the records of the driver's turns to the log, runs reactions, and calls the driver when
-the driver asks for it. No rule of the protocol is decided here.
+the driver asks for a turn. No rule of the protocol is decided here.
 """
 
 import asyncio
@@ -78,8 +79,7 @@ class ServerRuntime:
         access file. ``agents``: the classes of this server's agents, and of all objects, if they should not be
         imported. ``trace``: record a trace. A server whose directory already has a trace always records, because a
         trace must not have a gap. ``keep``: how long trace and log are kept. ``files``: the file operations for the
-        log; None: those of the operating system. ``sizes``: the sizes of the log.
-        """
+        log. If it is None, the operations of the operating system are used. ``sizes``: the sizes of the log."""
         self.name = server
         self.epoch = topology.epoch
         self.log = ServerLog(server)
@@ -98,9 +98,9 @@ class ServerRuntime:
         connections = connections_possible(peers)
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[StoreFailedError | BrokenStepError] = self._loop.create_future()
-        """Done when the disk or a step has failed: the server must end."""
+        """A future that is done when the disk or a step has failed. The server must then end."""
         self.removed: asyncio.Future[None] = self._loop.create_future()
-        """Done when a change of the topology has removed this server."""
+        """A future that is done when a change of the topology has removed this server."""
 
         self.store = open_store(
             data,
@@ -179,8 +179,8 @@ class ServerRuntime:
         self.driver.when_durable(self._name_calls)
         self._listener: Listener | None = None
         self.unready = "the server is starting"
-        """The reason why clients and peers should not connect yet, or should no longer connect; empty: the server has
-        recovered and listens. May be read from any thread."""
+        """The reason why clients and peers should not connect yet, or should not connect any more because the server
+        stops. It is empty while the server has recovered and listens. It may be read from any thread."""
         self._ended = False
         """Whether the log is closed, or about to be."""
         self.house = Housekeeping(self)
@@ -188,7 +188,8 @@ class ServerRuntime:
         self._born = True
 
     def _name_calls(self) -> None:
-        """Begin to record handler calls in an empty file. The calls of the last process must already be in the log."""
+        """Begin to record handler calls in an empty file. The calls that the previous process of this server recorded
+        as in progress must already be in the log."""
         self.reactions.host.progress = self.calls.begin(randbits(63) + 1)
 
     def _audit(self, path: str | None) -> Audit | None:
@@ -289,7 +290,7 @@ class ServerRuntime:
         await self.connections.close(reason)
 
     def _cancel(self) -> None:
-        """Cancel reactions in progress and dials."""
+        """Cancel the reactions in progress, and the attempts to connect to peers."""
         self.reactions.cancel()
         for task in self._dialing:
             task.cancel()

@@ -28,12 +28,13 @@ from antecede.wire import VERSION_OLDEST, AnyPart, Bye, Part, Unframer, frames
 class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
     """One end of a TCP connection; see :class:`antecede.server.connections.Connection`.
 
-    uvloop reads into its own memory and calls ``data_received``. The event loop of asyncio would allocate memory for
-    each read; to avoid this, it gets a buffer from ``get_buffer``.
+    uvloop reads into its own memory and calls ``data_received``. The event loop of asyncio gets a buffer from
+    ``get_buffer``. Otherwise it would allocate memory for each read.
     """
 
     def __init__(self, opened: "Callable[[TcpConnection], Receiver]", slot: ConnectionSlot | None = None) -> None:
-        """``slot``: counts this connection among the incoming connections; None: this end opened the connection."""
+        """``slot``: counts this connection among the incoming connections. It is None if this end opened the
+        connection."""
         self.remote = "?"
         self.binding = b""
         self.certified: tuple[str, ...] = ()
@@ -232,7 +233,8 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
 
     @property
     def last_received(self) -> float:
-        """The time of the last input. While reading is paused, report "now", so that the peer does not time out."""
+        """The time of the last input. While this end has paused reading, it is the present time, so that the peer does
+        not time out."""
         return self._loop.time() if self._reading_paused else self._last_received
 
 
@@ -250,7 +252,7 @@ _nobody = _Nobody()
 
 
 def _too_late(reason: str, code: str) -> None:
-    """Do nothing: the connection to drop has already ended."""
+    """Do nothing, because the connection that should be dropped has already ended."""
 
 
 class Listener:
@@ -314,7 +316,7 @@ class Listener:
             task.add_done_callback(self._making.discard)
 
     async def _make(self, made: socket.socket, address: str) -> None:
-        """Make the connection: at once, or after a TLS handshake."""
+        """Make the connection immediately, or after a TLS handshake if TLS is used."""
         task = asyncio.current_task()
         assert task is not None
 

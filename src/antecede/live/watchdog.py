@@ -1,4 +1,4 @@
-"""The watchdog thread of a server process: an adapter around :class:`antecede.server.watchdog.Watchdog`.
+"""The watchdog thread of a server process. The rules are in :class:`antecede.server.watchdog.Watchdog`.
 
 A handler that calls C code without releasing the interpreter lock stops this thread as well. So the thread sets an
 alarm of ``faulthandler``, and postpones the alarm every few seconds. The alarm has its own thread, which does not need

@@ -4,9 +4,10 @@ The server sends batches of letters, and the worker sends the outcome of each ba
 worker also sends the id of the letter. So the server knows which call was in progress if the worker ends. The worker
 keeps the agent in memory between batches; the server has the saved state.
 
-The worker ends when its server ends, for whatever reason. A thread of the worker notices that the connection to the
-server is closed. This thread cannot run while a handler holds the interpreter lock. So on Linux the kernel, too, kills
-the worker when the server ends. If memory runs out, the kernel should kill the worker before the server.
+If the server ends, for any reason, the worker must end, too. A thread of the worker notices that the connection to the
+server is closed, and ends the worker. This thread cannot run while a handler holds the interpreter lock. So on Linux
+the kernel also kills the worker when the server ends. If memory runs out, the kernel should kill the worker before the
+server.
 
 A handler may start processes. They have no connection to the server. A forked copy of the worker ends when its handler
 returns. All these processes end with the worker, unless they have begun a new session.

@@ -50,7 +50,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     reactions: list[Reaction]
     state: bytes | None
     failure: str = ""
-    """The text of the exception with which a reaction failed; empty: no reaction failed."""
+    """The text of the exception with which a reaction failed. It is empty if no reaction failed."""
     traceback: str = ""
     too_early: bool = False
     """Whether the batch ended early, because a handler asked for the id of its reaction before its letter was durable.

@@ -108,7 +108,7 @@ class Calls:
             raise UsageError(fault)
 
     def alarm_ms(self) -> int | None:
-        """Return the earliest deadline of all calls; None: no call has one."""
+        """Return the earliest deadline of all calls, or None if no call has one."""
         due = None if self.site is None else self.site.deadline()
         return None if due is None else int(due)
 
@@ -134,8 +134,9 @@ class Calls:
             self._perform(self.site.follow(rules), now)
 
     def settle(self, now: float) -> None:
-        """End a step: begin the waiting roots that may begin, and send the clock times that were not sent yet. A later
-        step must not do this instead. Call this method after all other messages of the step have got their stamps."""
+        """End a step: begin the waiting roots that may begin, and send the clock times that were not sent yet. Call
+        this method in every step, after all other messages of the step have got their stamps. This work must not be
+        left to a later step."""
         while self.site is not None and (effects := self.site.settle()):
             self._perform(effects, now)
 

@@ -1,4 +1,5 @@
-"""The computation of operation instances at one object: from the request to commit or abort (§2).
+"""The computation of operation instances at one object: from the request to commit or abort (§2 of Enokido, Higaki,
+Takizawa).
 
 **Closed nesting.** A *root* is an operation that a user started, and its *home* is the object where it was started. The
 home decides whether the root commits or aborts. Until then, the effects of each instance of the root are only an
@@ -13,15 +14,15 @@ and each replica gets the answer. An instance that failed or was aborted is not 
 because the outcome might be different.
 
 **Blind operations** conflict with nothing, call nothing and return nothing. Their order does not matter, no conflict
-can undo them, and the answer is the same everywhere. So the home of such a call can compute, decide and answer the call
-in the same step, if the class allows this (``confirm=False``) and the home has a replica. The request is then marked as
-``final``: each replica applies the call immediately, without a response or a commit. This is not possible for a nested
-call of a blind operation, because the nested call must commit or abort with its root. But if the calling object and the
-called object have replicas on the same servers, each replica of the calling object calls only the replica on its own
-server (``Members.near``).
+can undo them, and the answer is the same everywhere. So if the operation has the option ``confirm=False`` and the home
+has a replica, the home can compute, decide and answer the call in the same step. The request is then marked as
+``final``: each replica applies the call immediately, without a response or a commit. A nested call of a blind operation
+cannot be decided in this way, because it must commit or abort with its root. But if the calling object and the called
+object have replicas on the same servers, each replica of the calling object calls only the replica on its own server
+(``Members.near``).
 
-This module calls only the state, the table, the members and the outbox. The site manages roots and locks; it learns
-from ``reports`` which instances have ended.
+Among the parts of an object, this module uses only the state, the table, the members and the outbox. The site
+(:mod:`antecede.objects.site`) manages roots and locks. From ``reports``, it learns which instances have ended.
 """
 
 from collections.abc import Iterable
@@ -82,9 +83,9 @@ class Execution:
     # Start and continuation.
 
     def requested(self, message: Message, label: Label) -> None:
-        """Process a request for an instance. If the request is ``final``, apply it immediately. Otherwise, if the
-        instance was undone, answer with the reason; if it exists, add the request to it; else queue a new instance.
-        Ignore an invalid request."""
+        """Process a request for an instance. Ignore an invalid request, and apply a ``final`` request immediately. If
+        the instance of any other request was undone here, answer with the reason. If the instance is in the table, add
+        the request to it. Otherwise queue a new instance."""
         request = _read(_requests, message)
         if request is None or not 0 <= request.number[1] < self.outbox.order.members:
             self.ignore(message)
@@ -108,7 +109,7 @@ class Execution:
             self._join(one, message, label)
 
     def _conclude(self, message: Message, label: Label, request: Request) -> None:
-        """Apply a call that is already committed: the server where the call began has decided this."""
+        """Apply a call that is already committed. The server where the call began has decided the commit."""
         one = _instance_of(label, request)
         if one.operation not in self.unconfirmed or one.id in self.table.instances:
             self.ignore(message)
@@ -344,7 +345,7 @@ def _read(decoder: Any, message: Message) -> Any:
 
 
 def _can_travel(name: str) -> bool:
-    """Return whether this can be a name in a label."""
+    """Return whether this text can be a name in a label."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -4,10 +4,11 @@ A member of the order is a server, and a server may hold replicas of several obj
 combined into *one* object. Its operations are ``account.deposit``, ``ledger.append`` and so on. Its state contains the
 states of all objects. Operations of different objects do not conflict.
 
-The combination does not change which messages significantly precede others. This depends only on instances and on
-conflicting operations (§3.2), and both are the same as if every object were a member. But the objects of a server share
-one entry in each vector. So a message may also wait for messages that do not significantly precede it. This causes no
-cycle of waiting messages, because each message waits only for messages with smaller event numbers.
+The combination does not change which messages significantly precede others. By the definition in §3.2 of Enokido,
+Higaki, Takizawa, this relation depends only on the instances and on the conflicts between operations. The combination
+changes neither of them. But the objects of a server share one entry in each vector. So a message may also wait for
+messages that do not significantly precede it. Such waits cause no cycle, because each message waits only for messages
+with smaller event numbers.
 
 Each object has its own live state (:mod:`antecede.objects.state`). A snapshot contains this state as bytes, which do
 not depend on the order of insertions. So two replicas are equal iff their bytes are equal, even if compatible

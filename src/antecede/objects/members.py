@@ -1,4 +1,5 @@
-"""The members of a group: which of them get a call, and how their answers are combined into one (§2, §3.3)."""
+"""The members of a group: which of them get a call, and how their answers are combined into one (§2 and §3.3 of
+Enokido, Higaki, Takizawa)."""
 
 from antecede.errors import ObjectError
 from antecede.objects.instances import Answer, Made

@@ -13,13 +13,14 @@
         def audit(self) -> int:
             return self.balance
 
-Two operations conflict iff their order can make a difference, in the state or in an answer (§2 considers only the
-state; an answer that depends on the order is just as important). The relation is symmetric: it is enough that one of
-the two names the other. Instead of naming conflicts, a class may have a predicate ``compatible(one, other)``.
+Two operations conflict iff their order can make a difference, in the state or in an answer (§2 of Enokido, Higaki,
+Takizawa considers only the state, but an answer that depends on the order is just as important). The relation is
+symmetric: if an operation names another one in ``conflicts_with``, the other operation need not name the first one.
+Instead of naming conflicts, a class may have a predicate ``compatible(one, other)``.
 
 The attributes of an object are its state; they must be plain values. An operation that calls others is a generator: it
-yields a :class:`Call` and receives the answer. It must be deterministic, because after each answer it is computed
-again from the beginning.
+yields a :class:`Call` and receives the answer. It must be deterministic, because after each answer it is computed again
+from the beginning.
 """
 
 import inspect
@@ -89,7 +90,7 @@ class Object:
     _operations: ClassVar[dict[str, Callable[..., Any]]] = {}
     _relation: ClassVar[Relation] = Relation()
     _hosts: ClassVar[dict[str, "type[Object]"]] = {}
-    """The class of each object, by the object's name, if this class combines all objects of a server. Otherwise
+    """If this class combines all objects of a server: the class of each object, by the object's name. Otherwise
     empty."""
     _combines: ClassVar[bool] = False
     """Whether this class combines all objects of a server."""
@@ -166,7 +167,8 @@ def unconfirmed_operations(kind: type[Object]) -> set[str]:
 
 
 def missing_operation(kind: type[Object], name: str) -> str:
-    """Return the error message for an operation that a class does not have; it lists those that the class has."""
+    """Return the error message for an operation that a class does not have. The message lists the operations that the
+    class has."""
     # Names of objects may have dots, and the requested name may be any text.
     hosted = max((host for host in kind._hosts if name.startswith(f"{host}.")), key=len, default=None)
     if hosted is not None:

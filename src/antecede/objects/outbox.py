@@ -37,7 +37,8 @@ class Outbox:
         self.add(*self.order.send(Message(f"{self.name}-{self.posted}", self.me, to, payload, label)))
 
     def deliver(self, message: Message) -> None:
-        """Deliver a message to its instance. A request counts as received from now on (§4.1)."""
+        """Deliver a message to its instance. A request counts as received from now on (§4.1 of Enokido, Higaki,
+        Takizawa)."""
         if message.label is None or message.label.type == REQUEST:
             self.order.begin(message)
         self.add(Deliver(message))

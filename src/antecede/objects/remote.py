@@ -1,11 +1,12 @@
 """A replicated object as its clients see it: ``await account.deposit(10)``.
 
-A call goes to the client's own server, which ensures that all replicas compute it, or none. There are three outcomes:
-the answer; :class:`~antecede.errors.OperationError`, if the operation failed; or
-:class:`~antecede.errors.CallTimeoutError`, which is a ``TimeoutError``. The server aborts a call whose time is up, and
-all its effects are undone. The outcome is unknown only if the server itself does not respond, even some seconds after
-the time limit; the text of the error then states this. The call has a number, so it is computed once or never, whatever
-happens to this client.
+A call goes to the client's own server, which ensures that either all replicas compute the call, or no replica does. If
+the operation succeeds, the call returns the answer. If the operation fails, :class:`~antecede.errors.OperationError` is
+raised. If the time of the call is up, the server aborts the call and undoes all its effects. Then
+:class:`~antecede.errors.CallTimeoutError` is raised, which is a ``TimeoutError``. If the server itself does not
+respond, even some seconds after the time limit, the same exception is raised. The outcome is unknown only in this last
+case, and the text of the exception then states that it is unknown. The call has a number, so it is computed at most
+once, even if this client fails.
 
 This module defines the form of a call, the time to wait for the answer, and the meaning of the answer. It does not send
 calls itself: the bus provides a function that sends a call and waits for the answer.
@@ -81,8 +82,8 @@ class RemoteObject:
         return returned.value
 
     def _positional(self, operation: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
-        """Return all arguments as positional ones, since only such arguments are sent; raise if this is not
-        possible."""
+        """Return all arguments as positional ones, because only positional arguments are sent. Raise UsageError if the
+        conversion is not possible."""
         if self._kind is None:
             if named:
                 raise UsageError(

@@ -3,8 +3,8 @@
 An instance that waits for an answer is not kept as a running program, because a crash would lose the program. Only the
 list of its answers is kept. With the next answer, the instance is computed again from the beginning. The effect of the
 instance on the state is an *intention*: it is computed again each time that it is needed. It is applied to the object
-when the root, the outermost call, commits (closed nesting). So an abort only drops the intention, and leaves unchanged
-the effects of compatible operations that were committed meanwhile.
+when the root, the outermost call, commits (closed nesting). So an abort only drops the intention. The effects of
+compatible operations that were committed meanwhile remain.
 
 Instances of one root see each other's intentions. Suppose that the n-th call of an instance leads, directly or through
 other calls, to a second instance at the same object. Then the effects of the second instance come between the n-th call
@@ -287,10 +287,10 @@ def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
 class Intentions:
     """The committed state of one object, and the changes that the instances of a root would make to it.
 
-    An intention is computed on the live state, and its changes are then undone (§2: closed nesting). Usually a root
-    commits before another root changes the state. Then the last computed changes are made again, without a new
-    computation. Otherwise the instances are computed again on the new state, because the changes of the other root must
-    not be overwritten.
+    An intention is computed on the live state, and its changes are then undone (closed nesting, §2 of Enokido, Higaki,
+    Takizawa). Usually a root commits before another root changes the state. Then the last computed changes are made
+    again, without a new computation. Otherwise the instances are computed again on the new state, because the changes
+    of the other root must not be overwritten.
     """
 
     live_kind: ClassVar[type[Live]] = Live

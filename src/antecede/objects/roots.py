@@ -6,12 +6,13 @@ one execution of it. To *wound* a root is to ask it to *make way*: its try is ab
 message to continue (*heal*) comes; then its next try begins. To *unite* roots is to make one root of them, with one
 request.
 
-By the theorem of §3.3, messages never wait for each other in a cycle. But instances can: op1 at object i calls op2 at
-object j, while op3 at j calls op4 at i; op1 conflicts with op4, and op2 with op3. So if an older instance waits at an
-object for an instance of a *younger* root, the object asks the home of the younger root to abort its try (``wound``).
-The home aborts the try, unless it has already decided to commit the root. When the older instance has ended, the object
-informs the home (``heal``), and the younger root is tried again with its old number. So in the end only younger roots
-wait for older roots, and the oldest root is never wounded.
+By the theorem in §3.3 of Enokido, Higaki, Takizawa, messages never wait for each other in a cycle. But instances can
+wait in a cycle. For example, op1 at object i calls op2 at object j, and op3 at j calls op4 at i. If op1 conflicts with
+op4, and op2 conflicts with op3, then op4 may wait for op1, and op2 may wait for op3. Therefore, if an older instance
+waits at an object for an instance of a *younger* root, the object asks the home of the younger root to abort its try
+(``wound``). The home aborts the try, unless it has already decided to commit the root. When the older instance has
+ended, the object informs the home (``heal``), and the younger root is tried again with its old number. So in the end
+only younger roots wait for older roots, and the oldest root is never wounded.
 
 This module only keeps the records: the roots of one home (:class:`Roots`), and the tries that an object has asked to
 make way (:class:`Wounds`). It does not abort an instance or send a message.
@@ -45,9 +46,9 @@ class Roots:
 
     **Sharing** (from version 3 on). Roots of one operation that are admitted together are united into one shared root.
     One request, one answer and one commit carry the calls of all these roots. Each replica computes the calls one after
-    the other. So all calls that came while one request was under way share the frames and steps of the next request. If
-    a shared root fails, or its time is up, it is undone as a whole. Then those of its parts that still have time wait
-    again (:meth:`put_back`).
+    the other. So all calls that came while one request was being processed share the frames and steps of the next
+    request. If a shared root fails, or its time is up, it is undone as a whole. Then those of its parts that still have
+    time wait again (:meth:`put_back`).
     """
 
     def __init__(
@@ -258,7 +259,7 @@ class Roots:
         return late
 
     def deadline(self) -> float | None:
-        """Return the earliest deadline of all roots; None: no root has one."""
+        """Return the earliest deadline of all roots, or None if no root has one."""
         due = self._due
         while due and due[0][1] not in self._numbers:
             heappop(due)
@@ -268,8 +269,8 @@ class Roots:
 
     def dump(self) -> tuple[Any, Any, Any, list[str]]:
         """Return all roots as plain values, in the sequence in which they are stored. Also return the names of the
-        tries whose ``heal`` came before their ``wound``. (If the time limits of several roots pass at once, the roots
-        end in the stored sequence.)"""
+        tries whose ``heal`` came before their ``wound``. (If the time limits of several roots pass at the same time,
+        the roots end in the stored sequence.)"""
         return (
             [msgspec.to_builtins(root) for root in self.running.values()],
             [msgspec.to_builtins(root) for root in self.waiting],

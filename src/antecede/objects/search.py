@@ -1,10 +1,11 @@
 """Search for an example which shows that two operations conflict, whatever their class declares.
 
-Two operations are compatible iff from every state both orders lead to the same state and give the same answers. No
-search can prove this, but one example disproves it: a state and the arguments of two operations, for which the two
-orders give different results. The library Hypothesis finds and simplifies such examples. States are reached by
-computing operations on a new object, so that every example can happen. If an operation makes nested calls, the answers
-to these calls are generated, and the calls are part of the result that is compared.
+Two operations are compatible iff, from every state, both orders of the two operations lead to the same state and give
+the same answers. No search can prove that two operations are compatible. But one example can prove that they conflict:
+a state and the arguments of the two operations, for which the two orders give different results. The library Hypothesis
+finds and simplifies such examples. States are reached by computing operations on a new object, so that every example
+can happen. If an operation makes nested calls, the answers to these calls are generated, and the calls are part of the
+result that is compared.
 
 Arguments are generated from the operations' annotations. Most are small, and many are equal, because many conflicts
 need equal keys. A class may define better arguments: ``arguments = {"transfer": strategy}``, where the strategy

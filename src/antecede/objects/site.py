@@ -1,5 +1,5 @@
 """One object of a group: its order, its locks, and its operation instances. An instance begins when both the order and
-the locks allow it (§3.3, §4.3).
+the locks allow it (§3.3 and §4.3 of Enokido, Higaki, Takizawa).
 
 A site is used like an order: its methods ``receive``, ``tick`` and ``snapshot`` are those of an order, and methods
 return effects. In addition to the effects of orders, a site returns the effects of :mod:`antecede.objects.instances`. A
@@ -11,8 +11,8 @@ site combines these parts; each part calls only the parts to its right:
 **Ready** (§4.3). The order decides when a message may be handed over. The order never waits for a computation. A
 request that was handed over is queued. Its instance begins, and the request counts as delivered, when no conflicting
 instance is before it (:mod:`antecede.objects.table`). A root keeps its locks until it ends. But if an instance fails or
-is aborted before its root ends, the locks of this instance are released then. So values that such an instance has read
-may change before its root commits.
+is aborted before its root ends, the locks of this instance are released at that moment. So values that such an instance
+has read may change before its root commits.
 
 **Wound–wait** (:mod:`antecede.objects.roots`) ends the cycles of waiting instances, which the theorem of §3.3 does not
 exclude. That module defines the words *root*, *home*, *try*, *wound*, *make way*, *rest* and *heal*.
@@ -66,9 +66,8 @@ class Site(Order):
         self.roots = self.rooting(self.order.relation, self._called, *self._sharing())
         self.wounds = Wounds()
         self._examined: set[str] = set()
-        """The names of queued instances that ``_begin_ready`` has examined. All younger instances that block such an
-        instance were asked to make way. These instances are not examined again, because no new instance can block
-        them."""
+        """The names of queued instances that ``_begin_ready`` has examined and need not examine again. All younger
+        instances that block such an instance were asked to make way, and no other instance can block it later."""
 
     @property
     def state(self) -> dict[str, Any]:

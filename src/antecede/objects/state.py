@@ -4,14 +4,15 @@ cells that the operation uses.
 **Cells.** The state of an object is divided into cells. In an attribute that is a dictionary, each entry is a cell. Any
 other attribute is one cell. Code outside this module never gets a cell with a mutable value, only a copy. An operation
 works on a *view*. In a view, immutable values, such as numbers and texts, are not copied. A list, a set or a struct is
-copied when it is first read. A dictionary is an :class:`Entries`, which records the entries that are read out or
-written. So an operation never copies, encodes or checks a cell that it does not use.
+copied when it is first read. A dictionary is an :class:`Entries`, which records the entries that are written, and the
+entries with a mutable value that are read. So an operation never copies, encodes or checks a cell that it does not use.
 
 **Changes.** For each cell that a view has touched, ``keep`` compares the bytes before the operation and after it. If
 they differ, the cell is checked: it must be encodable, have its annotated type, and be within the bounds on size and
 depth. Then it is decoded again, so that no two cells share a value, and becomes a :class:`Change` in the journal.
 ``discard`` undoes changes that are not in the journal yet. ``rollback`` undoes changes in the journal, and ``redo``
-makes them again. An intention (§2, closed nesting) is the computation of an operation followed by ``rollback``.
+makes them again. An intention (closed nesting, §2 of Enokido, Higaki, Takizawa) is the computation of an operation
+followed by ``rollback``.
 
 **Order.** Entries are iterated in the order of their keys; entries that the operation itself added come after all
 others. So equal states behave alike, even if compatible operations reached two replicas in different orders.
@@ -50,7 +51,7 @@ class Change(msgspec.Struct, gc=False):
         self._put(self.after, self.size, self.digest)
 
     def undo(self) -> None:
-        """Undo the change: restore the value before it."""
+        """Undo the change: restore the previous value."""
         self._put(self.before, -self.size, -self.digest)
 
     def _put(self, value: Any, size: int, digest: int) -> None:
@@ -349,7 +350,8 @@ class Live:
         return None if self.kind._combines else self.states[""]
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Load a state: for a single object from its attributes, for a server from the bytes of each object."""
+        """Load a state. For a single object, ``saved`` contains the attributes by name. For a server, ``saved``
+        contains the state of each object as bytes, by the object's name."""
         self.journal.clear()
         if self.alone is not None:
             self.alone.load(saved)

@@ -1,4 +1,5 @@
-"""The operation instances at one object, and the locks that decide when an instance may begin (*ready* in §4.3).
+"""The operation instances at one object, and the locks that decide when an instance may begin (*ready* in §4.3 of
+Enokido, Higaki, Takizawa).
 
 An instance is queued when its request is handed over, and begins when no conflicting instance blocks it. There are two
 cases in which a conflicting instance X blocks a queued instance Y:

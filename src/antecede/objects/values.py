@@ -56,8 +56,8 @@ class Form:
     Their decoded values have the basic types of MessagePack."""
 
     by_entries: bool | None = None
-    """Whether the attribute is a dictionary whose entries are cells. None: the entries are cells whenever the value is
-    a dictionary."""
+    """Whether the attribute is a dictionary whose entries are cells. If ``by_entries`` is None, the entries are cells
+    whenever the value is a dictionary."""
 
     def encode(self, value: Any) -> Any:
         """Return the encoded form of a value. Equal values have equal encoded forms."""
@@ -113,8 +113,8 @@ class Typed(Form):
 
 
 class Copied(Form):
-    """A form for the search for conflicts. The search does not store states, so cells may have values of any Python
-    type: they are copied instead of encoded."""
+    """The form of cells in the search for conflicts (:mod:`antecede.objects.search`). The search does not store states,
+    so cells may have values of any Python type. These values are copied instead of encoded."""
 
     def encode(self, value: Any) -> Any:
         return copied(value)

@@ -10,8 +10,8 @@ after its direct predecessors is ordered after all its predecessors.
 * At delivery, the receiver adds the entries of the stamp to its own sets, and keeps only the newest entry of each k.
   There is one exception: for each other destination p of the message, it removes from before[p] the entries that the
   stamp has for p, and adds the message itself.
-* **recent**, a part of the stamp, contains the last deliveries of the message's sender. From it the receiver learns (in
-  its matrix ``known``) which messages in its own sets have been delivered, and removes them.
+* **recent**, a part of the stamp, contains the last deliveries of the message's sender s. The receiver notes these
+  deliveries in its matrix ``known``, and removes the delivered messages from its own before[s].
 
 In the original, ``recent`` is before[i] itself. But before[i] may contain a message from the process to itself that is
 still in transit, and receivers would count this message as delivered. So ``recent`` and before[i] are separate here.

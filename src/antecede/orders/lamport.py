@@ -24,8 +24,8 @@ the smallest in p's queue when p marked it, so p had already removed m'. So r ha
 which means that m' had already reached q: a contradiction.
 
 **Why nothing waits for ever.** The smallest message that is not yet released becomes the smallest in its sender's queue
-once the releases of all smaller ones have arrived there. After that, it waits only for its acks and for the sender's
-copy to itself, and the links deliver these packets.
+as soon as the releases of all smaller ones have arrived there. After that, it waits only for its acks and for the
+sender's copy to itself, and the links deliver these packets.
 
 Every member delivers by (time, sender), so the order is total. If send(m) happened before send(m'), the time of m is
 smaller than the time of m', because a member that takes m moves its clock beyond the time of m. So the order is causal,

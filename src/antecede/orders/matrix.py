@@ -12,9 +12,9 @@ and W is merged into M only at this delivery. Garg keeps "delivered" in column i
 itself waits for ever (Fig. 12.2), or its duplicate is delivered, too (the ``<=`` of Fig. 12.4), because M[i][i] counts
 the message as soon as it is sent. So here deliveries are counted in a separate vector.
 
-**Rows are shared, never copied.** Only j changes row j, so any two versions of it are comparable and the newer one
-(the one with the greater total) is the entry-wise maximum. A matrix is therefore a list of immutable rows, a stamp is
-n references, and the merge of n² counters is n comparisons.
+**Rows are shared, never copied.** Only j changes row j, so any two versions of it are comparable and the newer one (the
+one with the greater total) is the entry-wise maximum. A matrix is therefore a list of immutable rows, a stamp consists
+of references to n rows, and a merge of n² counters needs only n comparisons.
 """
 
 from operator import gt
@@ -36,7 +36,7 @@ def _row(counts: list[int]) -> Row:
 
 
 class Matrix(StampedOrder):
-    """Deliver a message once all earlier messages to us that its stamp counts have been delivered."""
+    """Deliver a message as soon as we have delivered all earlier messages to us that its stamp counts."""
 
     name: ClassVar[str] = "matrix"
     source: ClassVar[str] = "Garg §12.2 (RST)"

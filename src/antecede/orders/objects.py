@@ -1,14 +1,15 @@
 """``objects``: order only conflicting operations (Enokido, Higaki, Takizawa: *Protocol for a Group of Objects*).
 
-A message is sent and received by *operation instances*; its :class:`~antecede.messages.Label` names them. m1
-**significantly precedes** m2 (m1 → m2, §3.2) iff one object sends or receives m1 before it sends m2, in one instance or
-in instances of conflicting operations; or if a chain of such pairs links m1 and m2. At a common destination (§3.3, SO):
+A message is sent and received by *operation instances*. Its :class:`~antecede.messages.Label` names these instances. A
+message m1 **significantly precedes** a message m2 (m1 → m2, §3.2) if one object sends or receives m1 before it sends
+m2, in one instance or in instances of conflicting operations. m1 also significantly precedes m2 if a chain of such
+pairs leads from m1 to m2. At a common destination of m1 and m2, two rules hold (§3.3, SO):
 
 1. If m1 → m2, and both go to one instance, or they go to conflicting instances and m2 is a request: m1 comes first.
 2. If two requests of conflicting operations both go to several objects: they come in the same order everywhere.
 
-In the paper, (1) says "m1 or m2 is a request". A response m2 could then wait for a request m1, and m1 for the end of
-the instance that needs m2. So here a response never waits for a request to another instance.
+In the paper, (1) says "m1 or m2 is a request". A response m2 could then wait for a request m1, and m1 could wait for
+the end of the instance that needs m2. So here a response never waits for a request to another instance.
 
 **Vectors (§4.1), as interpreted here.** An object keeps a vector for each running instance and for each operation. This
 vector is the maximum over all messages that the instance, or any instance of the operation, has received and sent. A
@@ -28,24 +29,27 @@ the last number and the sender's time. So an object knows for each k a time up t
   same sender, but a predecessor may come from a third object.) All predecessors have then arrived, and m waits for
   those that are not delivered. Every message whose predecessors have arrived is tried, not only the top of the queue.
 * For (2), a request that goes to several objects, and whose operation conflicts with some operation, waits until
-  nothing is missing from any object up to the request's time; then event numbers decide. Only such requests do this.
+  nothing is missing from any object up to the request's time. Then the event numbers decide. No other message waits in
+  this way.
 * A request that conflicts with nothing, a response to a call of one object, and a commit wait for nothing.
 
-**Clocks.** An object that receives no messages must learn the time; the paper sends a null message after a silence of
-δ. Here the time is sent when it is needed. ``clocks=eager``: a sender sends its time to all objects that do not get a
-copy, and an object that learns of a request of kind (2) sends its time to the destinations; so a decision takes two
-one-way delays. ``clocks=asked``: a destination that waits asks (``ask``). This takes three delays, but needs no packets
-if no object waits. Servers (``sparing``) are ``eager`` for requests of kind (2) and unlabelled messages, and use
-``asked`` for others. The link handles loss and resends, so no timer is needed, and an idle group sends nothing.
+**Clocks.** An object must learn the times of other objects even if it receives no messages from them. For this purpose,
+the paper sends a null message after a silence of δ. Here the time is sent when it is needed. ``clocks=eager``: a sender
+sends its time to all objects that do not get a copy, and an object that learns of a request of kind (2) sends its time
+to the destinations; so a decision takes two one-way delays. ``clocks=asked``: if a message must wait at its
+destination, the destination asks for the times (packet ``ask``). A decision then takes three delays, but no packets are
+needed if no message waits. Servers (``sparing``) are ``eager`` for requests of kind (2) and unlabelled messages, and
+use ``asked`` for others. The link handles loss and resends, so no timer is needed, and an idle group sends nothing.
 
 **Why nothing waits for ever.** A message first waits for the arrival of others, which links ensure, and for the time,
 which is sent. Then it waits for undelivered messages with smaller event numbers; the smallest of those waits for none.
 
-**Unlabelled messages** are requests between processes, each of which is one endless instance: significant order is then
-causal order, with multicasts in the same order everywhere if ``conflicts=all``.
+**Unlabelled messages** are requests between processes, and each process counts as one endless instance. Significant
+order is then causal order. With ``conflicts=all``, multicasts also come in the same order everywhere.
 
-Every message is part of the durable state once it arrives, even if it waits. ``antecede.objects`` adds instances, locks
-and wound–wait: there ``defer`` is set, and a request counts as received when its instance begins (:meth:`begin`).
+Every message is part of the durable state as soon as it has arrived, even if it waits. ``antecede.objects`` adds
+instances, locks and wound–wait: there ``defer`` is set, and a request counts as received when its instance begins
+(:meth:`begin`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -126,7 +130,8 @@ class Objects(Order):
         self.asked = [0] * members
         """For each member: the latest time for which we have asked this member."""
         self.sparing = False
-        """Whether times are sent unasked only for requests of kind (2) and unlabelled messages (see "Clocks" above)."""
+        """Whether times are sent unasked only for requests of kind (2) and unlabelled messages (see "Clocks" in the
+        docstring of the module)."""
         self.together = False
         """Whether the times are sent at the end of each step, in one packet for each member (:meth:`times`)."""
         self._later: dict[int, tuple[int, int]] = {}
@@ -350,7 +355,8 @@ class Objects(Order):
         return waiting.stamp.label is not None and not self.rules.agreed(waiting.label, waiting.message.to)
 
     def spare(self) -> Effects:
-        """Set ``sparing``. Return ``ask`` packets for the clock times that held messages need and must ask for."""
+        """Set ``sparing``. Return ``ask`` packets for the clock times that held messages need, and that other members
+        do not send without being asked."""
         self.sparing = True
         effects: Effects = []
         for waiting in self._held.values():

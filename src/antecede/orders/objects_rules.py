@@ -67,8 +67,9 @@ class Rules:
         return any(instance or self.relation.matters(operation) for instance, operation in (sender, receiver))
 
     def agreed(self, label: Label, to: int) -> bool:
-        """Return whether rule 2 applies to a message with this label and the destinations ``to``: all destinations
-        deliver such messages in the same order, if their operations conflict."""
+        """Return whether rule 2 of :mod:`antecede.orders.objects` applies to a message with this label and the
+        destinations ``to``. By this rule, all destinations deliver such messages in the same order if their operations
+        conflict."""
         return label.type == REQUEST and to & (to - 1) != 0 and self.relation.matters(label.operation)
 
     def needed(self, waiting: Waiting) -> list[tuple[int, int]]:
@@ -103,7 +104,8 @@ class Rules:
         )
 
     def precedes(self, earlier: Waiting, later: Waiting) -> bool:
-        """Return whether ``earlier`` significantly precedes ``later``: RV of ``earlier`` ≤ V of ``later``."""
+        """Return whether ``earlier`` significantly precedes ``later``: no entry of the receipt vector RV of ``earlier``
+        is larger than the same entry of the vector V of ``later``."""
         times = later.times
         if earlier.stamp.clock > times.get(earlier.source, 0):
             return False

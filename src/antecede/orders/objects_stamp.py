@@ -1,8 +1,9 @@
 """Event numbers, object vectors, and the stamps that carry them (Enokido, Higaki, Takizawa §4.1, §4.2).
 
 An **event number** is a triple (clock, object, no): the time of a Lamport clock that ticks at sends, the object that
-sends, and the number of earlier sends of this object. Triples are compared number by number; the paper's concatenations
-compare wrongly ("10i0" < "2j0" as text). The clock alone orders the sends of one object.
+sends, and the number of earlier sends of this object. Triples are compared number by number. (The paper concatenates
+the three numbers. Compared as texts, the results would be in a wrong order: "10i0" < "2j0".) The clock alone orders the
+sends of one object.
 
 An **object vector** has for each object the event number of its last relevant send, or nothing. It is a dictionary
 object → (clock, no), because most entries are empty in a group whose operations rarely conflict.
@@ -71,8 +72,8 @@ def write_stamp(stamp: Stamp, out: Writer) -> None:
 
 @lru_cache(maxsize=4)
 def _in_all_copies(clock: int, no: int, vector: Entries, label: Label | None) -> bytes:
-    """Return the bytes that the stamps of all copies of a message share. They are cached, since all copies are encoded
-    one after the other."""
+    """Return the bytes that the stamps of all copies of a message share. They are cached, because all copies are
+    encoded one after the other."""
     out = Writer()
     for number in (clock, no, len(vector), *chain.from_iterable(vector)):
         out.number(number)

@@ -4,7 +4,7 @@ Each process keeps **CI** (``log`` in the code; not the log of a server): the me
 each sender k it has pairs (τ, D) — the τ-th message of k may be undelivered at the processes in D. A message carries
 its own τ, the sender's CI, and for its destination j the delivery constraints **DC**: the messages of CI that j must
 have delivered first. **DLV** is the τ of the last message delivered from each sender. Entries that can be inferred are
-removed at once:
+removed immediately:
 
 * *just replaced* (S2): after m was sent to j, j is removed from the sets D of all other messages, because j delivers
   these before m. (The paper prints "− i"; it must be "− j".)

@@ -228,8 +228,8 @@ def _read_tail(members: int, tail: bytes) -> _Distances | None:
 
 def read_brief(source: int, me: int, mine: int, known: list[Log], data: bytes) -> Control | None:
     """Read a control block that ``brief`` wrote. Return None if ``data`` is not from ``brief``, is too long, fails a
-    check, or is from ourselves. The caller must then use ``read_control``. ``mine`` is our own timestamp, ``known`` our
-    log."""
+    check, or is from ourselves. The caller must then use ``read_control``. ``mine``: our own timestamp. ``known``: our
+    log, by sender."""
     if source == me or not 4 <= len(data) <= _brief_bytes_max:
         return None
     time, at = data[0], 1

@@ -1,9 +1,9 @@
 """The relation of conflicting operations, which decides which messages must be ordered at all.
 
 Two operations of an object conflict iff their order can make a difference, in the state or in an answer (Enokido,
-Higaki, Takizawa §2). The relation is symmetric; an operation may conflict with itself. It is *not* transitive (two
-deposits may both conflict with an audit and not with each other), so there are no classes of conflicting operations,
-and a search for conflicts must examine pairs.
+Higaki, Takizawa §2). The relation is symmetric. An operation can conflict with itself. The relation is *not*
+transitive: two deposits can each conflict with an audit, but not with each other. So conflicting operations do not form
+classes, and a search for conflicts must examine pairs.
 
 On the command line, the relation is written as ``all``, as ``none``, or as a list of pairs such as ``set~set+set~get``.
 """
@@ -38,7 +38,8 @@ class Relation:
         return self.everything or bool(self._rivals)
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Return each named pair of conflicting operations once, in alphabetical order."""
+        """Return the pairs of conflicting operations from which the relation was made, in alphabetical order and
+        without repeats. For the relation ``all``, the list is empty."""
         return sorted((one, other) for one, rivals in self._rivals.items() for other in rivals if one <= other)
 
     def __str__(self) -> str:

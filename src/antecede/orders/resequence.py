@@ -8,8 +8,8 @@ A packet is a duplicate if its number was already processed or is already held. 
 protocol, is called exactly once for each packet, in sequence.
 
 After ``take`` has processed a copy, the message may still have to wait in the protocol's own queue (``waits``). That
-queue is part of the durable state. So the verdict on such a copy is ``HOLD``, but the packet is accepted in the same
-step.
+queue is part of the durable state. So the packet is accepted in the same step, although the verdict on such a copy is
+``HOLD``.
 """
 
 from abc import abstractmethod

@@ -1,34 +1,38 @@
 """``skeen``: the destinations vote on a message's place (Garg §12.3.3).
 
 * The initiator sends a copy, with its clock, to each destination.
-* A destination moves its clock beyond both its own time and the copy's. It puts the message into its queue at this new
-  time, not deliverable yet, and returns the time as its proposal (``propose``).
+* A destination moves its clock to a time that is later than both its own time and the time in the copy. It puts the
+  message into its queue at this new time, and returns the time as its proposal (``propose``). The message is not
+  deliverable yet.
 * When all destinations have proposed, the initiator sends the maximum to them as the final timestamp (``final``).
-* A destination moves the message to its final place, and its own clock up to the final timestamp. It delivers the head
-  of its queue whenever the head is final.
+* A destination moves the message to its final place. If its own clock is behind the final timestamp, it moves the clock
+  to the final timestamp. It delivers the head of its queue whenever the head is final.
 
-Two things must be added to the printed rules. Equal timestamps need a **tie-break**: first by initiator, then by the
-sequence in which the initiator started the messages. A destination knows this sequence from the numbers of the copies
-on the initiator's link to it. And the **clock must advance to the final timestamp**, because a message that arrives
-later must get a later place (without this rule, 131 of 1500 random runs disagree).
+Two things must be added to the rules that the book prints. Equal timestamps need a **tie-break**: first by initiator,
+then by the sequence in which the initiator started the messages. A destination knows this sequence from the numbers of
+the copies on the initiator's link to it. And the **clock must advance to the final timestamp**, because a message that
+arrives later must get a later place. Without this rule, the members disagree in 131 of 1500 random runs.
 
 **Why it is right.** A message's place is (final timestamp, initiator, number). Suppose that member q delivers m. A
 message that is still in q's queue has a proposed place after the place of m, and its final place cannot be before its
-proposed place. If a message has not arrived at q yet, q will propose a time after q's clock for it, and this clock has
-already reached the final timestamp of m. So every member delivers by place, which is total order.
+proposed place. If a message has not arrived at q yet, q will propose a time for it that is later than q's clock, and
+this clock has already reached the final timestamp of m. So every member delivers by place, which is total order.
 
 **Causal order.** With the printed rules the order is total, but not even FIFO. Example: member 0 sends m1 to {1, 2},
-then m2 to {1}; member 2 votes late on m1, so member 1 delivers m2 first. With ``causal``, a member starts a multicast
-only when its previous multicast is final; until then the new message waits (``unposted``). Suppose that send(m)
-happened before send(m'). When the initiator of m' started m', its clock had reached the final timestamp of m: the
-initiator had started m itself, or it had delivered m, or it had delivered the last message of a chain from a member
-that had started or delivered m. A copy of m' carries this clock, so every proposal for m' is larger than the final
-timestamp of m. A destination of both messages had voted on m before m' was started, so m was in its queue first. So
-this destination delivers m before m', which is causal order and hence FIFO.
+then m2 to {1}. If member 2 proposes a time for m1 that is later than the final timestamp of m2, member 1 delivers m2
+first. With the option ``causal``, a member starts a multicast only when its previous multicast is final. Until then the
+new message waits (``unposted``).
 
-Links may reorder packets: nothing here needs FIFO. A ``final`` packet cannot overtake its copy, because it is the
-answer to the vote on that copy. After the vote, a waiting copy is part of the durable state. If the initiator is itself
-a destination, it sends itself only the copy; it votes and learns the final timestamp without packets.
+Suppose that send(m) happened before send(m'). When the initiator of m' started m', its clock had reached the final
+timestamp of m. There are three cases. In the first case, the initiator had started m itself, and m was final before m'
+was started. In the second case, it had delivered m. In the third case, it had delivered the last message of a chain
+from a member that had started or delivered m. A copy of m' carries this clock, so every proposal for m' is larger than
+the final timestamp of m. A destination of both messages had voted on m before m' was started, so m was in its queue
+first. Therefore this destination delivers m before m', which is causal order and hence FIFO.
+
+Links may reorder packets, because nothing here needs FIFO. A ``final`` packet cannot overtake its copy, because it is
+the answer to the vote on that copy. After the vote, a waiting copy is part of the durable state. If the initiator is
+itself a destination, it sends itself only the copy. It votes and learns the final timestamp without packets.
 """
 
 from collections import deque

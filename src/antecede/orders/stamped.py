@@ -19,7 +19,8 @@ from antecede.orders.contract import Order, Reason
 
 
 class StampedOrder(Order):
-    """The base class of orders in which the stamp of a packet names the messages that must be delivered before it."""
+    """The base class of orders in which the stamp of a packet identifies the messages that must be delivered before
+    it."""
 
     selective: ClassVar[bool] = True
 

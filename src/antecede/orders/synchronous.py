@@ -1,7 +1,8 @@
 """``synchronous``: computations whose messages can be drawn as vertical arrows (Garg §12.1, §12.4.1's ``synch``).
 
-Let m ⇒ m' mean that an event of m precedes one of m' ≠ m in some process (a multicast is one message; its send and its
-deliveries are its events). A computation is synchronous iff ⇒ is acyclic. The protocol is a rendezvous under locks:
+The events of a message are its send and its deliveries. A multicast is one message. Let m ⇒ m' mean that m and m' are
+different messages, and an event of m precedes an event of m' in some process. A computation is synchronous iff ⇒ is
+acyclic. The protocol is a rendezvous under locks:
 
 * A process takes part in one message at a time. For this, it has one **lock**; requests for the lock are granted first
   come, first served.
@@ -15,9 +16,9 @@ deliveries are its events). A computation is synchronous iff ⇒ is acyclic. The
 **Why it is synchronous.** Let T(m) be the moment of m's send event. At T(m) all processes of m are locked for m, and a
 destination stays locked until it delivers m. While a process is locked for m, it has no event of any other message,
 because both a send and a delivery need its lock. So the periods in which a process is locked for different messages are
-disjoint, and the period for m contains T(m) and all events of m at that process. If an event of m precedes one of m' in
-a process, the period for m precedes the period for m' there, so T(m) < T(m'). Hence ⇒ is contained in the order of T,
-and acyclic.
+disjoint, and the period for m contains T(m) and all events of m at that process. If an event of m precedes an event of
+m' in a process, the period for m precedes the period for m' in this process, so T(m) < T(m'). Therefore m ⇒ m' implies
+T(m) < T(m'), and ⇒ is acyclic.
 
 It follows that every process delivers in the order of T, which is total order. It also follows that T(m) < T(m') if
 send(m) happened before send(m'). So deliveries are in causal order, and hence in FIFO order.
@@ -56,8 +57,8 @@ class Synchronous(PlainOrder):
     def __init__(self, me: int, members: int, **options: object) -> None:
         super().__init__(me, members, **options)
         self.asked = [0] * members
-        """The number of our last request to each other member. At our own index: the number of our last copy to
-        ourselves."""
+        """The number of our last request to each other member. The entry for ourselves is the number of our last copy
+        to ourselves."""
         self.granted = [0] * members
         """For each member, the number of our last request that this member granted."""
         self.requested = [0] * members
@@ -84,8 +85,8 @@ class Synchronous(PlainOrder):
         return message.to | 1 << self.me
 
     def following(self, missing: int) -> int:
-        """Return the member whose lock must be acquired next; ``missing`` is the bit mask of members whose locks are
-        still needed. All members must acquire locks in the same order."""
+        """Return the member whose lock must be acquired next. ``missing`` is the bit mask of the members whose locks
+        are still needed. All members must acquire locks in the same order."""
         return next(members_of(missing))
 
     def _ask(self, effects: Effects) -> None:

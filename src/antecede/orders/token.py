@@ -19,14 +19,16 @@ The text leaves open how the token moves and what happens to a multicast that do
 request is open. From then on, each holder passes the token to a member that is nearer to the requester in the order of
 member numbers. So the token need not carry a queue of waiting members, as it does in Suzuki and Kasami's algorithm.
 
-**Why it is right.** Let T(m) be the moment at which m is numbered; there is one token, so T is total, and every member
-delivers by T. If send(m) happened before send(m'), then T(m) < T(m'). If one member sent both, its queue is numbered
-first come, first served. If the sender of m' delivered m before it sent m', then m is delivered after T(m), and m' is
-numbered after its send. Every other case is a chain of these two. So the order is causal, hence FIFO.
+**Why it is right.** Let T(m) be the moment at which m is numbered. There is only one token, so the moments of all
+messages form one sequence, and every member delivers by T. If send(m) happened before send(m'), then T(m) < T(m'), for
+the following reasons. If one member sent both messages, it numbers m first, because it numbers the messages in its
+queue first come, first served. If the sender of m' delivered m before it sent m', then T(m) is before this delivery,
+and T(m') is after the send of m'. Every other case is a chain of these two cases. So the order is causal, and hence
+FIFO.
 
 **One token.** Each pass increases the token's own number. A token that is not newer than the last one seen is a
-duplicate. Requests are idempotent: a request that is not newer than the last one from its member, because it was
-repeated or overtaken, has no effect, and the verdict on it is ``DUPLICATE``.
+duplicate. A request that was repeated, or that a newer request of the same member overtook, has no effect. The verdict
+on it is ``DUPLICATE``.
 """
 
 from collections import deque

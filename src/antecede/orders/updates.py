@@ -6,8 +6,8 @@ for j and that we did not learn from j.
 
 The printed appendix must be corrected or made precise in four places, each shown by a test:
 
-* the set of entries is computed against the *old* ``Node[j].state``, which is overwritten afterwards (in the printed
-  sequence no entry is ever newer than this state, so every stamp is empty);
+* the set of entries is computed with the *old* value of ``Node[j].state``, which is overwritten only afterwards (in
+  the sequence that the paper prints, no entry is ever newer than this state, so every stamp is empty);
 * ``State`` starts at 1 and ``Node`` at 0 (if both start at 0, the entries of the first events are never newer than
   ``Node[j].state``);
 * the stamp carries the sequence number, and a message is deliverable when it is the next on its link and v ≤
@@ -16,10 +16,11 @@ The printed appendix must be corrected or made precise in four places, each show
 * when a message from j is delivered, the entries of its stamp are merged first; then entry (j, me) gets the sequence
   number of the message as its value, with our current state and node j.
 
-A multicast counts all its destinations in one state before any copy is stamped. An entry learned from j need not be
-sent back to j: j knows it, and if the entry counts messages from another member to j, j has already delivered them. The
-exception is entry (j, j), which counts j's messages to itself. j counts them when it sends them, so it may not have
-delivered them yet. Our message to j must be delivered after them, so its stamp contains this entry.
+When a multicast is sent, the entries of all its destinations are increased in one state, before any copy is stamped. An
+entry learned from j need not be sent back to j: j knows it, and if the entry counts messages from another member to j,
+j has already delivered them. The exception is entry (j, j), which counts j's messages to itself. j counts them when it
+sends them, so it may not have delivered them yet. Our message to j must be delivered after them, so its stamp contains
+this entry.
 """
 
 from typing import Any, ClassVar
@@ -34,8 +35,9 @@ Entry = tuple[int, int, int]
 
 
 class Updates(StampedOrder):
-    """An order in which the messages of each link are delivered in sequence. A message is delivered only after all
-    earlier messages to this member that its stamp counts."""
+    """An order in which the messages of each link are delivered in sequence. The stamp of a message contains counts of
+    earlier messages. A message is delivered only after all earlier messages to this member that are included in these
+    counts."""
 
     name: ClassVar[str] = "updates"
     source: ClassVar[str] = "Laumay et al. §3, appendix A"

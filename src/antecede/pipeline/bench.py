@@ -1,11 +1,12 @@
-"""``antecede bench verify``: the speed of judging a trace, compared with floors measured in the same run.
+"""``antecede bench verify``: the speed of judging a trace, compared with floors that are measured in the same run.
 
 A floor is the time of work that cannot be avoided. Two floors are measured. The first is pyarrow's scan of the same
 columns. The second is one walk with the causal kernel, by one thread, over the *lines* (the event sequences of the
-processes); the lines are assembled before the measurement starts. Peak memory is the memory of all processes together
-(driver, JVM, Python workers): the sum of their proportional set sizes, measured repeatedly during the runs. The first
-run of each kind (files, chunks, DataFrame) is *cold*, the others are *warm*; neither includes the start of the session.
-CPU time is the CPU time of the same processes. Unlike the wall time, it is comparable on a busy machine.
+processes); the lines are assembled before the measurement starts. The memory of a run is the sum of the proportional
+set sizes of all processes (driver, JVM, Python workers). It is measured repeatedly during the runs, and the largest
+value is the peak memory. The first run of each kind (files, chunks, DataFrame) is *cold*, the others are *warm*;
+neither includes the start of the session. CPU time is the CPU time of the same processes. Unlike the wall time, it is
+comparable on a busy machine.
 """
 
 import os

@@ -1,8 +1,8 @@
 """A trace for benchmarks. Message ids have 36 characters. About one message in ten is a multicast. Links may reorder
 messages.
 
-A seeded generator writes the trace, 500,000 rows at a time. The same arguments give the same trace. Two options: some
-copies are never delivered, and one message is sent first and delivered last.
+A seeded generator writes the trace, 500,000 rows at a time. The same arguments give the same trace. There are two
+options. With the first, some copies are never delivered. With the second, one message is sent first and delivered last.
 """
 
 from typing import Any
@@ -44,8 +44,8 @@ def _generate(
     copies: Ints,
     to: Ints,
 ) -> tuple[int, int]:
-    """Continue a trace until the arrays are full or the trace ends. Return the numbers of rows and destinations
-    written.
+    """Continue a trace until the arrays are full or the trace ends. Return the number of rows and the number of
+    destinations that were written.
 
     ``state`` holds two numbers: the messages sent so far, and the copies in transit. ``copies`` has, for each row, the
     number of destinations of a send, and 0 for a delivery.

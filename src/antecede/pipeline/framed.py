@@ -27,8 +27,8 @@ from antecede.trace.quarantine import unreadable_rows
 from antecede.trace.schema import COLUMNS, case_matched
 
 Table = Conflicts | Mapping[str, Any] | Sequence[Any] | None
-"""A table of conflicts: either already parsed, or as the JSON document that describes it. ``None`` means that there is
-no table."""
+"""A table of conflicts, which is either already parsed or the JSON document that describes it. ``None`` means that
+there is no table."""
 
 _needed = ("process", "index", "kind")
 _payload = ("bytes", "size", "extra")
@@ -121,15 +121,15 @@ def _read_columns(columns: Sequence[str], figures: bool) -> list[str]:
 
 
 def table_of(conflicts: Table) -> Conflicts | None:
-    """Return the given table of conflicts, parsed; ``None`` if no table is given."""
+    """Return the given table of conflicts in its parsed form. If no table is given, return ``None``."""
     if conflicts is None or isinstance(conflicts, Conflicts):
         return conflicts
     return conflicts_in(conflicts, "conflicts")
 
 
 def required(conflicts: Table) -> Conflicts:
-    """Return the given table of conflicts. Raise an error if it is ``None``, since significant order cannot be judged
-    without it."""
+    """Return the given table of conflicts in its parsed form. Raise an error if it is ``None``, because significant
+    order cannot be judged without a table."""
     found = table_of(conflicts)
     if found is None:
         raise UsageError(

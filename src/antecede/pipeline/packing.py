@@ -8,7 +8,7 @@ import numpy as np
 
 
 def pack(arrays: dict[str, Any]) -> bytes:
-    """Return arrays and plain values, by name, as bytes."""
+    """Encode a dictionary of arrays and plain values as bytes."""
     encoded: dict[str, Any] = {}
     for name, value in arrays.items():
         if isinstance(value, np.ndarray):

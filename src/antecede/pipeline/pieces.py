@@ -53,8 +53,8 @@ class Deliveries(Places):
 
 
 class Lamports(Places):
-    """Rows with a number each (``value``): the Lamport clock or the time of the row. Rows without this number are left
-    out."""
+    """Rows that have a number (``value``), which is the Lamport clock or the time of the row. Rows without this number
+    are left out."""
 
     value: Longs
 
@@ -115,7 +115,7 @@ class Region(msgspec.Struct, tag="region"):
     """The place of each send. ``copies`` has the number of deliveries of each send."""
     copies: NDArray[Any]
     delivered: Ints
-    """The place of each delivery. ``source`` has the sender of each delivered message, and ``argument`` the position of
+    """The place of each delivery. ``source`` has the sender of each delivered message. ``argument`` has the position of
     its send in the sender's line."""
     source: NDArray[Any]
     argument: Ints
@@ -200,8 +200,8 @@ class Judged(msgspec.Struct):
 
 
 class Waits(msgspec.Struct, tag="waits"):
-    """A piece, and those arrivals of its messages that may be *direct*, each with its delivery. Such an arrival is
-    direct if all events of the process between the arrival and this delivery are deliveries."""
+    """A piece, and those arrivals of its messages that are possibly *direct*. Each of these arrivals is given with its
+    delivery. It is direct if all events of the process between the arrival and this delivery are deliveries."""
 
     piece: Piece
     process: Ints
@@ -244,7 +244,7 @@ read_late = decoder(LatePlaces)
 
 
 def joined(pieces: Iterable[Timed]) -> Timed | None:
-    """Return several pieces as one; ``None`` if there are none."""
+    """Return the data of several pieces as one piece. If there are no pieces, return ``None``."""
     found = list(pieces)
     if len(found) < 2:
         return found[0] if found else None

@@ -71,7 +71,8 @@ def races_files(
     conf: Mapping[str, str] | None = None,
     report_status: ReportStatus = lambda _: None,
 ) -> dict[str, Any]:
-    """Find the races in the traces that the paths name, as one trace, on a new Spark session. Return the report."""
+    """Read the traces at these paths together, as one trace, on a new Spark session, and find the races. Return the
+    report."""
     wanted.check()
     with spark_for(paths, master, conf, report_status) as (running, given):
         return races_in(running, given, declare, wanted, report_status)

@@ -24,7 +24,7 @@ _points_max = 240
 
 
 def text(value: object, length: int = 40) -> str:
-    """Return a text from a trace for the page: printable, not too long, escaped."""
+    """Return a value from a trace as text for the page: printable, escaped, and shortened if it is too long."""
     return escape(short_id(printable(str(value)), length))
 
 

@@ -99,8 +99,8 @@ def _series(
 
 
 def _step(most: float) -> float:
-    """Return the distance between two grid lines. It is a round number, and large enough that the highest grid line is
-    not below ``most``, the largest value."""
+    """Return the distance between two grid lines. It is a round number, and large enough that no value is above the
+    highest grid line. ``most``: the largest value."""
     least = max(most, 1e-9) / _lines
     unit = 10.0 ** floor(log10(least))
     return next(unit * times for times in (1, 2, 2.5, 5, 10) if unit * times >= least)

@@ -5,15 +5,16 @@
 A step takes a batch of inputs, one after the other. At its end it stamps all messages that it sends. Its result is
 **one record**: the inputs that were accepted. The driver appends the record to the log. The step's effects leave the
 server when this record, and every earlier record, is durable: *persist, then send, then acknowledge*. Reactions may run
-before that, because their results are part of the same record or of a later one.
+before the record is durable, because their results are part of the same record or of a later one.
 
-After a crash, a new machine loads the newest snapshot and replays the later records. ``replay(record)`` leads to the
-same state, with the same stamps on the same frames. Frames that were not acknowledged are then resent.
+After a crash, a new state machine loads the newest snapshot and replays the later records. ``replay(record)`` leads to
+the same state, with the same stamps on the same frames. Frames that were not acknowledged are then resent.
 
 **Exactly once.** A frame is accepted in the record that delivers or forwards its packet. One record has all results of
 a reaction: the sent messages, the agent's new state, and the removal of the letter from the mailbox. A client numbers
-its publishes 1, 2, 3 … without gaps. A repeated publish is answered and not sent again. If a publish is refused, later
-ones are skipped until the client sends them again with new numbers. The client may also let them fail.
+its publishes 1, 2, 3 … without gaps. A repeated publish is answered and not sent again. If a publish is refused, the
+server skips later publishes until the client sends them again with new numbers. The client may also let the skipped
+publishes fail.
 
 The machine does no I/O, and uses no clock and no randomness. Its caller passes two times: ``now``, in seconds, for
 resends and timers (see :mod:`antecede.server.clock`), and ``clock_ms``, the wall clock in milliseconds.
@@ -110,7 +111,8 @@ class AgentServer:
         """The errors that peers made in this step, each as (domain, peer, reason)."""
 
     def step(self, inputs: list[Input], now: float, clock_ms: int, acknowledge: bool = True) -> Step:
-        """Take a whole step with these inputs. If not ``acknowledge``, a later step acknowledges received frames."""
+        """Take a whole step with these inputs. If ``acknowledge`` is false, a later step acknowledges the received
+        frames."""
         self.take(inputs, now, clock_ms)
         return self.seal(now, clock_ms, acknowledge)
 
@@ -159,7 +161,7 @@ class AgentServer:
         return Step(record, channel.leaving(now, acknowledge), replies, due, faults)
 
     def begin(self, epoch: str, newest: int = LOG_FORMAT, cuts: Iterable[Truncated] = ()) -> bytes:
-        """Apply and return the first record of a new log; ``cuts``: the torn writes that recovery removed."""
+        """Apply the first record of a new log, and return it. ``cuts``: the torn writes that recovery removed."""
         return self.note([Began(self.name, epoch), Formatted(newest), *settings_items(self, newest, cuts=cuts)])
 
     def note(self, items: list[Item]) -> bytes:
@@ -169,7 +171,8 @@ class AgentServer:
         return encode_record(items)
 
     def organise(self, plan: Plan, kept: list[str]) -> None:
-        """Use a new plan from now on. ``kept``: the domains that keep their state; the others begin with a new one."""
+        """Use a new plan from now on. ``kept``: the domains that keep their state. All other domains start with a new
+        state."""
         self.plan = plan
         self.channel.organise(plan.topology, plan.orders, plan.homes, plan.moved, kept)
         self.engine.homes = plan.homes
@@ -210,7 +213,8 @@ class AgentServer:
         self.channel.begin_life(life)
 
     def alarm_ms(self) -> int | None:
-        """Return the server time at which the next timer fires or the next call expires; None: there is neither."""
+        """Return the server time at which the next timer fires or the next call expires. None: no timer is set, and no
+        call can expire."""
         timer = self.timers.alarms[0][0] if self.timers.alarms else None
         call = None if self.calls.site is None else self.calls.alarm_ms()
         return timer if call is None else call if timer is None else min(timer, call)
@@ -384,13 +388,16 @@ class AgentServer:
         self.calls.call(source, id_, outbound.to[0], outbound.type, outbound.body, ask, (deadline_ms, now))
 
     def _set_timer(self, when_ms: int, agent: str, kind: str, body: bytes, answers: str = "") -> None:
-        """Set a timer that delivers a letter later. The "t" in the letter's id shows that no order applies to it."""
+        """Set a timer that delivers a letter later. The letter's id contains a "t". This shows that no order applies to
+        the letter."""
         self._numbers += 1
         letter = Letter(f"{self._prefix}t{self._numbers}", agent, (agent,), kind, body, answers=answers)
         self.timers.set(self._numbers, when_ms, agent, letter)
 
     def _send(self, source: str, sent: Outbound | Published, *, ask: str = "", replays: str = "") -> Letter:
-        """Send a letter. ``ask``: the id that answers must quote (".": the letter's own id); empty: not a question."""
+        """Send a letter. ``ask``: the id that an answer must quote ("." means the letter's own id). If ``ask`` is
+        empty, the letter is not a question. ``replays``: the id of the dead letter that this letter sends again, or
+        empty."""
         self._numbers += 1
         id_ = self._prefix + str(self._numbers)
         ask, to = id_ if ask == "." else ask, sent.to
@@ -420,8 +427,8 @@ class AgentServer:
     # State.
 
     def backlog(self, exact: bool = True) -> Backlog:
-        """Return the amount of data that waits here. If not ``exact``, the bytes of letters that came since the last
-        count are not included."""
+        """Return the amount of data that waits here. If ``exact`` is false, the bytes of letters that have come since
+        the last count are not included."""
         return backlog_of(self.channel, self.engine, self.timers, exact)
 
     def snapshot(self) -> bytes:
@@ -435,8 +442,9 @@ class AgentServer:
         return encode_state(packed(*parts, **head, **log, **rest))
 
     def restore(self, snapshot: bytes, now: float, epoch: str | None = None) -> None:
-        """Load a snapshot into a new server, which then uses the topology of the snapshot. ``epoch``: the epoch that a
-        snapshot without the text of its topology must have, otherwise an error is raised; None: any epoch."""
+        """Load a snapshot into a new server, which then uses the topology of the snapshot. If the snapshot does not
+        contain the text of its topology, its epoch must be ``epoch``, otherwise an error is raised. If ``epoch`` is
+        None, any epoch is accepted."""
         state, channel, engine, timers = state_of(snapshot, self.name, self.incarnation, epoch)
         self.organisation.load(state.organisation, self)
         self.epoch, self._numbers, self.clients = state.epoch, state.numbers, state.clients

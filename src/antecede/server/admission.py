@@ -2,12 +2,13 @@
 
 A connection is a *stranger* from the moment it is accepted, TLS handshake included, until its hello is accepted. The
 number of strangers is limited, in total and per address. When a new stranger exceeds a limit, the oldest one is closed,
-since a correct program sends its hello at once. So silent connections can neither use up the file descriptors nor block
-others. The number of clients is limited, too, but a client is never closed to make room for a stranger. Other servers
-can always connect: one connection is reserved for each.
+because a correct program sends its hello immediately. So silent connections can neither use up the file descriptors nor
+block others. The number of clients is limited, too, but a client is never closed to make room for a stranger. Other
+servers can always connect: one connection is reserved for each.
 
-An access file may limit one address further: the connections that it has at the same time, known clients included, and
-the new connections that it makes per second. Connections above these limits are closed at once.
+An access file may set two more limits for an address: how many connections the address has at the same time, including
+the connections of known clients, and how many new connections it makes per second. A connection above one of these
+limits is closed immediately.
 
 Bytes of incomplete frames are counted as well, in total and per address. Above a limit, the connection whose frame
 began first is closed. Frames of other servers are not counted, because there are only few servers.
@@ -108,8 +109,8 @@ class Admission:
 
     def enter(self, address: str, drop: Drop, now: float = 0.0) -> ConnectionSlot:
         """Register a new connection as a stranger. ``drop``: a function that closes this connection. If there are too
-        many strangers, the oldest one is closed. If the address exceeds a limit of the access file, the new connection
-        is closed."""
+        many strangers, in total or from this address, the oldest of them is closed. If the address exceeds a limit of
+        the access file, the new connection is closed."""
         excess = self._excess(address, now)
         if self._of_address[address] >= self.strangers_address_max:
             self._drop_stranger(address)

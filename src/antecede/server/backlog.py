@@ -11,8 +11,8 @@ class Backlog(msgspec.Struct, frozen=True):
     """The amount of data that waits at a server for agents, clients, operators or other servers."""
 
     letters: int
-    """The number of letters in mailboxes (counted once per mailbox), of letters that are held because of a dead letter,
-    and of letters that wait for the end of a change of the topology."""
+    """The number of letters in mailboxes, of letters that are held because of a dead letter, and of letters that wait
+    for the end of a change of the topology. A letter in several mailboxes is counted for each of them."""
     dead: int
     """The number of dead letters. A separate limit applies to them."""
     letter_bytes: int
@@ -24,8 +24,9 @@ class Backlog(msgspec.Struct, frozen=True):
 
 
 def backlog_of(channel: Channel, engine: Engine, timers: Timers, exact: bool) -> Backlog:
-    """Return the amount of waiting data. If ``exact``, also count the bytes of letters that arrived since the last
-    count; the time for this grows with the number of these new letters, not with the number of all letters."""
+    """Return the amount of waiting data. If ``exact`` is true, also count the bytes of letters that arrived since the
+    last count. The time for this count grows with the number of these new letters, not with the number of all
+    letters."""
     footprint = engine.count() if exact else engine.footprint
     mailboxes = _mailbox_bytes * len(engine.mailboxes)
     letter_bytes = footprint.bytes + mailboxes + _timer_bytes * len(timers)
@@ -43,4 +44,4 @@ _mailbox_bytes = 1_000
 """The memory of a mailbox without letters: a deque with its first block, the agent's address, entries in
 dictionaries."""
 _timer_bytes = 350
-"""The memory of a timer besides its letter: two tuples, three numbers, entries in a dictionary and a heap."""
+"""The memory of a timer without its letter: two tuples, three numbers, entries in a dictionary and a heap."""

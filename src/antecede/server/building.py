@@ -1,9 +1,9 @@
 """Build a snapshot from the previous snapshot and the log, in a separate process while the server runs.
 
 Encoding a large state takes long, and the server could take no steps during this time. So another process builds the
-snapshot: it replays the log up to one record, as a server does at its start. This needs no handlers, because the log
-contains the outcome of every reaction; only the operations of replicated objects are carried out again. Two things are
-not in the log, and the server passes them in a :class:`Task`: which frames peers have acknowledged, and which links
+snapshot: it replays the log up to one record, as a server does at its start. The replay needs no handlers, because the
+log contains the outcome of every reaction. Only the operations of replicated objects are carried out again. Two things
+are not in the log, and the server passes them in a :class:`Task`: which frames peers have acknowledged, and which links
 have stopped.
 """
 
@@ -34,8 +34,9 @@ def task_of(machine: AgentServer, upto: int) -> Task:
 
 
 def build(machine: AgentServer, snapshot: bytes | None, stored: Iterable[bytes], epoch: str, task: Task) -> bytes:
-    """Build the snapshot of a task, and return it as bytes. ``machine``: a new machine; ``snapshot``: the previous
-    snapshot, or None; ``stored``: the log after the previous snapshot, up to the task's record."""
+    """Build the snapshot of a task, and return it as bytes. ``machine``: a new state machine, which has no state yet.
+    ``snapshot``: the previous snapshot, or None if there is none. ``stored``: the log after the previous snapshot, up
+    to the task's record."""
     replay(machine, snapshot, stored, epoch, 0.0)
     for domain, peer, upto, beyond in task.acknowledged:
         machine.channel.consumers[domain].links[peer].settle(upto, beyond)

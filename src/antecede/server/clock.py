@@ -43,7 +43,7 @@ class Clock:
         self.first = [Clocked(self._start_ms, wall_ms)]
 
     def at(self, now: float, wall_ms: int) -> int:
-        """Return server time in milliseconds; if the clock was not started, this is the wall clock."""
+        """Return server time in milliseconds. If the clock was not started, return the wall clock."""
         return wall_ms if self._begun is None else self._start_ms + int((now - self._begun) * 1000.0)
 
     def differs(self, server_ms: int, wall_ms: int) -> bool:

@@ -80,7 +80,7 @@ class Connection(Protocol):
 
     def expect_a_reader(self, expected: bool) -> None:
         """Set whether this end stops reading while the connection is full, that is, while the other end does not read.
-        Two connected servers do not stop, because they might wait for each other."""
+        Two connected servers do not stop. If both of them stopped, they might wait for each other forever."""
         ...
 
 

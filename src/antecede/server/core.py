@@ -96,7 +96,7 @@ class ServerCore:
     # What the adapter calls.
 
     def received(self, receiver: Receiver, parts: list[AnyPart], now: float) -> bool:
-        """Hand the parts that came on a connection to its receiver. Return True if a turn should be taken at once.
+        """Hand the parts that came on a connection to its receiver. Return True if a turn should be taken immediately.
         After a :class:`antecede.errors.WireError` the caller must call
         :func:`antecede.server.connections.break_off`."""
         driver = self.driver
@@ -114,8 +114,9 @@ class ServerCore:
         return driver.gathered(now)
 
     def watch(self, now: float) -> None:
-        """Do the periodic work, about once per second: send a ping if nothing was sent for a while, close connections
-        that are silent for too long, forget temporary clients that are gone."""
+        """Do the periodic work. For example, send a ping on a connection on which nothing was sent for a while, close
+        connections that are silent for too long, and forget temporary clients that are gone. Call this method about
+        once per second."""
         self.driver.now = now
         self.log.report(now)
         self._report_expired()
@@ -133,7 +134,7 @@ class ServerCore:
             self.peering.review()
 
     def reload(self, access: Access) -> None:
-        """Use another access file from now on: its permissions apply at once, and sessions of revoked keys end."""
+        """Use another access file from now on. Its permissions apply immediately, and sessions of revoked keys end."""
         before = self.guard.authoriser.access
         self.guard.authoriser.replace(access)
         self.entry.admission.limit_addresses(access.addresses)
@@ -150,7 +151,7 @@ class ServerCore:
         self.guard.note("reload-failed", None, "", reason=reason)
 
     def _report_own_key(self) -> None:
-        """Log an error if all keys of this server have expired, because no other server will then accept it."""
+        """If all keys of this server have expired, log an error, because no other server will accept this server."""
         authoriser, name = self.guard.authoriser, self.machine.name
         own = authoriser.identity(SERVER, name)
         if own is not None and own.keys and all(authoriser.lapse(Who(SERVER, name, key.public)) for key in own.keys):
@@ -184,8 +185,8 @@ class ServerCore:
         self.entry.closed = reason
 
     def leave(self, reason: str) -> None:
-        """Start no more reactions, close all connections, and dial no more. The outcomes of reactions in progress are
-        ignored, and these reactions run again after the next start."""
+        """Start no more reactions, close all connections, and open no new ones. The outcomes of reactions in progress
+        are ignored, and these reactions run again after the next start."""
         self.driver.stopping = True
         self.entry.closed = reason
         self.sessions.end(reason)

@@ -33,7 +33,7 @@ from antecede.wire import AnyPart
 LONG: Final = "long"
 """The command with which an operator announces that the next request is long."""
 Operate = Callable[[Who, str, str, list[str], Callable[[wire.Answer], None]], None]
-"""A function that runs a command of an operator, and answers at once or later. Its arguments: the identity and the
+"""A function that runs a command of an operator, and answers immediately or later. Its arguments: the identity and the
 network address of the operator, the command, the arguments of the command, and the function that takes the answer."""
 
 
@@ -119,8 +119,8 @@ class Incoming:
         """The seconds after which the connection is closed, if it has not become the connection of a server or a client
         by then."""
         self._refused = False
-        """Whether the connection was refused, or has only served to exchange a topology. All further parts are
-        ignored."""
+        """Whether the connection was refused, or was used only to exchange a topology. In both cases, all further parts
+        are ignored."""
         self._teacher = ""
         """The name of the server at the other end, if that server has a newer topology and will send it next; otherwise
         empty."""

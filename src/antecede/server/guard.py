@@ -1,8 +1,8 @@
 """The guard at a server's entry points: it checks identities, counts their connections, and writes the audit log.
 
-It uses the authoriser, which decides what an identity may do; the keyring, which proves this server's identity; and the
-audit log. All connections of peers, clients and operators, and all requests for pages of the metrics server, are
-checked here.
+It uses three objects. The authoriser decides what an identity may do. The keyring proves this server's identity. The
+audit log stores the events. All connections of peers, clients and operators, and all requests for pages of the metrics
+server, are checked here.
 """
 
 from collections import Counter

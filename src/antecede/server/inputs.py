@@ -23,8 +23,8 @@ class Plan(msgspec.Struct, frozen=True):
     orders: dict[str, OrderSpec]
     homes: dict[str, str]
     resend_after: float = limits.link_resend_first_seconds
-    """A frame is resent if it is not acknowledged within this time in seconds. A long time is enough for connections
-    that lose frames only when they break, because lost frames are resent after the next hello in any case."""
+    """The time in seconds after which a frame is resent if it is not acknowledged. This time may be long if connections
+    lose frames only when they break, because lost frames are resent after the next hello in any case."""
     mailboxes: Mailboxes = Mailboxes()
     """The settings of the mailboxes, for example how much may wait in them."""
     file: TopologyFile | None = None
@@ -144,7 +144,7 @@ class Denied(msgspec.Struct, frozen=True, gc=False):
 
 
 class Step(msgspec.Struct, gc=False):
-    """The result of a step: its record, the output that may leave once the record is durable, and the letters to hand
+    """The result of a step: its record, the output that may leave when the record is durable, and the letters to hand
     out to agents and clients."""
 
     record: bytes | None

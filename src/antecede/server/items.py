@@ -1,9 +1,10 @@
 """The content of a step's record: its inputs, in the sequence in which they were taken.
 
-The machine is deterministic: the same inputs from the same state lead to the same state, with the same stamps on the
-same frames. So a record holds only the inputs (a packet of a peer, a client's publish, the outcome of a reaction, a
-timer that fired, a peer's identity) and nothing that follows from them, except :class:`Related` and :class:`Enacted`.
-All items of one record belong to one step: their messages were stamped together, at the end of the step.
+The server's state machine is deterministic: the same inputs from the same state lead to the same state, with the same
+stamps on the same frames. So a record contains only the inputs (a packet of a peer, a client's publish, the outcome of
+a reaction, a timer that fired, a peer's identity). It contains nothing that follows from these inputs, except
+:class:`Related` and :class:`Enacted`. All items of one record belong to one step: their messages were stamped together,
+at the end of the step.
 
 After a restart, unacknowledged frames are made again from the log, with the same bytes. So the rules that group letters
 into trains belong to the log's format: a log is replayed by the rules under which it was written. An item of the log
@@ -56,7 +57,8 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     source: str = ""
     """The original sender, if it is not the client itself. So a replayed dead letter keeps its sender."""
     asked: str = ""
-    """The id that an answer must quote, if this publish sends a dead question again; otherwise empty."""
+    """The id that an answer must quote, if this publish sends a dead letter again and this letter is a question.
+    Otherwise empty."""
     deadline_ms: int = 0
     """For a call: the server time by which it must have ended."""
     begun: tuple[Begun, ...] = ()
@@ -69,7 +71,7 @@ class Reacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
     reactions: tuple[Reaction, ...]
     state: State | None
     clock_ms: int
-    """The server time at which the reactions ended. The timers that they set count from this time."""
+    """The server time at which the reactions ended. The delay of a timer that a reaction sets begins at this time."""
 
     @property
     def letters(self) -> list[str]:
@@ -133,9 +135,10 @@ class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_
 
 
 class Met(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=8):
-    """The incarnation and the life of a peer, which this server has learned from the peer's hello. If a later hello
-    has another incarnation, the peer has lost data. If a later hello has another life, and the peer had sent fewer
-    frames before this life than this server has received, the peer was restored from an old backup."""
+    """The incarnation and the life of a peer, which this server has learned from the peer's hello. If a later hello has
+    another incarnation, the peer has lost data. A later hello may have another life. In that case, this server compares
+    the number of frames that the peer had sent before the new life with the number of frames that it has received from
+    the peer. If the peer had sent fewer frames, the peer was restored from an old backup."""
 
     domain: str
     peer: str
@@ -149,7 +152,8 @@ class Began(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
     server: str
     epoch: str
     incarnation: int = 0
-    """The incarnation with which the log of a restored server was begun; 0: the incarnation in the data directory."""
+    """The incarnation with which the log of a restored server was begun, or 0 if the log was begun with the incarnation
+    that is in the data directory."""
 
 
 class Enacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=10):
@@ -200,14 +204,14 @@ class Resumed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
     numbers that no lost letter can have had."""
 
     def numbers_after(self, last: int) -> int:
-        """Return the last number that counts as used: the next letter gets the number after it. ``last``: the number of
-        the last letter in the log."""
+        """Return the last number that must not be used again. The next letter gets the number after it. ``last``: the
+        number of the last letter in the log."""
         return (last // LIFE_NUMBERS + 1) * LIFE_NUMBERS
 
 
 class Ruled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=17):
-    """The version of the rules for objects that this server follows from now on; a log without this item has version
-    1."""
+    """The version of the rules for objects that this server follows from now on. If the log does not contain this item,
+    the server follows version 1."""
 
     rules: int
 
@@ -220,8 +224,8 @@ class BuriedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fie
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=19):
-    """The server looked into the mailboxes of these agents at this time. The age of all letters that came since the
-    previous item of this kind counts from this time."""
+    """The server looked into the mailboxes of these agents at this time. For all letters that came after the previous
+    item of this kind, the age is measured from this time."""
 
     agents: list[str]
     clock_ms: int
@@ -286,9 +290,9 @@ class Acknowledged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_f
 
 
 class Restored(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=40):
-    """The records before this one come from a backup. From here on the server has another incarnation, and so have its
-    peers. A replay never applies this item, because it begins with a snapshot that already includes the item. A trace
-    needs the item, because letters get other ids from here on."""
+    """The records before this one come from a backup. From here on, the server has another incarnation, and its peers
+    have other incarnations, too. A replay never applies this item, because a replay begins with a snapshot that already
+    includes the item. A trace needs the item, because letters get other ids from here on."""
 
     incarnation: int
 
@@ -396,7 +400,8 @@ def _long(to: _To, lists: list[_To]) -> _To:
 
 
 def enacted_items(conflicts: dict[str, list[list[str]]] | None, rows: list[Row], clock_ms: int) -> list[Item]:
-    """Return the items about objects for a step's record: first new conflicts, then the objects' actions."""
+    """Return those items of a step's record that are about objects: first the new conflicts, then the objects' actions.
+    If there are no new conflicts or no actions, there is no item for them."""
     items: list[Item] = [] if conflicts is None else [Related(conflicts)]
     return [*items, Enacted(rows, clock_ms)] if rows else items
 
@@ -422,8 +427,8 @@ def pieces_of(record: bytes) -> list[bytes]:
 
 
 def joined(stored: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the records of a log, each joined from its pieces. A record whose last piece is missing is left out. This
-    is safe, because no output of its step had left the server."""
+    """Yield the records of a log, each joined from its pieces. A record whose last piece is missing is left out. It is
+    safe to leave out such a record, because no output of the record's step had left the server."""
     pieces: list[bytes] = []
     for one in stored:
         if one[:1] != _piece:

@@ -10,14 +10,14 @@
     Abandoned   instead of Committed: agents that were to leave live here again, agents that came are forgotten
     Learned     changes that were made without this server are in force (:mod:`antecede.server.peering.learning`)
 
-One server, the coordinator, decides: once its log has ``Committed``, all others follow. The other steps can be repeated
-or taken back. At the moment of the first commit on any server, no letter is in transit in the region of the change
-(:mod:`antecede.topology.change`); see :mod:`antecede.server.change.changing`.
+One server, the coordinator, decides: when its log contains ``Committed``, all other servers must make the change, too.
+The other steps can be repeated or taken back. At the moment of the first commit on any server, no letter is in transit
+in the region of the change (:mod:`antecede.topology.change`); see :mod:`antecede.server.change.changing`.
 
-A change lets some domains start with a new state. For each domain, ``since`` has the number of the last change that did
-so. Two servers may connect if they agree on the members, the order and this number of every domain that they share
-(:meth:`Organisation.digest`). So after a domain has started with a new state, a frame from before is never accepted,
-even if a later change brings the same topology back.
+A change lets some domains start with a new state. For each domain, ``since`` contains the number of the last change
+that gave the domain a new state. Two servers may connect if they agree on the members, the order and this number of
+every domain that they share (:meth:`Organisation.digest`). So when a domain has started with a new state, servers never
+accept a frame that is older than this state, even if a later change brings the same topology back.
 """
 
 import hashlib
@@ -52,9 +52,9 @@ class SavedOrganisation(msgspec.Struct):
     system: str = ""
     """The random name of the whole system, chosen at its first change of the topology; empty before that change."""
     change: int = 0
-    """The number of the change that put the present topology in force; 0: it is the first topology."""
+    """The number of the change that put the present topology in force, or 0 if it is the first topology."""
     topology: str = ""
-    """The text of the topology in force; empty: it is not known."""
+    """The text of the topology in force, or an empty string if it is not known."""
     since: dict[str, int] = {}
     """Domain → the number of the last change that let the domain start with a new state. A domain without an entry
     still has its state from the first topology."""
@@ -71,7 +71,7 @@ class SavedOrganisation(msgspec.Struct):
     removed: bool = False
     """Whether a change has removed this server."""
     paused: int = 0
-    """The number of the change for which letters wait here; 0: there is no such change."""
+    """The number of the change for which letters wait here, or 0 if there is no such change."""
     domains: list[str] = []
     """The domains that pause. The fields ``domains``, ``agents`` and ``waiting`` are used only in snapshots. While a
     server runs, ``Channel.pausing`` has these values."""
@@ -80,8 +80,9 @@ class SavedOrganisation(msgspec.Struct):
     whole: bool = False
     """Whether all agents of this server are paused, because the change removes this server."""
     attempt: str = ""
-    """The name of the attempt in which this server takes part; empty: none. An attempt tries to make one change of the
-    topology. While this server takes part, the change is staged here, or letters wait here for the change."""
+    """The name of the attempt in which this server takes part, or an empty string if there is none. An attempt tries to
+    make one change of the topology. While this server takes part, the change is staged here, or letters wait here for
+    the change."""
 
 
 class Organisation(SavedOrganisation):
@@ -91,7 +92,8 @@ class Organisation(SavedOrganisation):
     """Whether this server still waits to be added: the change that adds it was not made yet, so the other servers do
     not know it."""
     learned: int = -1
-    """The number of the last change that this server has learned from another one since it was started; -1: none."""
+    """The number of the last change that this server has learned from another one since it was started, or −1 if it has
+    learned none."""
     applied: int = 0
     """The number of items that were applied since this server was started. A driver compares this number with an
     earlier value to notice new items."""
@@ -231,8 +233,8 @@ class Organisation(SavedOrganisation):
         return self.staged is not None and server in self.staged.absent
 
     def made_by(self, change: int) -> str | None:
-        """Return the name of the attempt that made a change. An empty string: the name is not known. None: the change
-        has not come into force here."""
+        """Return the name of the attempt that made a change. Return an empty string if the name is not known, and None
+        if the change has not come into force here."""
         if change > self.change:
             return None
         return next((one.attempt for one in self.history if one.change == change), "")
@@ -344,7 +346,7 @@ def addresses_of(machine: "AgentServer") -> list[str]:
 
 
 def client_address(machine: "AgentServer", client: str) -> str:
-    """Return the address of a client of a server; a client that came from a removed server keeps its address."""
+    """Return the address of a client of a server. A client that came from a removed server keeps its address."""
     return machine.organisation.adopted.get(client) or f"{client}@{machine.name}"
 
 

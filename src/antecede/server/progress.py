@@ -1,17 +1,19 @@
 """The handler calls in progress, by agent and letter, as bytes in shared memory that the next life of the server reads.
 
-A *life* of a server lasts from one start of its process to the end of this process. The memory is a file that is
-mapped and never synced. When a process ends, even if it is killed, the operating system keeps the content of the file.
-The next life counts some or all of the calls that were in progress (see below) as tries of their letters. A power cut
-may leave any old content in the file, so **no call is counted after a power cut**: the file has the identity of the
-computer's boot (``boot``), and after another boot its calls are ignored.
+A *life* of a server lasts from one start of its process to the end of this process. The memory is a file that is mapped
+and never synced. When a process ends, even if it is killed, the operating system keeps the content of the file. The
+next life counts some or all of the calls that were in progress (see below) as tries of their letters. A power cut may
+leave any old content in the file, so **no call is counted after a power cut**: the file contains the identity of the
+computer's boot (``boot``). After another boot, the calls in the file are ignored.
 
-The file also has the number of the life that writes it. The first record of the next life contains that number with the
-calls. So no call is counted twice, even if the next life crashes after this record and before it writes to the file.
+The file also contains the number of the life that writes the file. The first record of the next life contains this
+number and the calls. So no call is counted twice, even if the next life crashes after this record and before it writes
+to the file.
 
-A plain handler has the event loop until it ends. An ``async`` handler may wait while others run. If the process ends
-while a handler has the event loop, only the call of this handler is counted. If no handler has it, all calls in
-progress are counted, because a thread that one of them started may have ended the process.
+A plain handler (one that is not ``async``) has the event loop until it ends. An ``async`` handler may wait while others
+run. If the process ends while a handler has the event loop, only the call of this handler is counted. If no handler has
+the event loop, all calls in progress are counted, because a thread that one of these calls started may have ended the
+process.
 
 The file has a head, and slots of equal size. The first slot is for plain handlers: only one plain handler runs at a
 time. The content of this slot is valid only while the head names this slot. So the end of a plain call writes only the
@@ -64,7 +66,7 @@ class Progress:
         """A number that changes each time a batch of calls begins or continues. If a watchdog sees the same number with
         the same letter twice, the same call is still running."""
         self._running = -1
-        """The slot of the batch that has the event loop; -1: no batch has it."""
+        """The slot of the batch that has the event loop, or −1 if no batch has it."""
         self._letters: dict[int, str] = {}
         self._names: dict[int, tuple[int, int, int]] = {}
         """For each slot with a letter: the start and the end of the letter's id in the memory, and the length of this
@@ -82,7 +84,8 @@ class Progress:
 
     @property
     def running(self) -> tuple[str, str] | None:
-        """The agent and the letter of the handler call that occupies the event loop now; None: there is none."""
+        """The agent and the letter of the handler call that occupies the event loop now, or None if there is no such
+        call."""
         slot = self._running
         if slot == _plain:
             return self._agent, self._letter
@@ -208,9 +211,9 @@ def size_of(slots: int) -> int:
 
 
 def interrupted(content: bytes, boot: str) -> Interrupted:
-    """Return the life that wrote ``content``, and those of its calls that count as tries: the call that had the event
-    loop when the life ended, or, if no call had it, all calls in progress. Return life 0 and no calls if
-    ``clear`` was called, if the computer has booted again since then, or if ``content`` is not valid."""
+    """Return the life that wrote ``content``, and those of its calls that count as tries. If a call had the event loop
+    when the life ended, only this call counts. Otherwise all calls in progress count. Return life 0 and no calls if
+    ``clear`` was called, if the computer has booted again after this life, or if ``content`` is not valid."""
     if len(content) < _head_bytes:
         return Interrupted()
     magic, life, running, booted = _head.unpack(content[:_head_bytes])

@@ -1,26 +1,27 @@
-"""The trace as a projection of the log: records in, rows out, nothing recorded twice.
+"""The trace as a projection of the log: the rows are computed from the records of the log, so nothing is recorded
+twice.
 
 Committed records are the only source. A ``Reacted`` or ``Handled`` item gives the ``deliver`` row of each letter at its
 agent (or client) and, directly after it, the ``send`` rows of the reaction's messages. A reaction that ran twice and
 was committed once gives one row. A client's publishes are its ``send`` rows. If a client publishes while it handles a
 letter, the letter's ``deliver`` row must come before the publish. So the record of the publish gives this row
-(:mod:`antecede.server.begun`); if the letter dies afterwards, its death is a ``local`` row. A packet that a router
-forwarded gives ``hop`` rows, which are numbered separately. In all other rows, the process is an agent or a client (its
-address) or a replica of an object, never a server.
+(:mod:`antecede.server.begun`). If the letter becomes dead afterwards, a ``local`` row shows this event. A packet that a
+router forwarded gives ``hop`` rows, which are numbered separately. In all other rows, the process is an agent or a
+client (its address) or a replica of an object, never a server.
 
-**Ids are counted, not stored.** The machine numbers letters as it applies items. A reader that begins with the
-first record counts in the same way, and gets the same ids. A reader that continues later starts from the result of
-``save``, which is small: mainly the count and the next index of each process. ``tests/simulation`` compares the ids
-with those that servers really used.
+**Ids are counted, not stored.** The server's state machine numbers letters when it applies items. A reader that begins
+with the first record counts in the same way, and gets the same ids. A reader that continues later starts from the
+result of ``save``, which is small: mainly the count and the next index of each process. ``tests/simulation`` compares
+the ids with those that servers really used.
 
 **Texts for people.** A ``send`` row has the class of its notification and its label, which the log has beside the body
 (:mod:`antecede.labels`). The record of a reaction contains only the id of its letter. So the projection reads each
 letter in the record of its arrival at this server, and keeps it until all its reactions are recorded (:class:`_Known`).
 The record of the arrival also contains the size of the letter's stamp, and whether its packet was held.
 
-**Timers are not messages.** An agent's notification to itself at a certain time, or the timeout of its question, obeys
-no order. If it had a send row, its delivery would look late. The reaction to a timer gives a ``local`` row, with the
-timer's id as an extra column.
+**Timers are not messages.** No order applies to an agent's notification to itself at a certain time, or to the timeout
+of its question. If such a notification had a ``send`` row, its delivery would look late. The reaction to a timer gives
+a ``local`` row, with the timer's id as an extra column.
 """
 
 from collections.abc import Iterable, Iterator
@@ -78,7 +79,7 @@ class _Organisation(msgspec.Struct, array_like=True):
     """The topology in force, and the change that is staged."""
 
     topology: str = ""
-    """The text of the topology in force; empty: the log contains none."""
+    """The text of the topology in force, or an empty string if the log contains none."""
     staged: Staged | None = None
     came: list[Belongings] = []
     adopted: dict[str, str] = {}
@@ -100,10 +101,11 @@ class Projection:
         self.indices: dict[str, int] = {}
         self.hops = 0
         self.ahead_ms = 0
-        """By how many milliseconds the wall clock is ahead of server time. Items have server time, rows have the wall
-        clock."""
+        """By how many milliseconds the wall clock is ahead of server time. Items contain server time, but rows contain
+        the time of the wall clock."""
         self.conflicts: _Conflicts | None = None
-        """Replica of an object → the pairs of operations that conflict; None: the log contains none."""
+        """For each replica of an object: the pairs of operations that conflict. None if the log contains no such
+        pairs."""
         self._organisation = _Organisation()
         self._moved: dict[str, str] = {}
         self._onward: dict[tuple[str, str, tuple[str, ...]], tuple[int, tuple[str, ...]]] = {}

@@ -2,8 +2,8 @@
 exceed.
 
 Every kind of event has its own budget of lines, so that many lines about one kind do not hide another kind. A line
-above the budget is counted and not written; the next line about that kind of event, or a summary, contains the count. A
-long text in a line is cut, since some texts come from other processes.
+above the budget is counted and not written. The next line about that kind of event, or a summary, contains the count. A
+long text in a line is cut, because some texts come from other processes.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ class QuietLog:
             self._log.error(event, **fields)
 
     def report(self, now: float) -> None:
-        """Write how many lines were left out, at most once per ``log_report_seconds``; call it about once per
+        """Write how many lines were left out, at most once per ``log_report_seconds``. Call this method about once per
         second."""
         if self._left_out and now >= self._report_at:
             self._report_at = now + limits.log_report_seconds

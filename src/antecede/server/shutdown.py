@@ -1,9 +1,12 @@
-"""The graceful stop of a server, in four parts: take nothing more from outside; wait until the work in progress has
-ended, but not longer than allowed; close all connections and take the steps that are left; write a snapshot, so that
-the next start has nothing to replay.
+"""The graceful stop of a server, in four parts.
 
-No guarantee depends on a graceful stop. If the stop interrupts some work, this work is in the log or was not accepted,
-as after a kill.
+1. Take nothing more from outside.
+2. Wait until the work in progress has ended, but not longer than allowed.
+3. Close all connections, and take the steps that are left.
+4. Write a snapshot, so that the next start has nothing to replay.
+
+No guarantee depends on a graceful stop. If the stop interrupts some work, this work is either in the log or was not
+accepted, in the same way as when the process is killed.
 """
 
 from antecede.server.core import ServerCore
@@ -11,17 +14,18 @@ from antecede.server.upkeep import Snapshot
 
 
 class Shutdown:
-    """One stop; an adapter calls the methods in the order in which they are written here."""
+    """One graceful stop. The code that runs the server calls the methods in the order in which they are written
+    here."""
 
     def __init__(self, core: ServerCore, reason: str, until: float) -> None:
-        """Take nothing more from outside; work in progress may take until the time ``until``."""
+        """Take nothing more from outside. Work in progress may continue until the time ``until``."""
         self._core = core
         self._reason = reason
         self._until = until
         core.stop(reason)
 
     def waits(self, now: float) -> bool:
-        """Return whether to wait for work in progress; the driver's turns continue meanwhile."""
+        """Return whether to wait for work in progress. During this wait, the driver's turns continue."""
         core = self._core
         return core.driver.busy and now < self._until and not core.failure
 

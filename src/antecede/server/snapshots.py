@@ -26,8 +26,8 @@ the agent then gets."""
 
 
 class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
-    """Everything that a server must remember, as a snapshot has it. A ``Position`` is the position of a letter in
-    ``letters``."""
+    """Everything that a server must remember, in the form in which a snapshot stores it. A ``Position`` is the position
+    of a letter in ``letters``."""
 
     server: str
     incarnation: int
@@ -106,8 +106,8 @@ def state_of(
     snapshot: bytes, server: str, incarnation: int, epoch: str | None
 ) -> tuple[State, SavedChannel, SavedEngine, Timers]:
     """Return the state of a snapshot, and the parts of this state that have letters. Raise an error if the snapshot
-    does not belong to this server. ``epoch``: the epoch that a snapshot without the text of its topology must have;
-    None: any."""
+    does not belong to this server. ``epoch``: if the snapshot does not contain the text of its topology, it must have
+    this epoch. If ``epoch`` is None, it may have any epoch."""
     try:
         state = decode_state(snapshot)
         parts = unpacked(state)

@@ -1,17 +1,17 @@
 """The regular work of a server: check its high-water marks and quotas, watch its connections, prove that the last group
 of the log is durable, and take snapshots.
 
-A snapshot is due when the log has grown enough since the last one, in bytes or in records. The adapter lets another
-process build the snapshot from the log (:mod:`antecede.server.building`), and the server continues meanwhile. If the
-build fails, it is tried again after a pause. If it fails several times, or if no other process can build snapshots, the
-server copies the machine's state itself and the adapter writes this copy. No snapshot is taken while records wait for
-room on the disk: the state would be ahead of the log.
+A snapshot is due when the log has grown enough since the last one, in bytes or in records. The adapter (the code that
+does the server's I/O) lets another process build the snapshot from the log (:mod:`antecede.server.building`), and the
+server continues meanwhile. If the build fails, it is tried again after a pause. If it fails several times, or if no
+other process can build snapshots, the server copies the machine's state itself and the adapter writes this copy. No
+snapshot is taken while records wait for room on the disk, because the state would be ahead of the log.
 
 Only a later group can prove that a group of the log was durable. If the disk loses the last group, and no later group
 exists, the loss looks like a torn write, and recovery removes the rest of the group. So a server that has nothing to
 write for a moment adds a *witness*, an empty group. It does so at most once per ``witness_seconds``, so the cost is
-small. One witness is enough: nothing is lost with an empty group, so a witness needs no second witness, and an idle
-server writes nothing more.
+small. One witness is enough: an empty group contains nothing that could be lost, so a witness does not need a second
+witness. An idle server writes nothing more.
 """
 
 from collections.abc import Callable
@@ -128,7 +128,7 @@ class Upkeep:
         self.failures = 0
 
     def not_kept(self, reason: str, now: float) -> None:
-        """Record that the snapshot could not be written: try again later."""
+        """Record that the snapshot could not be written. The next snapshot is then tried after a pause."""
         self._log.error("snapshot-failed", reason=reason, again_seconds=limits.snapshot_retry_seconds)
         self._keeping = False
         self.failures += 1

@@ -5,11 +5,12 @@ The watchdog looks from another thread. It sees which call runs, and a number th
 the watchdog sees the same call with the same number again, the call is still running.
 
 A call that runs too long is logged with its stack: after ``reaction_slow_seconds``, then each time its age has doubled.
-When it exceeds its limit, the process must end, since a thread cannot be stopped from outside. The letter is named in
-shared memory (:mod:`antecede.server.progress`), so the next life counts a try.
+When it exceeds its limit, the process must end, because a thread cannot be stopped from outside. The shared memory
+(:mod:`antecede.server.progress`) contains the id of the letter, so the next life of the server counts a try of this
+letter.
 
-An operation of a replicated object runs within a step, and is watched in the same way. Its tries are not counted:
-another try would give the same result, and so would every other replica.
+An operation of a replicated object runs within a step, and is watched in the same way. Its tries are not counted,
+because another try would give the same result, on this server and on the servers of all other replicas.
 """
 
 from collections.abc import Callable
@@ -43,9 +44,9 @@ class Watchdog:
         self._log_at = 0.0
 
     def look(self, running: tuple[str, str] | None, number: int, now: float) -> Slow | None:
-        """Return the running call if it must be logged now, or if the process must end because of it. ``running``: the
-        agent and letter, or the object and operation, of this call; None if no call runs. ``number``: a number that
-        changes with each batch of calls."""
+        """Return the running call if it must be logged now, or if it has run so long that the process must end.
+        Otherwise return None. ``running``: the agent and letter, or the object and operation, of the running call; None
+        if no call runs. ``number``: a number that changes with each batch of calls."""
         if running is None or (number, running) != self._seen:
             self._seen, self._since = (number, running), now
             self._log_at = limits.reaction_slow_seconds

@@ -39,7 +39,7 @@ class UnorderedPackets:
         self._flying: list[Packet] = []
         self._end = end
         """The index of the packet that arrives next in most cases: 0 for the oldest packet in flight, −1 for the
-        newest; None: all packets have the same probability."""
+        newest. It is None if all packets have the same probability."""
 
     def __len__(self) -> int:
         return len(self._flying)

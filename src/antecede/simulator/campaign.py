@@ -19,8 +19,8 @@ from antecede.simulator.watcher import NAMES, Finding, Watcher
 from antecede.trace import LOCAL, SEND, Delay, Event, Matched, judge, match, needless_delays
 
 TIGHT = frozenset({"fifo", "matrix", "updates", "vector", "pruned", "direct"})
-"""Orders that hold a message only as long as necessary: until all messages on which it depends are delivered; with
-``fifo``, until the previous message on the same link is delivered."""
+"""Orders that hold a message only as long as necessary. ``fifo`` holds it until the previous message on the same link
+is delivered. The other orders hold it until all messages on which it depends are delivered."""
 
 VARIANTS = (
     "none",
@@ -80,8 +80,8 @@ class Outcome(msgspec.Struct):
 
 
 def play(spec: OrderSpec, seed: int, *, faults: bool | None = None) -> Outcome:
-    """Play one schedule and judge it. ``faults``: True for links with faults, False for the bare network; None: the
-    seed decides."""
+    """Play one schedule and judge it. ``faults``: True for links with faults, False for the bare network. If it is
+    None, the seed decides."""
     plan = Plan(spec, seed, faults)
     recorder = Watcher()
     outcome = Outcome(str(spec), seed, str(plan), plan.processes, recorder.events, 0, recorder.findings, faults)

@@ -1,10 +1,10 @@
-"""A simulated world of machines that run the shipped channel. Frames are lost and repeated, machines crash, and
+"""A simulated world of machines that run the channel of real servers. Frames are lost and repeated, machines crash, and
 networks split.
 
 The world has two uses:
 
 * With one domain and a :class:`~antecede.simulator.machine.FlatChannel`, it runs one order on links and disks.
-* With a topology, it runs servers in domains, and the shipped code forwards messages between the domains. A send event
+* With a topology, it runs servers in domains, and the channel forwards messages between the domains. A send event
   is then the send of the application, not the send of a domain's order.
 
 A machine crashes at one of three moments:
@@ -54,8 +54,8 @@ from antecede.topology import Domain, Topology
 
 
 class ChannelWorld(World):
-    """A simulated world in which each process runs the shipped channel on its own machine. The network and the machines
-    can fail."""
+    """A simulated world in which each process runs the channel of real servers on its own machine. The network and the
+    machines can fail."""
 
     def __init__(
         self,

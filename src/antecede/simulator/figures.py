@@ -1,7 +1,7 @@
 """The costs of a run, counted during the run, in memory that does not grow with the number of messages.
 
-Latencies go into a histogram whose buckets are 1 % wide, which is precise enough for a p99. Warm-up sends and their
-deliveries are not counted.
+Latencies go into a histogram whose buckets are 1 % wide, which is precise enough for a 99th percentile. Warm-up sends
+and their deliveries are not counted.
 
 The mean stamp size is computed in two steps: first the mean over the copies of each message, then the mean of these
 means over all messages. So every message counts once (as in the figures of Jang et al.). A mean over all copies would
@@ -16,8 +16,8 @@ from antecede.messages import COPY, Message, Packet
 from antecede.orders.contract import Order
 
 BUCKETS_PER_E = 100
-"""The number of buckets in the histogram between a latency x and the latency e · x. With 100 buckets, each bucket is
-about 1 % wide."""
+"""The number of buckets in the histogram between a latency x and the latency e · x, where e is about 2.718. With 100
+buckets, each bucket is about 1 % wide."""
 
 INSTANT = -(10**6)
 """The bucket of deliveries that took no time."""

@@ -1,8 +1,9 @@
 """The packets of a played scenario, and the state of each packet: flying, lost or arrived.
 
-A packet is *flying* until it arrives or is lost. In general a statement of the script decides this; only packets that
-are marked with ``mark_due`` arrive without a statement. A lost packet flies again when its link resends it. A statement
-may name a packet before the packet exists: the statement then waits until the packet is posted.
+A packet is *flying* until it arrives or is lost. In general, a statement of the script decides when a packet arrives or
+is lost. Only packets that are marked with ``mark_due`` arrive without a statement. A lost packet flies again when its
+link resends it. A statement may name a packet before the packet exists. The statement then waits until the packet is
+posted.
 """
 
 from collections import deque
@@ -100,7 +101,7 @@ class Flights:
             flight.arrivals += 1
 
     def mark_due(self, flight: Flight) -> None:
-        """Mark a flying packet: it is to arrive without a statement of the script (see ``next_due``)."""
+        """Mark a flying packet, so that it arrives without a statement of the script (see ``next_due``)."""
         heappush(self._due, flight.age)
 
     def next_due(self) -> Flight | None:
@@ -117,13 +118,13 @@ class Flights:
         return next(iter(self._flying.values()), None)
 
     def find(self, parcel: Parcel, at: str) -> Flight | None:
-        """Return the packet with the name ``parcel`` that is flying to ``at``; if there are several, the one that was
-        posted first; None if there is none."""
+        """Return the packet with the name ``parcel`` that is flying to ``at``. If there are several, return the one
+        that was posted first. Return None if there is none."""
         return next((flight for flight in self._by_name.get((parcel, at), ()) if flight.state == FLYING), None)
 
     def landed(self, parcel: Parcel, at: str) -> Flight | None:
-        """Return the packet with the name ``parcel`` that has arrived at ``at`` at least once; if there are several,
-        the one that was posted last; None if there is none."""
+        """Return the packet with the name ``parcel`` that has arrived at ``at`` at least once. If there are several,
+        return the one that was posted last. Return None if there is none."""
         flights = self._by_name.get((parcel, at), [])
         return next((flight for flight in reversed(flights) if flight.arrivals), None)
 

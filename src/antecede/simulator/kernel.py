@@ -51,7 +51,7 @@ class Kernel:
         heappush(self.events, (time, self.tie(), act, subject))
 
     def step(self) -> None:
-        """Take the next event: move the time to it, and carry it out."""
+        """Take the next event: set the clock to the time of the event, and carry the event out."""
         self.now, _, act, subject = heappop(self.events)
         act(subject)
 

@@ -1,4 +1,5 @@
-"""One simulated machine: the shipped channel with a disk. The state on the disk may be older than the state in memory.
+"""One simulated machine: the channel of a real server, with a disk. The state on the disk may be older than the state
+in memory.
 
 As on a live server, :class:`antecede.channel.Channel` and its :class:`~antecede.channel.MessageConsumer` connect links
 with an order, and forward messages between domains. A machine gives one input to its channel, lets the channel finish
@@ -232,7 +233,7 @@ class Machine:
         self.name = name
         self.up = True
         self.crashes = crashes
-        """Whether the machine may crash. If it may not, no state is saved, and steps are many times faster."""
+        """Whether the machine can crash. If it cannot, no state is saved, and steps are many times faster."""
         if raw:
             kind = type("Unlinked", (kind,), {"consumer": UnlinkedConsumer})
         self._topology = topology
@@ -366,8 +367,9 @@ class Machine:
 
 
 def send_by(channel: Channel, topology: Topology, letter: Letter) -> None:
-    """Send a letter. If the topology has a cycle, send a separate letter to each destination. The shipped code
-    can route a letter with several destinations only in a topology without cycles; servers refuse other topologies."""
+    """Send a letter. If the topology has a cycle, send a separate letter to each destination. The code of real servers
+    can route a letter with several destinations only in a topology without cycles, so servers refuse other
+    topologies."""
     if topology.cycle is None:
         channel.send(letter)
     else:

@@ -1,7 +1,7 @@
 """The simulated network: how long a packet takes, whether it is lost or repeated, and which processes are cut off.
 
-Links reorder packets unless they are FIFO. All draws come from two streams: delays from one, faults from the other, so
-that drawing faults does not change which delays are drawn.
+Links reorder packets unless they are FIFO. All draws come from two streams of random numbers: one for delays, and one
+for faults. So the sequence of drawn delays is the same with and without faults.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,8 @@ class Network:
         """The processes on one side of the present partition; empty if there is no partition."""
 
     def carry(self, source: int, target: int, arrive: Callable[[Any], object], packet: Any) -> None:
-        """Call ``arrive(packet)`` when the packet arrives; never if it is lost, twice if it is duplicated."""
+        """Call ``arrive(packet)`` when the packet arrives. Call it twice if the packet is duplicated. Do not call it if
+        the packet is lost, or if a partition separates the two processes."""
         if self.cut and (source in self.cut) != (target in self.cut):
             return
         if self._loss and self._faults.random() < self._loss:

@@ -62,8 +62,8 @@ class Played(msgspec.Struct):
 
 
 def play(scenario: Scenario, order: OrderSpec | None = None, *, raw: bool = False) -> Played:
-    """Play a scenario under ``order``; if ``order`` is None, under the scenario's own order. With ``raw``, links are
-    left out: duplicates reach the order, and lost packets are not resent."""
+    """Play a scenario under ``order``, or under the scenario's own order if ``order`` is None. With ``raw``, there are
+    no links: duplicates reach the order, and lost packets are not resent."""
     world = ScriptedWorld(scenario, order, raw=raw)
     result = Played(world, 0, 0, [])
     specs, kept = list(world.specs.values()), world.guarantees

@@ -44,8 +44,8 @@ class Setup(msgspec.Struct, frozen=True):
     warmup: int = 0
     seed: int = 1
     organisation: Topology | None = None
-    """The topology of the run: each of its servers is one process. The caller must have checked the topology. None: all
-    processes form one domain."""
+    """The topology of the run: each of its servers is one process. The caller must have checked the topology. If it is
+    None, all processes form one domain."""
     orders: dict[str, OrderSpec] = {}
     """The order of each domain of the topology, by the domain's name. A domain without an entry uses ``order``."""
 

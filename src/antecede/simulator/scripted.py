@@ -1,8 +1,8 @@
 """The world of a scenario: simulated machines, between which packets move only if the script says so.
 
-Each process is a :class:`~antecede.simulator.machine.Machine` with the shipped channel. If the file has ``domain``
-lines, this channel forwards messages between domains. Otherwise all processes form one domain, and its order handles
-all copies, including those from a process to itself. ``--raw`` leaves the links out.
+Each process is a :class:`~antecede.simulator.machine.Machine` that runs the channel of real servers. If the file has
+``domain`` lines, this channel forwards messages between domains. Otherwise all processes form one domain, and its order
+handles all copies, including those from a process to itself. ``--raw`` leaves the links out.
 
 Some packets arrive without a statement, the oldest first: control packets (unless the file says ``control manual``);
 copies at a process that is not their destination (unless a later line names this copy at this process); and packets

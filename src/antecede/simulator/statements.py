@@ -100,8 +100,8 @@ class Under(msgspec.Struct, frozen=True):
         """Return whether the expectation applies in a world with these orders. ``kept`` are the guarantees that the
         world keeps from end to end.
 
-        ``under fifo`` means the orders that guarantee FIFO order *and nothing stronger*. Otherwise ``under none,fifo``
-        would include the causal orders.
+        ``under fifo`` means the orders that guarantee FIFO order, but not causal order. Every causal order also
+        guarantees FIFO order, so ``under none,fifo`` would otherwise include the causal orders.
         """
         if not self.guarantees and not self.orders:
             return True

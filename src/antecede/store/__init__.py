@@ -68,8 +68,8 @@ def open_store(
 def read_records(
     directory: str, after: int = 0, upto: int | None = None, files: Files | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and the bytes of each record after record ``after``, up to record ``upto`` (None: up to the end
-    of the log). Nothing is changed, and a server may have the log open.
+    """Yield the number and the bytes of each record after record ``after``, up to record ``upto``. If ``upto`` is None,
+    continue up to the end of the log. Nothing is changed. A server may have the log open at the same time.
 
     Records that the server is writing right now may be missing at the end.
     """
@@ -86,7 +86,7 @@ def read_state(
 ) -> tuple[int, bytes | None, Iterator[tuple[int, bytes]]]:
     """Return the incarnation of a data directory, a snapshot, and the records after this snapshot, up to record
     ``upto``. The snapshot is the newest readable one that covers no record after ``upto``; it is None if there is no
-    such snapshot. Nothing is changed, and a server may have the directory open."""
+    such snapshot. Nothing is changed. A server may have the directory open at the same time."""
     files = files or Files()
     with named(directory):
         identity = identity_of(files, directory)

@@ -28,9 +28,9 @@ def bench_store(
     rounds: int = 3,
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Measure the store with each durability, and the lower bound (``floor``); return the medians by these names. The
-    files are written into ``directory`` (default: the temporary folder). After each measurement, ``step`` is called
-    with the number of measurements done and their total number."""
+    """Measure the store with each durability, and the lower bound (``floor``). Return a report. The keys of its medians
+    are the names of the durabilities, and ``floor``. The files are written into ``directory`` (default: the temporary
+    folder). After each measurement, ``step`` is called with the number of measurements done and their total number."""
     samples: dict[str, dict[str, list[float]]] = {}
 
     def note(durability: str, figure: str, value: float) -> None:

@@ -19,7 +19,7 @@ raise an error. It is not called for records that ``commit_here`` commits; after
 number from ``durable``."""
 OnFailed = Callable[[StoreFailedError], None]
 """A function that is called when the store has failed, so that no more records become durable. It is called at most
-once, in the thread that noticed the failure; this may be the owner's thread."""
+once, in the thread that noticed the failure. This thread may be the owner's thread."""
 
 
 class Figures:
@@ -35,7 +35,8 @@ class Figures:
         self.snapshot_upto = 0
         """The number of the last record that the newest snapshot covers."""
         self.snapshot_at: float | None = None
-        """The time of the newest snapshot by the monotonic clock; None if it was taken before the log was opened."""
+        """The time of the newest snapshot by the monotonic clock, or None if the snapshot was taken before the log was
+        opened."""
 
 
 class Closing:
@@ -115,8 +116,8 @@ class Store(Protocol):
         ...
 
     def shortage(self) -> str:
-        """Return why there may soon be no space for more records; an empty string if the last check found space. If the
-        last check found no space, this call lets the commit thread check again, but not too often."""
+        """Return the reason why there may soon be no space for more records, or an empty string if the last check found
+        space. If the last check found no space, this call lets the commit thread check again, but not too often."""
         ...
 
     def append(self, record: bytes, *, wake: bool = True) -> int:

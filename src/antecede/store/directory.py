@@ -1,8 +1,8 @@
 """A data directory: its identity, the process that has it open, and its files.
 
-Creation writes the first segment, then the identity. So a directory with an identity always has a segment; otherwise it
-is refused. If there are segments but no identity, there are two cases. If all segments are zeros, the creation was not
-finished, and starts again. Otherwise the identity was lost, and the directory is refused.
+Creation writes the first segment, then the identity. So a directory with an identity must have a segment. If it has no
+segment, it is refused. If there are segments but no identity, there are two cases. If all segments are zeros, the
+creation was not finished, and starts again. Otherwise the identity was lost, and the directory is refused.
 """
 
 import os
@@ -176,8 +176,8 @@ def segment_numbers(files: Files, directory: str) -> list[int]:
 
 
 _allowed = (LOCK, "lost+found", "audit.jsonl", "audit.jsonl.1", "calls", "system", "trace")
-"""Files that a folder may contain before a server starts there for the first time: files of a new file system, the
-audit log of a server with durability ``memory``, and files that remain if only the log was removed. (If ``trace``
+"""Files that a folder may contain before a server starts there for the first time. They are files of a new file system,
+the audit log of a server with durability ``memory``, and files that remain if only the log was removed. (If ``trace``
 remains, a server that records a trace refuses to start.)"""
 
 

@@ -7,8 +7,8 @@ Every method offers one guarantee of the operating system. The rules of durabili
 - after a *failed* ``fdatasync`` the kernel may treat the bytes as already written. So a successful second sync proves
   nothing. The bytes must be written again and synced.
 
-Directories are given as paths, open files as numbers (descriptors). All errors are ``OSError``; the callers add an
-explanation.
+Directories are given as paths, and open files are given as numbers (file descriptors). All errors are ``OSError``, and
+the callers add an explanation.
 """
 
 import errno
@@ -101,7 +101,8 @@ class Files:
         os.ftruncate(file, size)
 
     def fdatasync(self, file: int) -> None:
-        """Make the file's bytes durable, and its length if that is needed to read them."""
+        """Make the file's bytes durable. If the file's length is needed to read these bytes, make the length durable,
+        too."""
         if sys.platform == "darwin":
             fcntl.fcntl(file, fcntl.F_FULLFSYNC)
         else:

@@ -36,9 +36,10 @@ FORMAT: Final = 3
 """The format in which a log is written. The files of all formats have the same layout.
 
 Since format 2, records may contain the trace context of a letter, and the original sender of a replayed letter. A
-program that knows only format 1 would lose these, so it must not continue such a log. Since format 3, records and
-trains (messages with several letters) contain each list of destinations only once, snapshots contain each letter only
-once, and the field ``allocated`` of a group is set; it is 0 in older formats."""
+program that knows only format 1 would lose this data, so it must not continue such a log. Since format 3, records and
+trains (messages with several letters) contain each list of destinations only once, and snapshots contain each letter
+only once. In addition, the field ``allocated`` of a group is set. It is 0 in older formats.
+"""
 FORMATS: Final = (1, 2, FORMAT)
 """The formats that can be read. A log that was begun in one format may continue in a later one."""
 
@@ -79,7 +80,8 @@ class Group(msgspec.Struct, frozen=True, gc=False):
     segment: int
     number: int
     first: int
-    """The number of the group's first record. If the group is empty: the number of the next record in the log."""
+    """The number of the group's first record. If the group is empty, this is the number of the next record in the
+    log."""
     records: int
     bytes: int
     previous: int

@@ -1,7 +1,7 @@
 """Report what a data directory contains, and whether it is intact. Nothing is changed, and the directory is not locked.
 
-All segments and all snapshots are read, while recovery reads only those that it needs. If a server has the directory
-open, the group that the server is writing at this moment may look like a torn group.
+The report is based on all segments and all snapshots, but recovery reads only those that it needs. If a server has the
+directory open, the group that the server is writing at this moment may look like a torn group.
 """
 
 import os

@@ -1,15 +1,16 @@
 """The write-ahead log of a server: it numbers records, and a thread makes them durable.
 
 The commit thread (or the owner's thread, in ``commit_here``) takes all records appended so far as the next group,
-writes it with one call, syncs, and only then notifies the owner. Meanwhile new records wait. So **group k+1 is written
-only after group k is synced**. If a later group exists, all earlier groups were complete. Recovery relies on this.
+writes it with one call, syncs it, and only then notifies the owner. New records wait until then. So **group k+1 is
+written only after group k is synced**. If a later group exists, all earlier groups were complete. Recovery relies on
+this.
 
 A failed write or sync is final. The kernel may have dropped the bytes and marked them as written, so the log can
 neither try again nor continue. Every later call raises an error. Opening the directory again shows what is durable.
 
-Durability by name: ``disk`` syncs every group. ``os`` hands groups to the kernel; they survive a kill of the process,
-but not a power cut (full segments, snapshots and a clean close are still synced). ``memory`` is
-:mod:`antecede.store.memory`.
+The name of the durability decides what is synced. With ``disk``, every group is synced. With ``os``, groups are only
+given to the kernel, so they survive a kill of the process, but not a power cut. (Full segments, snapshots and a clean
+close are synced with ``os``, too.) ``memory`` is the name of a store without a disk, :mod:`antecede.store.memory`.
 """
 
 import logging
@@ -105,7 +106,8 @@ class LogStore(Closing):
         self._slow_share = 0.0
         """The approximate share of syncs that were slow; recent syncs count most."""
         self._maintenance = Lock()
-        """A lock, so that only one of these runs at a time: writing a snapshot, releasing records, closing the log."""
+        """A lock that lets only one of these tasks run at a time: writing a snapshot, releasing records, closing the
+        log."""
         self._kept = Retention(segments, judged.recovered.snapshot)
         self._prepare()
         self._thread: Thread | None = None
@@ -327,7 +329,8 @@ class LogStore(Closing):
             self._waiting.wake(last)
 
     def _prepare(self) -> None:
-        """Allocate the next segment. If there is no space, set ``full``; then try again only if ``_look`` is set."""
+        """Allocate the next segment. If there is no space, set ``full``. If ``full`` was already set before the call,
+        try to allocate only if ``_look`` is set."""
         full: StoreFullError | None = None
         if self.full is None or self._look:
             try:

@@ -5,8 +5,8 @@
 2. Walk along the chain of commit groups to its end (:mod:`antecede.store.walk`). A snapshot covers durable records
    only. So a log that ends before its snapshot has lost durable records, and is refused.
 3. Remove a torn write. All segments after the end of the chain are deleted. In the segment with the end of the chain,
-   the bytes after this end are filled with zeros. This segment keeps its length, since a segment that is too short
-   counts as corrupt.
+   the bytes after this end are filled with zeros. This segment keeps its length, because a segment that is too
+   short is treated as corrupt.
 4. **Write the last groups again** and sync. After a kill these groups may be only in the kernel's memory; after a
    failed sync the kernel may even treat them as written. The server will act on these groups now, so they must be
    durable first.

@@ -1,13 +1,13 @@
 """Decides which records may be deleted, and when.
 
-The two newest snapshots are kept, so that damage to the newest loses nothing. A segment is deleted when all its records
-are
+The two newest snapshots are kept. So if the newest one is damaged, nothing is lost. A segment is deleted when all its
+records are
 
 - covered by the *older* of the two snapshots that are known to be good, so that recovery can fall back to it, and
 - released by the owner, who may need them for another purpose (converting them to a trace).
 
-So nothing is deleted before there are two good snapshots and a release. The snapshot that recovery read completely
-counts as good; the one before it was not read, so it does not count.
+So nothing is deleted before there are two good snapshots and a release. The snapshot that recovery read completely is
+known to be good. The snapshot before it was not read, so it is not known to be good.
 """
 
 from antecede.errors import UsageError

@@ -68,8 +68,8 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 class Segments:
-    """The segment files of an open log. Only one thread at a time may write; ``drop`` may run in another thread
-    meanwhile."""
+    """The segment files of an open log. Only one thread at a time may write. At the same time, ``drop`` may run in
+    another thread."""
 
     def __init__(self, files: Files, directory: str, sizes: Sizes, starts: dict[int, int], current: int) -> None:
         self.files = files

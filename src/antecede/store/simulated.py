@@ -6,8 +6,8 @@ the disk. The following failures are simulated:
 
 - :meth:`kill` ends the process: unsynced data is still visible, and still not on the disk.
 - :meth:`power_cut` forgets unsynced data. For each unsynced page, the disk may have any state of the page since the
-  last sync, perhaps torn at any byte. The pages are independent, since a disk reorders writes. Any unsynced change of a
-  name may be lost.
+  last sync, perhaps torn at any byte. The pages are independent, because a disk reorders writes. Any unsynced change of
+  a name may be lost.
 - A sync may **fail**. Then the bytes are visible, but not on the disk. A later sync ignores them, as on a
   real disk, unless the process writes them again.
 - A full disk: ``capacity`` is the size of the disk in bytes.

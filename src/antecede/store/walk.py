@@ -5,8 +5,9 @@ checksum of the previous group all agree. If the next group is not good, there a
 
 1. The segment is full, and the chain continues at the beginning of the next segment. This is checked first.
 2. A later group is intact, in this or a later segment, and it **vouches** for all groups before it: it has a flag
-   which says that all earlier groups were synced before this group was written. So the bad bytes were durable once. A
-   crash cannot damage durable bytes. So a :class:`CorruptLogError` is raised, and nothing is removed.
+   which says that all earlier groups were synced before this group was written. So the bad group was intact and durable
+   at that time. A crash cannot damage durable bytes, so the log is corrupt. A :class:`CorruptLogError` is raised, and
+   nothing is removed.
 3. No later group vouches for the bad bytes. With durability ``disk``, group k+1 is written only after group k is
    synced. So the bad bytes are the last write of a crashed process, which was never reported as durable. (With
    durability ``os``, the bad bytes were perhaps never synced.) This is a torn write. Everything after the last good
@@ -79,8 +80,8 @@ class Walk:
     """Iterates over the good groups in some segments of a log. After the iteration, ``tail`` is the end of the chain.
 
     ``segments`` are one or more segment numbers without gaps. If they begin with segment 1, the first group must be the
-    very first group of the log. Otherwise the first group may have any number, since the groups before it may have been
-    deleted.
+    very first group of the log. Otherwise the first group may have any number, because the groups before it may have
+    been deleted.
     """
 
     def __init__(self, files: Files, directory: str, seal: int, segments: list[int]) -> None:
@@ -204,10 +205,10 @@ class Walk:
         return None
 
     def _behind(self, file: int, begin: int, segment: int) -> tuple[int, tuple[int, Group] | None]:
-        """Search a segment from offset ``begin`` on for a later group that proves that the next group of the chain was
-        synced once. Return two values: the offset after the last byte that is not zero (0 if all are zero); and the
-        offset and the header of the later group (None if there is no such group). If a later group is found, the search
-        stops there."""
+        """Search a segment, from offset ``begin`` on, for a later group that proves that the next group of the chain
+        had been synced. Return two values. The first is the offset after the last byte that is not zero, or 0 if all
+        bytes are zero. The second is the offset and the header of the later group, or None if there is no such group.
+        If a later group is found, the search stops there."""
         pattern = group_pattern(self.seal)
         last, offset = 0, begin
         while window := self.files.read(file, _window_bytes, offset):
@@ -227,8 +228,8 @@ class Walk:
         return last, None
 
     def _witness(self, file: int, offset: int, segment: int) -> tuple[int, Group] | None:
-        """Return this offset and the header of the group there, if the group is intact and proves that the next group
-        of the chain was synced once. Otherwise return None."""
+        """Return this offset and the header of the group there, if that group is intact and proves that the next group
+        of the chain had been synced. Otherwise return None."""
         found = read_group(self.files, file, offset, self.seal)
         if isinstance(found, str):
             return None

@@ -299,8 +299,8 @@ def _forged(data: bytes, random: Random) -> Iterator[bytes]:
 
 
 def _decoded(run: _Run, order: Order, kind: str, source: int, data: bytes) -> tuple[Any] | None:
-    """Decode the bytes of a stamp. Return the stamp in a tuple, since a stamp may be None. Return None without a tuple
-    if the order refuses the bytes with StampError."""
+    """Decode the bytes of a stamp. Return the stamp in a tuple, because a stamp may be None. If the order refuses the
+    bytes with StampError, return None without a tuple."""
     try:
         return (order.decode(kind, source, data),)
     except StampError:
@@ -311,9 +311,9 @@ def _decoded(run: _Run, order: Order, kind: str, source: int, data: bytes) -> tu
 
 
 def _check_forged(run: _Run, packet: Packet, source: int, data: bytes, honest: bytes) -> None:
-    """Check that the order handles the forged bytes ``data`` safely. If the order does not refuse these bytes, it must
-    decode them to a stamp that is encoded as exactly the same bytes, and no later step may fail because of this
-    stamp."""
+    """Check that the order handles the forged bytes ``data`` safely. The order may refuse these bytes. If it decodes
+    them to a stamp, two conditions must hold: the stamp is encoded as exactly the same bytes, and no later step fails
+    because of this stamp."""
     order = run.orders[packet.target]
     found = _decoded(run, order, packet.kind, source, data)
     if found is None:

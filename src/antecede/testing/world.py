@@ -9,7 +9,7 @@
 The servers are the same state machines that run live. Each server has the real log on a simulated disk. When the power
 is cut, this disk loses everything that was not synced. A world has no threads, no sockets and no wall clock, so the
 same seed gives the same run. This does not apply to a handler that uses random numbers or a clock. When such a handler
-is repeated after a crash, it may act differently, and only the committed call counts.
+is repeated after a crash, it may act differently. Only the effects of the committed call remain.
 """
 
 from collections.abc import Iterable, Mapping
@@ -157,7 +157,7 @@ class World:
         return self.inbox(client, Returned)
 
     def replicas(self, object_: str) -> dict[str, dict[str, Any]]:
-        """Return the committed state of each replica of an object, by server; without servers that are down."""
+        """Return the committed state of each replica of an object, by server. Servers that are down are left out."""
         found = {}
         for home in next((one.servers for one in self.topology.objects if one.name == object_), ()):
             site = self._world.servers[home].machine.calls.site
@@ -184,9 +184,13 @@ class World:
     # Checks.
 
     def check(self, dead: int | None = 0) -> None:
-        """Check all guarantees when nothing is pending: every accepted publish is delivered once, in the orders that
-        the topology guarantees; nothing waits anywhere; a replay of the logs gives the same states; and there are
-        ``dead`` dead letters (None: any number)."""
+        """Check all guarantees, when nothing is pending:
+
+        * Every accepted publish is delivered once, in the orders that the topology guarantees.
+        * Nothing waits anywhere.
+        * A replay of the logs gives the same states.
+        * The number of dead letters is ``dead``. If ``dead`` is None, any number is correct.
+        """
         found = findings(self._world, self._world.logs(), self._promised(), dead)
         if found:
             raise self._failure(found)

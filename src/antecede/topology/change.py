@@ -1,4 +1,5 @@
-"""The difference between two topologies: what a change adds, removes and moves, what pauses for it, what is refused.
+"""The difference between two topologies: what a change adds, removes and moves, what pauses during the change, and
+which changes are refused.
 
 **Routes.** Messages are ordered along the route from server to server. If the route between two servers changes, a
 message on the new route could overtake one on the old route. So every message on the old route must have arrived before
@@ -59,10 +60,11 @@ class Change(msgspec.Struct, frozen=True):
     region. In these domains, a server that has made the change does not connect to a server that has not made it,
     because the two would forward letters differently."""
     leaving: dict[str, str]
-    """Agents that leave their server, each with the server that gets its state; empty text if the agent is removed."""
+    """Agents that leave their server, each with the server that gets its state. If the agent is removed, an empty text
+    takes the place of this server."""
     emptied: dict[str, str]
-    """Servers that are removed, each with the server that gets its clients; empty text if its clients are removed,
-    too."""
+    """Servers that are removed, each with the server that gets its clients. If the clients are removed, too, an empty
+    text takes the place of this server."""
     refusals: tuple[str, ...]
     """The reasons why the change must not be made, one line each."""
     needed: tuple[str, ...] = ()

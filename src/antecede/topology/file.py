@@ -73,7 +73,7 @@ class DomainEntry(Domain, frozen=True):
     """A domain of the file. A server's position in ``servers`` is its member number in the domain."""
 
     order: str = DEFAULT_ORDER
-    """An order's name with its options, as text: ``buffer:pipelined=true``."""
+    """An order's name with its options, as text, for example ``buffer:pipelined=true``."""
 
 
 class AgentHome(msgspec.Struct, frozen=True):
@@ -127,8 +127,8 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
         return next(domain for domain in self.domains if domain.name == name)
 
     def home_of(self, server: str) -> str:
-        """Return the server that has the clients with addresses ``NAME@server``: another server, if this one was
-        removed."""
+        """Return the server that has the clients with the addresses ``NAME@server``. If ``server`` was removed, this is
+        another server."""
         return self.moved.get(server, server)
 
     def canonical(self) -> str:

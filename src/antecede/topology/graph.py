@@ -121,8 +121,9 @@ class Topology:
         return before
 
     def walk(self, start: str) -> Iterator[tuple[str, str, str]]:
-        """Yield every domain that can be reached from the domain ``start``, the nearest first, as a tuple of three
-        names: the domain, the previous domain on the way from ``start``, and the server that is in both domains."""
+        """Yield every domain that can be reached from the domain ``start``, the nearest first. Each is given as a tuple
+        of three names: the domain, the previous domain on the way from ``start``, and the server that is in both
+        domains."""
         entered = {start}
         waiting = deque([start])
         while waiting:

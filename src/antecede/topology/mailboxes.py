@@ -29,7 +29,8 @@ class Quota(msgspec.Struct, frozen=True):
 
     letters: int = 0
     bytes: int = 0
-    """The bytes of all notifications together, without envelopes."""
+    """The limit for the total size of all notifications in the mailbox, in bytes. Other parts of the letters, such as
+    addresses and ids, are not included."""
     seconds: float = 0
     """The longest time that a letter may wait."""
     full: str = "expire"

@@ -31,8 +31,8 @@ SHAPES = ("bus", "daisy", "tree", "star", "flat")
 
 
 def best_size(shape: str, servers: int) -> int:
-    """Return a good number of servers per domain. For a bus this is the number with the lowest cost, for a daisy √n,
-    for a tree 4, for a star 2, and for the flat shape all servers."""
+    """Return a good number of servers per domain: the number with the lowest cost for a bus, √n for a daisy, 4 for a
+    tree, 2 for a star, and all servers for the flat shape."""
     if shape == "bus":
         return max(2, round(sqrt(servers) / 2**0.25))
     if shape == "daisy":

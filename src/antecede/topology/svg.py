@@ -5,8 +5,8 @@ its other boxes are drawn below this one. The router has one pill in the lowest 
 the upper edge of each lower box. Lines connect these pills. The pills of routers are dark.
 
 The layout is a tidy tree. Each box reserves the width of everything below it, so nothing can overlap. One pass upwards
-computes the widths, one pass downwards the positions. If a router has many boxes that have nothing below them, these
-boxes are in several rows. The lines to the lower rows pass to the left of the upper boxes.
+computes the widths, and one pass downwards computes the positions. If a router has many boxes that have nothing below
+them, these boxes are in several rows. The lines to the lower rows pass to the left of the upper boxes.
 
 The document needs no other files, adapts to dark and light pages, and describes in words what it shows.
 """
@@ -234,8 +234,8 @@ def _place(root: _Box, left: float, top: float) -> None:
 
 
 def _routers(box: _Box) -> Iterator[tuple[str, float, list[_Box]]]:
-    """Yield, for each router to boxes below: its name, the x-coordinate of the middle of the first row of these boxes,
-    and the boxes."""
+    """Yield, for each router that leads to boxes below: its name, the x-coordinate of the middle of the first row of
+    these boxes, and the boxes."""
     for name, group in box.groups:
         row = [child for child in group if child.passage is None]
         yield name, (row[0].left + row[0].right + row[-1].left + row[-1].right) / 4, group

@@ -2,9 +2,9 @@
 
 An *instance* is one execution of an operation at an object. Two instances of an object conflict iff their operations
 conflict at that object and neither instance is an ancestor of the other. (A caller waits for the operation that it
-called. Both are open at the same time, so neither can exclude the other; see Enokido, Higaki, Takizawa §2 on nested
-operations.) For two *requests* only the operations count. The reason is that a request gets its position in the order
-before it starts its instance, when the ancestors of this instance are not known yet.
+called. So the two operations are open at the same time, and neither can exclude the other. See Enokido, Higaki,
+Takizawa §2 on nested operations.) For two *requests* only the operations count. The reason is that a request gets its
+position in the order before it starts its instance, when the ancestors of this instance are not known yet.
 
 Instances of one operation at one object share a **cell**, so that the knowledge about all of them can be kept together.
 An instance has a separate cell if it has an ancestor or descendant at its own object with which it would otherwise
@@ -29,8 +29,8 @@ class Cells:
         self.rivals: list[frozenset[int]] = []
         """For each cell, the cells that conflict with it."""
         self.request_rivals: list[frozenset[int]] = []
-        """For each cell, the cells that conflict with it if requests are compared instead of instances. This includes
-        the cells of conflicting ancestors and descendants; ``rivals`` does not."""
+        """For each cell, the cells that conflict with it if requests are compared instead of instances. Here the cells
+        of conflicting ancestors and descendants are included. In ``rivals`` they are not."""
         for process, own in enumerate(instances.by_name):
             self._divide(process, own)
 
@@ -39,7 +39,8 @@ class Cells:
         return NO_CELL if instance is None else self._numbers.get((instance.process, instance.name), NO_CELL)
 
     def conflict(self, one: Instance, other: Instance, requests: bool = False) -> bool:
-        """Return whether two instances of one object conflict; with ``requests``, whether their requests do."""
+        """Return whether two instances of one object conflict. With ``requests``, return whether the requests of the
+        two instances conflict."""
         cell = self.of(one)
         return cell != NO_CELL and self.of(other) in (self.request_rivals if requests else self.rivals)[cell]
 

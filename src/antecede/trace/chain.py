@@ -48,7 +48,7 @@ class Link(msgspec.Struct, frozen=True, rename={"source": "from"}):
 
 
 class _Step(msgspec.Struct, frozen=True, gc=False):
-    """A copy of a message: process ``source`` sent it at position ``sent``, process ``to`` delivered it at
+    """A copy of a message. Process ``source`` sent it at position ``sent``, and process ``to`` delivered it at position
     ``delivered``."""
 
     source: int

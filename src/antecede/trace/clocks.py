@@ -108,9 +108,9 @@ class _Order:
 
 
 def _walk(trace: Matched, rule: _Exact | _Order) -> int:
-    """Return how many events disagree with the rule. For each event, the rule gets two values: ``reached``, the number
-    of events of each process in the event's past (the event included); and ``floor``, the largest value of each clock
-    entry in that past."""
+    """Return how many events disagree with the rule. For each event with a clock, the rule gets two values. ``reached``
+    is the number of events of each process in the event's past (the event included). ``floor`` is the largest value of
+    each clock entry in the event's past, without the clock of the event itself."""
     lanes = Lanes(len(trace.lines))
     awaited = Counter(event.message for line in trace.lines for event in line if event.kind == DELIVER)
     known = [0] * len(trace.lines)

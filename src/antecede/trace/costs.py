@@ -2,9 +2,9 @@
 
 All functions expect valid events (:mod:`antecede.trace.quarantine`). The parameter ``hops`` contains the valid rows of
 routers. A *copy* is a message together with one of its destinations. If the send row of a message does not name its
-destinations, the processes where the message arrived or was delivered are taken as its destinations; the parameter
-``implied`` contains them, as :func:`destinations` returns them. A figure that the trace does not record is ``None``,
-never 0.
+destinations, the processes where the message arrived or was delivered are taken as its destinations. The parameter
+``implied`` contains these destinations, as :func:`destinations` returns them. A figure that the trace does not record
+is ``None``, never 0.
 """
 
 from array import array
@@ -37,7 +37,8 @@ def destinations(trace: Matched) -> dict[str, tuple[str, ...]]:
 
 
 def payload_bytes(send: Event) -> int | None:
-    """Return the size of a message without its stamp: the column ``bytes`` of its send row, or else ``size``."""
+    """Return the size of a message without its stamp. This is the column ``bytes`` of its send row or, if that column
+    has no valid number, the column ``size``. Return None if neither column has one."""
     for name in ("bytes", "size"):
         value = (send.extra or {}).get(name)
         if is_count(value):
@@ -65,7 +66,7 @@ def traffic(trace: Matched, implied: dict[str, tuple[str, ...]]) -> dict[Pair, t
 
 
 class Stamps(msgspec.Struct):
-    """The sizes of stamps in bytes, over the copies whose stamp size is known."""
+    """The sizes of stamps in bytes. Only copies with a known stamp size are included."""
 
     copies: int = 0
     bytes: int = 0
@@ -138,8 +139,8 @@ def _router_packets(send: Event, rows: list[Event], to: tuple[str, ...]) -> list
 def delays(trace: Matched) -> dict[Pair, "array[int]"]:
     """Return, for each pair of sender and receiver, the delays from send to delivery in nanoseconds.
 
-    The send has the time of the sender's clock, the delivery that of the receiver's clock. If these clocks differ, a
-    delay may be negative; it is not corrected.
+    The time of the send comes from the sender's clock, and the time of the delivery comes from the receiver's clock. If
+    these clocks differ, a delay may be negative. Delays are not corrected.
     """
     found: dict[Pair, array[int]] = {}
     for event in _events(trace, DELIVER):
@@ -166,11 +167,11 @@ def held(trace: Matched, hops: Iterable[Event] = ()) -> dict[str, tuple[int, int
     message was delivered in the same step. This is so if every index between the arrival and the delivery belongs to a
     delivery, and the two rows have the same time (or one of them has no time). All other arrivals were held, including
     those of messages that were never delivered. (If a message arrives a second time before its delivery, the receiver
-    had lost it after the first arrival. Then the first arrival counts as held.)
+    had lost it after the first arrival. Then the first arrival is counted as held.)
 
-    Servers write no ``arrive`` rows, since a letter waits in a mailbox between its arrival and its reaction. Instead,
-    the column ``held`` in their ``deliver`` and ``hop`` rows records whether the packet was held. Each such row counts
-    as one arrival.
+    Servers write no ``arrive`` rows, because a letter waits in a mailbox between its arrival and its reaction. Instead,
+    the column ``held`` in their ``deliver`` and ``hop`` rows records whether the packet was held. Each such row is
+    counted as one arrival.
     """
     found = {}
     for name, line in zip(trace.names, trace.lines, strict=True):
@@ -280,7 +281,8 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def span(trace: Matched) -> Span | None:
-    """Return the range from the first to the last time of a send, an arrival or a delivery; ``None`` without times."""
+    """Return the range from the first to the last time of a send, an arrival or a delivery. Return None if no such
+    event has a time."""
     times = [event.time for event in _events(trace, SEND, ARRIVE, DELIVER) if event.time is not None]
     return Span(min(times), max(times)) if times else None
 
@@ -296,8 +298,8 @@ def sends_by_second(trace: Matched, first: int) -> dict[str, Counter[int]]:
 
 def hop_table(hops: Iterable[Event]) -> list[dict[str, Any]]:
     """Return one row for each router, domain and number of hops. The row has the number of messages that the router
-    forwarded into this domain after this number of hops, and the sum of their stamp sizes in bytes (``None`` if the
-    size of one stamp is unknown)."""
+    forwarded into this domain after this number of hops. It also has the sum of the stamp sizes of these messages in
+    bytes, or ``None`` if the size of one stamp is unknown."""
     found: dict[tuple[str, str | None, int | None], list[int | None]] = {}
     for row in hops:
         found.setdefault((row.process, row.domain, row.hop), []).append(row.stamp_bytes)

@@ -11,10 +11,11 @@ from antecede.trace.schema import Event
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """The selected rows: those of the given processes with ``since`` ≤ time < ``until``; ``None`` means no restriction.
+    """The selected rows: the rows of the given processes with ``since`` ≤ time < ``until``. A field that is None
+    restricts nothing.
 
-    A row without a time is in every range. A row that cannot be read is not checked against the selection; the report
-    counts it in any case.
+    A row without a time is in every range. A row that cannot be read is not checked against the selection. It is always
+    counted in the report.
     """
 
     since: int | None = None

@@ -17,9 +17,9 @@ that leaves the route at some server returns to it at the same server.
 delivery, the delivery is judged by the first of these messages only. So a violation may be missed, and ``holds`` may be
 true, if the other messages were sent in other epochs.
 
-An order that no domain guaranteed in any epoch is judged over the whole trace, as without epochs: the user asks whether
-it was kept, not whether it was guaranteed. Total and synchronous order are judged over the whole trace as well, because
-a cycle belongs to no single epoch.
+An order that no domain guaranteed in any epoch is judged over the whole trace, as if the trace had no epochs. The
+reason is that the user asks whether the order was kept, not whether it was guaranteed. Total and synchronous order are
+judged over the whole trace as well, because a cycle belongs to no single epoch.
 
 This module knows names, routes and guarantees. It does not know orders or servers.
 """

@@ -48,10 +48,11 @@ class ExplainRequest(msgspec.Struct, frozen=True):
 
     order: str = "causal"
     message: str | None = None
-    """Explain all late deliveries of this message; None: explain the first late deliveries of the trace."""
+    """The id of a message. All late deliveries of this message are explained. If it is None, the first late deliveries
+    of the trace are explained."""
     first: int = 10
     conflicts: Conflicts | None = None
-    """The conflict table for significant order. None: use the table in the trace's metadata."""
+    """The conflict table for significant order. If it is None, the table in the trace's metadata is used."""
 
     def check(self) -> None:
         """Refuse a request that makes no sense, before anything is read."""
@@ -70,7 +71,8 @@ class ExplainRequest(msgspec.Struct, frozen=True):
 
 
 def explain(paths: Sequence[str | os.PathLike[str]], request: ExplainRequest) -> dict[str, Any]:
-    """Explain what broke an order in the given traces, and return the report. All traces count as one trace."""
+    """Explain what broke an order in the given traces, and return the report. All traces are judged together, as one
+    trace."""
     started = time.perf_counter()
     request.check()
     loaded = load(paths)

@@ -11,11 +11,12 @@ can be judged too:
   are interleaved.
 * Its **operation** is the first operation that its rows name. Without an operation it is compatible with all instances.
 * It **aborted** iff it has a ``local`` row of type ``abort``. Then all its effects are undone, and no later instance
-  depends on it by a conflict. (An object's vector includes only what commits, §4.1.)
+  depends on it by a conflict. (By §4.1 of the paper, an object's vector includes only what commits.)
 * Its **parent** is the first parent in the rows with the same instance name, in the order of processes and indices.
-* The type of a delivery is its own ``type``, or else its send's. ``commit`` and ``abort`` end an instance. All other
-  types except ``request`` count as a **response**. An instance begins with its request (§3.2, R1). So if neither row
-  has a type, the delivery is a request iff it is the first message that its instance received or sent.
+* The type of a delivery is its own ``type``. If it has none, its type is the type of its send. ``commit`` and ``abort``
+  end an instance. All other types except ``request`` count as a **response**. An instance begins with its request (§3.2
+  of the paper, R1). So if neither the delivery nor its send has a type, the delivery is a request iff it is the first
+  message that its instance received or sent.
 * An instance has **one request**, the first. If several replicas make the same nested call, its request comes more than
   once. Only the first request starts something.
 """
@@ -112,8 +113,8 @@ class Instances:
         return event.type if event.type is not None else self.trace.sent(event.message or "").type
 
     def ancestors_among(self, name: str, names: Collection[str]) -> list[str]:
-        """Return those of ``names`` that are ancestors of the instance ``name``, beginning with the nearest. The trace
-        may contain a cycle of parents; the search then stops."""
+        """Return those of ``names`` that are ancestors of the instance ``name``, beginning with the nearest. If the
+        trace contains a cycle of parents, the search stops when it reaches an instance for the second time."""
         found: list[str] = []
         seen = {name}
         current = self._parents.get(name)

@@ -2,8 +2,8 @@
 
 ``lines[p]`` are the valid events of process ``p`` in the order of their indices, without ``hop`` rows. Processes are
 numbered in the order of their names, so an order by number is also an order by name. ``sends[m]`` is the send of
-message ``m``, as (process, position in ``lines[process]``). ``origins`` has the same pair for each delivery. In a trace
-of millions of events, it is slow to look up every message id in ``sends``.
+message ``m``, as (process, position in ``lines[process]``). ``origins`` has the same pair for each delivery, because in
+a trace of millions of events it is slow to look up every message id in ``sends``.
 
 **The walk over all events.** :meth:`Matched.in_causal_order` walks all events so that each comes after everything that
 happened before it. It keeps a cursor for each process: the position of its next event. A delivery may come as soon as
@@ -33,8 +33,8 @@ class Matched(msgspec.Struct, frozen=True):
     lines: list[list[Event]]
     sends: dict[str, tuple[int, int]]
     origins: list[list[tuple[int, int] | None]]
-    """For each event of ``lines``: if it is a delivery, the send of its message, as in ``sends``; otherwise
-    ``None``."""
+    """A list for each list in ``lines``, with an entry for each event. If the event is a delivery, the entry is the
+    place of the send of its message, as in ``sends``. Otherwise the entry is ``None``."""
     deliveries: int
 
     def sent(self, message: str) -> Event:
@@ -98,7 +98,7 @@ class Matched(msgspec.Struct, frozen=True):
 
 
 def match(events: Iterable[Event]) -> Matched:
-    """Return a :class:`Matched` of well-formed events, given in any sequence; ``hop`` rows are left out."""
+    """Return a :class:`Matched` of well-formed events, given in any sequence. Rows of kind ``hop`` are left out."""
     by_process: dict[str, list[Event]] = {}
     for event in events:
         if event.kind != HOP:

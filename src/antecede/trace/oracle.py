@@ -7,10 +7,10 @@ earlier events of its process, and a delivery comes after its send. We number th
 * A send puts its message into its process's set, and the message carries that set.
 * A delivery adds the set that its message carries.
 
-A delivery of m at q is **late** iff q earlier delivered a message m′ with send(m) → send(m′). This is so iff m's bit
-came to q in the set of an earlier delivery. If q sent m to itself, m's bit is always in q's set. So the sets from
-deliveries are kept separate from q's own sends. Under FIFO order the delivery is late iff q earlier delivered a later
-message of the same sender. *Needless delay* is defined at :func:`needless_delays`.
+A delivery of m at q is **late** iff q earlier delivered a message m′ with send(m) → send(m′). q has delivered such a
+message m′ iff m's bit came to q in the set of an earlier delivery. If q sent m to itself, m's bit is always in q's set.
+So the sets from deliveries are kept separate from q's own sends. Under FIFO order the delivery is late iff q earlier
+delivered a later message of the same sender. *Needless delay* is defined at :func:`needless_delays`.
 
 An import may have assumed the positions of some rows. Such positions prove nothing, so all orders are judged without
 them (:mod:`antecede.trace.assumed`). Deliveries that are late only if the assumed positions are right are counted as

@@ -7,7 +7,7 @@ of m at q is late iff m is in q's set.** If it is not late, m and the messages t
 message carries the set that its sender had at the send, and the sender's own earlier messages that are pending.
 
 A set is the bits of one integer. A bit becomes free when its message has been delivered everywhere. When half of the
-bits are free, one sweep removes them from all sets. Only then are they used again.
+bits are free, one sweep removes them from all sets. After the sweep, these bits are used again.
 
 **The walk** determines how many messages are pending at the same time. If one process receives everything, such as an
 archive, the walk should begin with that process. Then few messages are pending. :meth:`Matched.in_causal_order` walks
@@ -25,7 +25,8 @@ _senders_min = 64
 """A trace with fewer processes than this is judged with vectors, which are then small enough."""
 
 _sweep_min = 1_024
-"""With fewer free bits than this there is no sweep, since a sweep examines all sets."""
+"""The smallest number of free bits for a sweep. Sweeps with fewer free bits are not worthwhile, because a sweep
+examines all sets."""
 
 _sets_per_bit_swept = 4
 """A sweep waits until the number of free bits is at least the number of processes divided by this number."""

@@ -9,7 +9,7 @@ The reasons are tested one after the other, each on the rows that are left, so a
 
 ====================== ==============================================================================================
 ``duplicate_row``      the same row again: all but the first one. Texts for people and unknown columns do not count.
-``duplicate_index``    different rows with the same process and index: all of them, since any may be the true one.
+``duplicate_index``    different rows with the same process and index: all of them, because any may be the true one.
 ``duplicate_send``     an id that is sent more than once: all its sends and all its deliveries. Its arrivals are then
                        without a send, and so orphans.
 ``duplicate_delivery`` an id delivered more than once in one process: all but the one of the smallest index.
@@ -202,14 +202,14 @@ def counts(sifted: Sifted, unread: Counter[str]) -> dict[str, int]:
 
 
 def readable(rows: int, quarantined: Mapping[str, int]) -> bool:
-    """Return whether at most one row in ten cannot be read as an event, so that a verdict on the others is
+    """Return whether at most one row in ten cannot be read as an event. In this case, a verdict on the other rows is
     meaningful."""
     return _unread(quarantined) <= limits.unread_share_max * rows
 
 
 def unreadable_rows(report: Mapping[str, Any]) -> str | None:
-    """Return a sentence about the rows that cannot be read, if the report counts more than one such row in ten rows;
-    otherwise return ``None``."""
+    """If the report counts more than one unreadable row in ten rows, return a sentence about these rows. Otherwise
+    return ``None``."""
     quarantined = report["quarantined"]
     rows = report.get("rows")
     if rows is None:

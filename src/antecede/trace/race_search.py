@@ -3,8 +3,8 @@
 **Vectors decide.** Let q be a process that delivers a message m′, and let V be the vector that m′ carries
 (:mod:`antecede.trace.streaming`): for each process p, V[p] is the number of p's events in the past of send(m′). A
 message m from p is in a race with m′ at q iff p sent m at a position below V[p], and q delivered m before m′, at
-position V[q] or later. Of the messages of one sender only the last one delivered is reported, unless all pairs are
-requested.
+position V[q] or later. If several messages of one sender are in a race with m′ at q, only the last one delivered is
+reported, unless all pairs are requested.
 
 **Counting without examining each pair.** A process that never sends, such as an archive, is not in the past of other
 processes. So every message that it delivered before m′ may be in a race with m′. At such a process q, the races are
@@ -40,8 +40,8 @@ class Wanted(msgspec.Struct, frozen=True):
     within: int | None = None
     """Report only races whose slack is at most this many nanoseconds."""
     every: bool = False
-    """Whether to report all races. If false: of the messages of one sender that race with the same second message, only
-    the last one delivered is reported."""
+    """Whether to report all races. If false, several messages of one sender that race with the same second message
+    count as one race. Only the message that was delivered last is then reported."""
 
     def check(self) -> None:
         """Raise an error if ``first`` is negative. The caller does this check before it reads a trace."""
@@ -165,8 +165,9 @@ class _Receiver:
                 yield number
 
     def last(self, begin: int, reach: Sequence[int], since: int) -> Iterator[int]:
-        """Yield, for each sender, one number: of the deliveries that :meth:`every` would yield for messages of this
-        sender, the last one. Stop when the times of all remaining deliveries are before ``since``."""
+        """Yield one number for each sender: the number of the newest delivery that :meth:`every` would yield for the
+        messages of this sender. Leave out senders without such a delivery. Stop when the times of all remaining
+        deliveries are before ``since``."""
         for lane in reversed(self.of):
             own = self.of[lane]
             if self.positions[own[-1]] < begin or self._latest[own[-1]] < since:
@@ -277,7 +278,7 @@ class _Kept:
 
     def open_to(self, at: int, timed: bool) -> bool:
         """Return whether the next race at process ``at`` can still be kept. If deliveries have no times (``timed`` is
-        false), races are sorted by process, and within a process by delivery. Then, once enough races are kept, only a
+        false), races are sorted by process, and within a process by delivery. Then, when enough races are kept, only a
         race at a process with a smaller number can replace one of them."""
         if len(self._heap) < self._wanted.first or timed:
             return bool(self._wanted.first)

@@ -2,11 +2,11 @@
 
 A pair (m, m′) at q is a **race** if send(m) → send(m′), q delivered m first, deliver_q(m) does not precede send(m′),
 and the declared guarantee of the system does not order the two. If m's copy to q had taken a little longer, it would
-have been late. Under ``fifo`` two messages of one sender are ordered; under ``causal`` every such pair is ordered, so
-there are no races; under ``none`` no pair is ordered.
+have been late. The guarantee ``fifo`` orders two messages of one sender. The guarantee ``causal`` orders every such
+pair, so there are no races. The guarantee ``none`` orders no pair.
 
-:mod:`antecede.trace.race_search` finds the pairs. Of the messages of one sender that race with the same m′ only the
-last one delivered counts, unless all pairs are requested.
+:mod:`antecede.trace.race_search` finds the pairs. If several messages of one sender are in a race with the same m′ at
+q, only the last one delivered counts, unless all pairs are requested.
 
 **Slack** is how much later m could have arrived: the time, by q's own clock, from the arrival of m to the arrival of
 m′. If FIFO order is declared, m′ may have waited for an earlier message of its sender. Then the arrival of that message
@@ -41,8 +41,8 @@ _second = 10**9
 
 
 class Declared(msgspec.Struct, frozen=True):
-    """The guarantee on which the search for races relies, and its source ``by``: ``metadata`` of the trace, the option
-    ``assume``, or ``default``."""
+    """The guarantee on which the search for races relies. ``by`` says where the guarantee comes from: from the
+    ``metadata`` of the trace, from the option ``assume``, or from the ``default``."""
 
     guarantee: str = "fifo"
     by: str = "default"

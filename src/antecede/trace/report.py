@@ -34,8 +34,8 @@ Path_ = str | os.PathLike[str]
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Pause Python's garbage collector: millions of tuples are made here, none of them in a cycle, and the collector
-    would examine them all."""
+    """Pause Python's garbage collector. The code that runs during the pause makes millions of tuples, and none of them
+    is in a cycle. Without the pause, the collector would examine all of them."""
     paused = gc.isenabled()
     gc.disable()
     try:
@@ -57,11 +57,11 @@ def verify(
 ) -> dict[str, Any]:
     """Judge the given traces, as one trace; return the report.
 
-    ``quarantine`` and ``late`` are directories. If they are given, all rows that were set aside are written to
-    ``quarantine.jsonl`` in the first, and all late deliveries to ``late.jsonl`` in the second. Events that ``keep``
-    rejects are left out. ``conflicts`` is the table for significant order; by default, the table in the trace's
-    metadata is used. If the metadata list epochs, FIFO and causal order are judged only where they were guaranteed
-    (:mod:`antecede.trace.epochs`). With ``everywhere``, epochs are ignored.
+    ``quarantine`` and ``late`` are directories. If ``quarantine`` is given, all rows that were set aside are written to
+    ``quarantine.jsonl`` in this directory. If ``late`` is given, all late deliveries are written to ``late.jsonl`` in
+    this directory. Events that ``keep`` rejects are left out. ``conflicts`` is the table for significant order; by
+    default, the table in the trace's metadata is used. If the metadata list epochs, FIFO and causal order are judged
+    only where they were guaranteed (:mod:`antecede.trace.epochs`). With ``everywhere``, epochs are ignored.
     """
     asked = known_orders(orders)
     started = time.perf_counter()
@@ -115,8 +115,8 @@ def verify(
 
 
 def _by_epoch(verdict: Verdict, trace: Matched, epochs: Epochs) -> Tally:
-    """Keep in the verdict only the late deliveries that break a guarantee of FIFO or causal order. Return the numbers
-    of all late deliveries, by epoch."""
+    """Remove from the verdict the late deliveries that break no guarantee of FIFO or causal order. Return the counts of
+    all late deliveries, by epoch."""
     tally = Tally(epochs, verdict.orders)
 
     def broken(order: str, found: list[Late]) -> list[Late]:

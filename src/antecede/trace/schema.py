@@ -80,7 +80,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     label: str | None = None
     """A short text about the message. It is for human readers; no verdict uses it."""
     held: bool | None = None
-    """On a ``deliver`` or ``hop`` row of a server: whether the order made the packet with the message wait."""
+    """On a ``deliver`` or ``hop`` row of a server: whether the order held the packet that contained the message."""
     extra: dict[str, Any] | None = None
     """Columns that the schema does not name."""
 

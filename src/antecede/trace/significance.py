@@ -8,10 +8,11 @@
    conflicts with the one that sends m2;
 3. m1 → m3 → m2 for some message m3.
 
-In (1-2) and (2-2) the first instance must *precede* the second, that is, complete before the second begins: cases S2.2
-and R2.2 of §3.2 leave messages of interleaved instances unrelated. An instance that aborted precedes nothing (§4.1). A
-message that no instance sends has no predecessors. Everything that an instance received counts in (2-1), including
-messages that repeat its request, commit it or abort it. :mod:`antecede.trace.cells` defines which instances conflict.
+In (1-2) and (2-2) the first instance must *precede* the second, that is, complete before the second begins: by the
+cases S2.2 and R2.2 of §3.2, messages of interleaved instances are unrelated. An instance that aborted precedes nothing
+(§4.1). A message that no instance sends has no predecessors. Everything that an instance received counts in (2-1),
+including messages that repeat its request, commit it or abort it. :mod:`antecede.trace.cells` defines which instances
+conflict.
 
 **The computation** is one walk over all events of the trace. The walk visits an event after all events that happened
 before it. An instance *knows* the messages that it received and sent, and all messages that precede these. A message
@@ -50,8 +51,8 @@ class _Running(msgspec.Struct):
 
 
 class DeliveryMasks(msgspec.Struct):
-    """The data to judge a delivery, as bit masks: the bit of its message, the messages that this message carries, and
-    the messages that were known at the object from earlier deliveries."""
+    """The data that is needed to judge a delivery, as bit masks: the bit of its message, the messages that this message
+    carries, and the messages that were known at the object from earlier deliveries."""
 
     bit: int
     carried: int
@@ -87,7 +88,7 @@ class Significance:
         return self._carried.get(message, 0)
 
     def take(self, process: int, position: int, event: Event) -> DeliveryMasks | None:
-        """Process one event of a walk. If the event is a delivery to an instance, return the data to judge it."""
+        """Handle one event of a walk. If the event is a delivery to an instance, return the data to judge it."""
         instance = self._instances.of(process, event)
         if instance is None:
             if event.kind == SEND:

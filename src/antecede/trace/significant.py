@@ -22,8 +22,8 @@ Where the printed rule cannot be right, or is not precise, we interpret it as fo
 * The rule is about requests and responses (C1–C3). Commits and aborts wait for nothing. Messages received by an
   instance that aborted have changed nothing (§2), so they are not late and make nothing late.
 
-Responses to different instances may come in any order (§3.3, T2), and so may all compatible messages. A delivery that
-no instance receives is not judged. :mod:`antecede.trace.cells` defines which instances conflict.
+Responses to different instances may come in any order (§3.3, T2). Compatible messages may also come in any order. A
+delivery that no instance receives is not judged. :mod:`antecede.trace.cells` defines which instances conflict.
 
 Deliveries that are late by (1) are found in one walk. A delivery of m is late iff m is in one of two sets: the messages
 known from earlier deliveries to the same instance, and the messages known from earlier requests to conflicting

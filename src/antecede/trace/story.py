@@ -49,6 +49,6 @@ def sentence(explanation: Mapping[str, Any], title: Name, name: Name = str) -> s
 
 
 def is_causal_chain(explanation: Mapping[str, Any]) -> bool:
-    """Return whether :func:`clauses` can describe an explanation: it must be a chain in which each sender had received
-    the previous message, as in causal order. An explanation of significant order is not such a chain."""
+    """Return whether :func:`clauses` can describe an explanation. The explanation must be a chain in which each sender
+    had received the previous message, as in causal order. An explanation of significant order is not such a chain."""
     return bool(explanation.get("chain")) and not any("after" in link for link in explanation["chain"])

@@ -51,7 +51,8 @@ Kind = TypeVar("Kind", Lanes, Arrays)
 def judge_large(trace: Matched, orders: Sequence[str], every_overtaker: bool = False) -> Verdict:
     """Return the verdict of :func:`antecede.trace.oracle.judge`, with time and memory suitable for a large trace.
 
-    For causal order, ``overtaken_by`` is set for the first late delivery; with ``every_overtaker``, for all of them.
+    For causal order, ``overtaken_by`` is set for the first late delivery. With ``every_overtaker``, it is set for all
+    late deliveries.
     """
     verdict = Verdict(trace.deliveries, trace.undelivered(), tuple(orders))
     sure = certain(trace)
@@ -97,7 +98,8 @@ class Vectors(Generic[Kind]):
 
     def walk(self) -> Iterator[tuple[int, int, Event, Any, bool]]:
         """Yield (process, position, event, vector, late) for each event, in causal order. For a delivery, ``vector`` is
-        the vector of its message and ``late`` says whether the delivery is late; otherwise they are None and false."""
+        the vector of its message and ``late`` says whether the delivery is late. For all other events, ``vector`` is
+        None and ``late`` is false."""
         trace, awaited, lane_of = self._trace, self._awaited, self.lane_of
         lanes: Kind = self.lanes
         ends = [len(line) - 1 for line in trace.lines]

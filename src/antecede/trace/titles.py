@@ -124,7 +124,8 @@ def _rows(path: str, wanted: set[str]) -> Iterator[tuple[str, _Texts]]:
 
 
 def _rows_of_parquet(path: str, wanted: set[str]) -> Iterator[tuple[str, _Texts]]:
-    """Do the same as :func:`_rows` for a Parquet file; read only the columns with ids, classes and labels."""
+    """Read one Parquet file. Yield the same pairs as :func:`_rows`. Only the columns with ids, classes and labels are
+    read."""
     from importlib import import_module
 
     pa, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")

@@ -2,10 +2,10 @@
 
 For total order, the sequence of a process has its deliveries. For synchronous order, it has all its sends and
 deliveries (Garg §12.1, §12.3). Message a *comes before* another message b if some sequence has a before b. Does this
-relation have a cycle? Merging answers this: release a message as soon as it is at the head of every sequence in which
-it still occurs. It does not matter which message is released first: the same messages are released in the end. So the
-messages that remain, if any, are the same in every engine. If one sequence has a message twice, with another message
-between, this message can never be released. It comes both before and after the other message.
+relation have a cycle? Merging answers this question: release a message as soon as it is at the head of every sequence
+in which it still occurs. It does not matter which message is released first: the same messages are released in the end.
+So the messages that remain, if any, are the same in every engine. If one sequence has a message twice, with another
+message between, this message can never be released. It comes both before and after the other message.
 
 **The witness.** When no message can be released, every remaining message is blocked: in some sequence another remaining
 message comes before it. In this sequence, the first remaining message other than the blocked one is its *blocker*.

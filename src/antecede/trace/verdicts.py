@@ -39,12 +39,12 @@ class Late(msgspec.Struct, frozen=True, order=True):
     send_index: int
     overtaken_by: str = ""
     """The overtaking message: the first message delivered at ``to`` that should have come after ``message``. For causal
-    order, the overtaking message was sent causally later; for FIFO order, it was sent later by the same sender; for
-    significant order, it was sent significantly later, or another object delivered it after ``message``. Empty if the
-    overtaking message was not searched."""
+    order, the overtaking message depends on ``message``. For FIFO order, the same sender sent the overtaking message
+    later. For significant order, ``message`` significantly precedes the overtaking message, or another object delivered
+    the overtaking message after ``message``. Empty if the overtaking message was not searched for."""
     rule: str = ""
-    """For significant order, the rule that the delivery breaks. Empty for other orders, and if ``overtaken_by`` was not
-    searched."""
+    """For significant order, the rule that the delivery breaks. Empty for other orders, and if the overtaking message
+    was not searched for."""
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -1,9 +1,9 @@
 """Backups of a running system under load, with kills; each backup is restored, started and verified.
 
 Between backups, servers are killed and started again. Some servers are killed during a backup. If the backup command
-fails for this reason, it must leave no files. At the end of a round, each backup is restored on other ports. The
-restored servers must deliver all messages that were in transit when the backup was taken, and the clients connect and
-fetch the messages in their mailboxes. A restored system passes if
+fails because of such a kill, it must leave no files. At the end of a round, each backup is restored on other ports. The
+restored servers must deliver all messages that were in transit when the backup was taken, and the clients must be able
+to connect and fetch the messages in their mailboxes. A restored system passes if
 
 - no copy of a message in its trace is undelivered, repeated or late, and no walker or client received messages of one
   sender in a wrong sequence, and

@@ -75,7 +75,8 @@ class Changes(Round):
     pause_seconds = 0.01
 
     def __init__(self, folder: Path, seed: int, servers: int = 8, nice: int = 0, kills: float = 1.0) -> None:
-        """``kills`` is the approximate number of kills per change: of servers and of ``topology apply``, together."""
+        """``kills`` is the approximate number of kills per change. Kills of servers and kills of ``topology apply``
+        both count."""
         self.journey = Journey(servers)
         self._kills = kills
         self._extras: list[str] = []
@@ -116,7 +117,7 @@ class Changes(Round):
             self.found.append(f"{extra} was removed and ended with {code}: {self.processes.log(extra)[-500:]}")
 
     async def _change(self, topology: TopologyFile) -> None:
-        """Make one change of the topology, while servers and the command are killed."""
+        """Make one change of the topology. Meanwhile kill servers and the command ``topology apply``."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _change_seconds_max
         outcome: ChangeOutcome | None = None
@@ -176,7 +177,7 @@ class Changes(Round):
             self.processes.start(victim)
 
     async def all_up(self) -> None:
-        """Wait until all servers listen; report those that ended although they belong to the topology."""
+        """Wait until all servers listen. Report each server that ended although it belongs to the topology."""
         for server in self.processes.ended():
             if server == self._present or server in self.topology.servers:
                 self.found.append(f"{server} ended by itself: {self.processes.log(server)[-1_000:]}")

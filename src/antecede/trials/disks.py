@@ -1,4 +1,4 @@
-"""A disk whose power can be cut, under a real server process.
+"""A simulated disk for a real server process. The power of the disk can be cut.
 
 The server's file layer records every operation in a *journal* beside the data directory before the server continues.
 Syncs are only recorded; they do not reach a real disk. When the process has ended, by any signal at any moment, the

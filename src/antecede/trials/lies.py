@@ -1,10 +1,10 @@
 """A server that receives a million forged frames ("lies"). When it detects a lie, it closes the connection and logs the
 reason.
 
-The server is a complete :class:`antecede.live.ServerRuntime`, with its entry, sessions, peers and machine. Only the
-sockets are missing, so that frames reach the server as fast as it reads them. Lying peers and clients have everything
-that honest ones have (token, epoch, incarnations, true stamps of a real machine), so that their lies pass the first
-checks.
+The server is a complete :class:`antecede.live.ServerRuntime`, with its state machine and its code for connections,
+sessions and peers. Only the sockets are missing, so that frames reach the server as fast as it reads them. Lying peers
+and clients have everything that honest ones have (token, epoch, incarnations, true stamps of a real state machine), so
+that their lies pass the first checks.
 
 At the end of a server's life, the trial checks:
 
@@ -15,10 +15,11 @@ At the end of a server's life, the trial checks:
 4. The server's memory is bounded.
 
 While the server handles input, it answers no other connection. So the longest time for one conversation (all frames of
-one connection) is the longest stall. It is measured by the wall clock and, since other programs may use the machine, by
-the CPU time of this thread. The *work* for a conversation is the number of function calls. It must be proportional to
-the length of the conversation. It is counted in every twentieth conversation, and in every second one of the long
-conversations.
+one connection) is the longest stall. It is measured by the wall clock and by the CPU time of this thread, because other
+programs may use the computer at the same time. The *work* for a conversation is the number of function calls. It must
+be proportional to the length of the conversation. It is counted in every twentieth conversation, and in every second
+one of the long conversations. The time of a conversation is measured only if its calls are not counted, because
+counting takes time.
 """
 
 import asyncio
@@ -414,11 +415,11 @@ async def trial(
 
 _counted_each = 20
 _long_bytes = 50_000
-"""The length in bytes from which a conversation is long. Function calls are counted in every second long
+"""A conversation with at least this many bytes is long. Function calls are counted in every second long
 conversation."""
 _shares = {"strangers": 0.1, "peers": 0.6, "clients": 0.85, "operators": 1.0}
-"""The kinds of conversations. A random number from 0 to 1 chooses the first kind whose value is larger than the
-number."""
+"""The kinds of conversations, each with an upper bound. A random number from 0 to 1 chooses the first kind whose bound
+is larger than the number."""
 _requests = (
     *(("status",), ("dead-page", *"0000000"), ("dead-show", "DEAD"), ("dead-replay", "DEAD"), ("dead-bury", "DEAD")),
     *(("mailbox-drop", "client1@s1"), ("mailbox-drop", "echo"), ("forget", "A", "0"), ("forget", "B", "x")),

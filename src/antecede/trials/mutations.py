@@ -85,7 +85,7 @@ class Liar:
         return b"".join(written)
 
     def _framed(self, parts: list[Any]) -> bytes:
-        """Return a frame with these parts, even if they are no longer valid."""
+        """Return a frame with these parts, even if they are not valid parts."""
         body = _encode(parts)
         length = len(body) + 1
         return length.to_bytes(4, "big") + b"\x01" + body

@@ -1,11 +1,13 @@
-"""Kill -9 under calls of replicated objects: every call that was answered must take effect once at all replicas.
+"""Servers are killed with kill -9 while clients call replicated objects. Every call that was answered must take effect
+exactly once at each replica.
 
 There are three servers, a table with a replica on each server, another table with two replicas, and many callers. Each
 call has a unique name and enters this name into a table. There are five operations: ``add``; ``jot``, which is like
 ``add`` with ``confirm=False``; ``tell``, which returns a value; ``put``, which conflicts with itself; and ``move``,
 which conflicts with itself and also calls the other table. Random servers are killed, one or two at a time, even while
-they recover. At the end, the replicas are restored from the logs alone. The replicas of a table must be equal. They
-must contain the name of every answered call, and each name only once. The trace must be in significant order.
+they recover. At the end, the replicas are restored from the data directories alone. The replicas of a table must be
+equal. They must contain the name of every answered call, and must not contain any name twice. The trace must be in
+significant order.
 """
 
 import asyncio

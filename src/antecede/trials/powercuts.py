@@ -2,8 +2,8 @@
 
 Whenever a server process ends, its simulated machine usually loses power as well. Sometimes all servers are killed
 together. Log segments are small and snapshots are frequent, so that power cuts also happen while a segment is begun or
-a snapshot is written. There are two other faults: if the disk of a server fails, the server must end and log this
-reason; if the disk is full, the server must wait, and continue when there is space.
+a snapshot is written. There are two other faults. If the disk of a server fails, the server must end and log this
+reason. If the disk is full, the server must wait, and continue when there is space.
 """
 
 import asyncio

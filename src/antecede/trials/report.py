@@ -40,7 +40,7 @@ class Report:
         return [f"seed {one['seed']}: {line}" for one in self.rounds for line in one["found"]]
 
     def next_seed(self, first: int) -> int:
-        """Return the seed of the next round, at least ``first``."""
+        """Return the seed of the next round. It is larger than all seeds so far, and at least ``first``."""
         return max([first, *(int(one["seed"]) + 1 for one in self.rounds)])
 
     def add(self, round_: dict[str, Any]) -> None:

@@ -46,8 +46,8 @@ class Outcome(msgspec.Struct):
 
 
 class Round:
-    """One round of a trial: starts servers and clients, causes faults, and checks the result. The seed determines which
-    faults happen."""
+    """One round of a trial. It starts servers and clients, causes faults, and checks the result. The seed determines
+    which faults happen."""
 
     down_max = 2
     """The most servers that are down at one time. A fault that hits several servers may exceed this number."""

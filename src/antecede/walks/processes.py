@@ -76,7 +76,7 @@ class Processes:
         self.file = folder / "topology.toml"
         self.file.write_text(topology.text())
         self.files: dict[str, Path] = {}
-        """Topology files by server, for the servers that are not started with ``file``."""
+        """The topology file of each server that is not started with the common topology file (``self.file``)."""
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self._entry = entry
         self._nice = nice
@@ -87,7 +87,7 @@ class Processes:
         return str(self.folder / server)
 
     def log(self, server: str) -> str:
-        """Return everything that a server has logged, over all its starts."""
+        """Return everything that a server has logged since its first start."""
         path = self.folder / f"{server}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 

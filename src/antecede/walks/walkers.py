@@ -1,9 +1,9 @@
 """Agents (*walkers*) that forward walks, and remember enough to detect a walk that was lost, repeated or overtaken.
 
 A client starts a walk. The walk goes from walker to walker, and returns to the client. The name of the walk and the
-number of its remaining steps determine the next walker. So the messages that each walker must handle can be computed
-from the names of the walks, and also the count and the digest of these messages. At some steps, the walker also sends a
-*mark*: a multicast to two walkers, which do not forward it.
+number of its remaining steps determine the next walker. So the names of the walks determine the messages that each
+walker must handle. The count and the digest of these messages can also be computed from the names. At some steps, the
+walker also sends a *mark*: a multicast to two walkers, which do not forward it.
 
 Each sender numbers all its messages, for all destinations together. If a receiver gets a number that is not larger than
 the last number from the same sender, the message is a duplicate or was overtaken.
@@ -67,8 +67,8 @@ def next_of(walk: str, left: int, walkers: int) -> str:
 
 
 def marks_of(walk: str, left: int, walkers: int) -> tuple[str, ...]:
-    """Return the names of the walkers that get a mark when a walk has ``left`` remaining steps; usually there are none.
-    ``walkers``: the number of all walkers."""
+    """Return the names of the walkers that get a mark at one step of a walk. Usually there are none. ``left``: the
+    number of steps that remain. ``walkers``: the number of all walkers."""
     drawn = crc32(f"{walk}:{left}:mark".encode())
     if drawn % 4 or walkers < 2:
         return ()

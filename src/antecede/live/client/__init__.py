@@ -19,10 +19,10 @@ publish is accepted twice. If the server refuses a publish, it skips the later p
 The bus gives the skipped publishes new numbers and sends them again. But if the refusal is temporary (an overload), the
 skipped publishes fail, too.
 
-**Listening.** Letters are handled one after the other. Each is acknowledged after its handler has returned. If the
-client ends before that, the handler is called again for this letter when the client connects again. A handler that
-raises is tried again. If all tries fail, or if no handler accepts the letter, it becomes a dead letter, which an
-operator can handle (``antecede dead``).
+**Listening.** Letters are handled one after the other. Each letter is acknowledged after its handler has returned. If
+the client ends before the acknowledgement, the handler is called again for this letter when the client connects again.
+A handler that raises an exception is tried again. If all tries fail, or if no handler accepts the letter, it becomes a
+dead letter, which an operator can handle (``antecede dead``).
 
 The bus itself has no socket. It uses a *line*, which leads to a server over the network
 (:mod:`antecede.live.client.line`) or to a server in the same process (:mod:`antecede.live.local`).

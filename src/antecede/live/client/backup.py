@@ -38,8 +38,8 @@ class Remote:
         self._keyring = keyring
         self._cutting = Cutting(servers, token_hex(16))
         self.held_seconds = 0.0
-        """The time, in seconds, that the cut took. The servers accepted no messages from each other for at most this
-        time."""
+        """The time, in seconds, that the cut took. Each server stopped accepting messages from other servers for this
+        time or for a shorter time."""
 
     async def cut(self) -> dict[str, Cut]:
         """Let all servers stop accepting messages from each other. When all have stopped, ask each server for its cut:

@@ -77,8 +77,9 @@ class Bus:
         self.gone(ClosedError("the bus is closed"))
 
     async def until_closed(self) -> None:
-        """Wait until the bus is closed; meanwhile handlers get letters. Return when this program closes the bus. Raise
-        an error if the server has closed the bus permanently, for example because another client took the name."""
+        """Wait until the bus is closed. During this time, the handlers get letters. Return when this program closes the
+        bus. Raise an error if the server has closed the bus permanently, for example because another client took the
+        name."""
         await self._no_more.wait()
         if self._publishing.closed is not None and not self._closed_here:
             raise again(self._publishing.closed)
@@ -98,8 +99,8 @@ class Bus:
 
     @property
     def last_accepted(self) -> int:
-        """The number of the last publish under this client's name that the server has accepted; 0: none. Right after
-        the start of a program, this publish comes from an earlier process with the same name."""
+        """The number of the last publish under this client's name that the server has accepted; 0 if there is none.
+        Right after the start of a program, this publish comes from an earlier process with the same name."""
         return self._numbering.accepted_upto
 
     def send(self, to: str | Iterable[str], notification: Notification) -> Ticket:
@@ -113,9 +114,9 @@ class Bus:
 
     def send_many(self, to: str | Iterable[str], notifications: Iterable[Notification]) -> Tickets:
         """Send several notifications, in this sequence. Each of them is sent to all agents in ``to``. Return one ticket
-        for all; awaiting it raises the first refusal. If one notification cannot be sent, or if there are too many, an
-        error is raised and nothing is sent. After ``await bus.ready()``, one call of the largest allowed size is always
-        possible."""
+        for all notifications. If notifications are refused, ``await`` on this ticket raises the first refusal. If one
+        notification cannot be sent, or if there are too many, an error is raised and nothing is sent. After
+        ``await bus.ready()``, one call of the largest allowed size is always possible."""
         some = list(notifications)
         self._publishing.check_room(len(some))
         groups = [one for kind, group in groupby(some, type) for one in self._encoded(kind, list(group))]
@@ -185,8 +186,8 @@ class Bus:
         return cast("Notification | Received", read(letter, expect))
 
     async def inquire(self, to: str, kind: str, fields: dict[str, Any], *, timeout: float = 30.0) -> Received:
-        """Ask a question of a class that this program does not have; otherwise like :meth:`ask`. ``kind``: the name of
-        the class. ``fields``: the content of the question."""
+        """Send a question of a class that this program does not have, and wait for its answer, like :meth:`ask` without
+        ``expect``. ``kind``: the name of the class. ``fields``: the content of the question."""
         return cast(Received, read(await self._question(to, kind, _encode(fields), timeout), None))
 
     def object(self, name: str, kind: type[Object] | None = None, *, timeout: float = 30.0) -> RemoteObject:
@@ -332,8 +333,8 @@ class Bus:
 
     async def subscribe(self, topic: str, handler: Call) -> None:
         """Receive everything sent to a topic from now on. If the handler's first parameter is annotated with a
-        notification's class, the handler gets only notifications of this class; otherwise it gets every notification as
-        a :class:`Received`."""
+        notification's class, the handler gets only notifications of this class. Without such an annotation, the handler
+        gets every notification as a :class:`Received`."""
         self._handlers.on_topic(topic, handler)
         self._listen()
         await self.send(topic, Subscribe())

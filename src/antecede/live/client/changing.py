@@ -45,7 +45,7 @@ class RunningServers:
         self._token, self._tls, self._keyring = token, tls, keyring
         self._progress, self._slow = progress, slow
         self.begun = 0
-        """The number of the change that is in progress; 0: none."""
+        """The number of the change that is in progress; 0 if no change is in progress."""
 
     def _add(self, file: TopologyFile) -> None:
         for server, address in file.servers.items():
@@ -75,8 +75,8 @@ class RunningServers:
             return outcome
 
     async def _answer(self, command: Command) -> dict[str, object] | AntecedeError | None:
-        """Send a command to its server, several times if necessary. Return the answer of the server, or an error; None:
-        the server does not answer."""
+        """Send a command to its server, several times if necessary. Return the answer of the server, or an error.
+        Return None if the server does not answer."""
         begun, problem = monotonic(), ""
         while True:
             late = f"server {command.server} has not answered for {_slow_seconds:g} s"
@@ -150,7 +150,8 @@ _slow_seconds = 4.0
 """The time after which ``slow`` reports a server that has not answered."""
 _again_seconds_max = 5.0
 """The time for which a command is sent again and again to a server that does not answer, perhaps because it restarts.
-Then the change is abandoned."""
+After this time, the change is abandoned. This time does not apply to the commands in ``_unhurried``, which are not sent
+again, and to a command with ``patient``, which is sent until the server answers."""
 _busy_seconds_max = 30.0
 """The time for which a command is sent again and again to a server that is busy. A backup keeps a server busy for less
 time."""

@@ -1,7 +1,7 @@
 """The handlers of a client: choose the handler for each letter, and call it. This is an adapter around
 :class:`antecede.server.client.inbox.Inbox`.
 
-A handler may be a coroutine; later letters wait until it ends. If a handler raises ``SystemExit`` or
+A handler may be a coroutine. Then later letters wait until the coroutine ends. If a handler raises ``SystemExit`` or
 ``KeyboardInterrupt``, the program ends, because a client's program, unlike a server, belongs to the application. Then
 the same letter is delivered again when a client with the same name connects.
 """
@@ -53,7 +53,7 @@ class Handlers:
         self._rest: tuple[Call | None, type[Notification] | None] = (None, None)
         self._task: asyncio.Task[None] | None = None
         self.spans: Spans | None = None
-        """Records a span for each handler call; None: tracing is off."""
+        """Records a span for each handler call; None if tracing is off."""
         self.begin = self._inbox.begin
 
     def on(self, kind: type[Notification], handler: Call) -> None:

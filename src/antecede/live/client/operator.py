@@ -25,7 +25,7 @@ async def request(
 ) -> Any:
     """Send an operator's request to a server, and return the document in the server's answer. ``keyring``: the
     operator's identity, for servers with an access file. ``long``: whether the request has many bytes, or its answer
-    may take much time. ``seconds_max``: the time limit for the answer; None: the usual limit."""
+    may take much time. ``seconds_max``: the time limit for the answer. If it is None, the usual limit applies."""
     usual = limits.change_command_seconds_max if long else limits.hello_seconds_max
     patience = usual if seconds_max is None else seconds_max
     answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -23,7 +23,8 @@ class Ticket(BareTicket):
         self.settled = False
         self.error: AntecedeError | None = None
         self.seen = False
-        """Whether the caller got the error."""
+        """Whether the error of this ticket has already reached a caller. If so, ``drain`` does not raise the error
+        again."""
         self.answer: asyncio.Future[Letter] | None = None
         """The future that gets the answer, if this ticket is a question."""
         self._waiting: list[asyncio.Future[None]] | None = None

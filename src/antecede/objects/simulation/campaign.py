@@ -56,8 +56,8 @@ def play(seed: int, *, site: type[Site] = Site, workload: Workload | None = None
 
 
 def overtaking(ended: Ended) -> list[str]:
-    """Return a text for each root that began before an older, conflicting root of the same process. Only first tries
-    count: a root that was wounded begins again later."""
+    """Return a text for each root that began before an older, conflicting root of the same process. Only the first try
+    of each root is examined, because a root that was wounded begins again later."""
     found: list[str] = []
     begun: dict[str, list[tuple[int, str, str]]] = {}
     for event in ended.events:

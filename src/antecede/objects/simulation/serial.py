@@ -1,10 +1,11 @@
 """Check that a run ends as if its roots had run alone, one after the other.
 
 Significant order determines the sequence in which messages are delivered. Locks and intentions hide the effects of a
-root until it commits, and then apply the effects as if the root had run alone. The rules about messages do not check
-this, so this module does. The trace shows which of two conflicting instances of different roots began first at an
-object. There must be *one* sequence of all roots that agrees with these pairs. The roots are then computed in that
-sequence, on plain dictionaries and without any protocol. This must lead to the same final states of the objects.
+root until it commits, and then apply the effects as if the root had run alone. The checker of significant order
+examines only messages. This module checks the effects. The trace shows which of two conflicting instances of different
+roots began first at an object. There must be *one* sequence of all roots that agrees with these pairs. The roots are
+then computed in that sequence, on plain dictionaries and without any protocol. This must lead to the same final states
+of the objects.
 """
 
 from graphlib import CycleError, TopologicalSorter

@@ -52,8 +52,8 @@ class ObjectWorld(ChannelWorld):
     def start(
         self, process: int, operation: str, arguments: tuple[Any, ...] = (), timeout: float | None = None
     ) -> None:
-        """Start a root for a user at the object ``process``. If its machine is down, start the root when the machine is
-        up again."""
+        """Start a root for a user at the object ``process``. If the simulated machine of this object is down, start the
+        root when the machine is up again."""
         self._maybe_cut()
         undone: list[str] = []
 

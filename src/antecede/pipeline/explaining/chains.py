@@ -25,9 +25,9 @@ Place = tuple[int, int]
 
 
 class Sought(msgspec.Struct, frozen=True):
-    """The choice of late deliveries to explain. If ``message`` is false, these are the first late deliveries, and
-    ``first`` is their number. If ``message`` is true, these are all late deliveries of one message. Then ``sent`` is
-    the place of the send of this message, and ``delivered`` has the places of its deliveries."""
+    """The choice of the late deliveries to explain. If ``message`` is false, the first late deliveries are explained,
+    at most ``first`` of them. If ``message`` is true, all late deliveries of one message are explained. Then ``sent``
+    is the place of the send of this message, and ``delivered`` has the places of its deliveries."""
 
     order: str
     first: int
@@ -38,7 +38,8 @@ class Sought(msgspec.Struct, frozen=True):
 
 def explained(lines: Lines, sought: Sought) -> bytes:
     """Return the explanations that ``sought`` asks for. For FIFO and causal order, these are late deliveries with their
-    chains. For the other orders, the explanation is a circle of messages. Each event is given by its place."""
+    chains. For the other orders, the explanation is a circle of messages, or ``None`` if there is no such circle. Each
+    event is given by its place."""
     if sought.order in ("fifo", "causal"):
         return _overtakings(lines, certain(lines), sought)
     lines = certain(lines, sequences=True)

@@ -144,9 +144,9 @@ def planned(
 
 
 def _tally(packed: Iterable[bytes], cuts: Cuts, grain: Grain) -> bytes:
-    """Return three units for each chunk of each tier. The first two are the first and the last unit in which messages
-    of this chunk are sent. The third is the last unit in which these messages are delivered. Only the messages of one
-    bucket are examined."""
+    """Return five lists with one entry for each chunk that has messages in one bucket: the tier of the chunk, its
+    number on this tier, the first and the last unit in which its messages are sent, and the last unit in which they are
+    delivered. Only the messages of this bucket are examined."""
     piece = piece_in(packed)
     if piece is None:
         return pack({"tasks": [[]] * 5})
@@ -162,8 +162,9 @@ def _tally(packed: Iterable[bytes], cuts: Cuts, grain: Grain) -> bytes:
 
 
 def dealt(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
-    """Yield, for each task, its number and the deliveries of one bucket that this task reads. The indices of these
-    deliveries are relative to the start of the task's part of each line."""
+    """Yield, for each task, its number and the deliveries of one bucket that this task reads. A task that reads no
+    delivery of the bucket is left out. The indices of the deliveries are relative to the start of the task's part of
+    each line."""
     piece = piece_in(packed)
     if piece is None:
         return

@@ -104,9 +104,9 @@ def spark_for(
 
 
 def _tasks(master: str | None) -> int:
-    """Return the wanted number of splits of text files. On this machine, this is two per core that Spark may use. On a
-    cluster, it is a number that keeps even a large cluster busy. Splits have a smallest size, so a small trace has
-    fewer splits."""
+    """Return the wanted number of splits of text files. If the tasks run on this machine, the number is two per core
+    that Spark may use. On a cluster, the number is large enough to keep even a large cluster busy. Splits have a
+    smallest size, so a small trace has fewer splits."""
     if master is not None and not master.startswith("local"):
         return _cluster_tasks
     cores = re.fullmatch(r"local\[(\d+)\]", master or "")

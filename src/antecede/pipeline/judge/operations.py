@@ -66,12 +66,13 @@ def settings_for(
 class Operations:
     """The assembled lines of a trace with their operation instances, as arrays.
 
-    ``instance`` has the number of the instance of each event. A send without an instance gets an artificial instance,
-    with a number larger than the numbers of all real instances. Other events without an instance have -1. Other arrays
-    have one value per real instance. ``place`` has its process. ``first`` and ``last`` have its first and its last
-    event. ``cell`` has its cell or -1. ``name`` has the number of its name. ``parent`` has one value per instance name:
-    the number of the parent's name. Each cell has its ``operation`` and two lists of cells. The first list has its
-    rivals, the cells that conflict with it. The second list has the cells whose requests conflict with its requests.
+    ``instance`` has the number of the instance of each event. A send without an instance gets an artificial instance.
+    The numbers of artificial instances are larger than the numbers of all real instances. Other events without an
+    instance have -1. The following arrays have one value per real instance: ``place`` (the process of the instance),
+    ``first`` and ``last`` (its first and its last event), ``cell`` (its cell, or -1) and ``name`` (the number of its
+    name). ``parent`` has one value per instance name: the number of the parent's name. Each cell has its ``operation``
+    and two lists of cells. The first list has its rivals, which are the cells that conflict with it. The second list
+    has the cells whose requests conflict with its requests.
     """
 
     def __init__(self, packed: Iterable[bytes], settings: Settings) -> None:
@@ -187,8 +188,10 @@ class Operations:
         self.request_rivals = np.array(request_rivals, np.int32)
 
     def _relatives(self, conflicts: Conflicts, names: list[str]) -> dict[int, set[int]]:
-        """Return the relatives of each instance: its ancestors and descendants at the same object. Only relatives whose
-        operation conflicts with the instance's operation count. Instances without such relatives are left out."""
+        """Return the relatives of each instance. The relatives of an instance are its ancestors and descendants at the
+        same object. A relative is left out if its operation does not conflict with the operation of the instance.
+        Instances that then have no relatives are left out too. Raise an error if an object has too many instances with
+        relatives."""
         relatives: dict[int, set[int]] = {}
         for one, other in self._at_one_object():
             process, mine, its = int(self.place[one]), self.operation_of[one], self.operation_of[other]
@@ -231,9 +234,10 @@ class Operations:
 
 
 def _renumbered(piece: Piece, texts: dict[str, dict[str, int]]) -> Piece:
-    """Replace the numbers of texts in the piece of one bucket, and return this piece. The texts are names of instances,
-    operations and parents. Each bucket numbers its texts independently; the new numbers are the same in all buckets. A
-    parent is an instance too, so the name of a parent gets the number that this name has as an instance."""
+    """Replace the numbers of the texts in the piece of one bucket, and return this piece. The texts are the names of
+    instances, operations and parents. The old numbers are valid only in this bucket, and the new numbers are the same
+    in all buckets. A parent is an instance too, so the name of a parent gets the number that this name has as an
+    instance."""
     rows = piece.instances
     assert rows is not None
     rows.instance = _shared(rows.instance, rows.instances, texts["instance"])

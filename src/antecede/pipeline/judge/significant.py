@@ -92,8 +92,8 @@ class _Vectors:
         return 2 * lanes <= self._lanes_max if self._lanes_max else 16 * lanes * rows <= _vector_bytes
 
     def grow(self) -> None:
-        """Double the slots if no slot is free. Do the same with the rows for running instances, and with the lanes.
-        Lanes are doubled only if :attr:`grows` is true."""
+        """Double the slots if no slot is free. Double the rows for running instances if no such row is free. Double the
+        lanes if no lane is free and :attr:`grows` is true."""
         self.slots = grown(self.slots)
         if self.counts[RUNS] == 0:
             of, free, *vectors = self.running

@@ -86,8 +86,9 @@ class Trace:
         region. Otherwise ``None``."""
 
     def _first(self, by_split: Iterable[tuple[int, dict[str, tuple[int, str]]]]) -> dict[str, str]:
-        """Return one text for each reason or column. The text names the file and line of the first wrong row, and the
-        error in this row. Files are in the given order. Rows of a DataFrame are left out, since they have no file."""
+        """Return one text for each reason or column. The text has the file and the line of the first wrong row, and the
+        error in this row. To find the first row, the files are taken in the given order. Rows of a DataFrame are left
+        out, because they have no file."""
         found: dict[str, tuple[int, int, str]] = {}
         for split, firsts in by_split:
             for name, (number, detail) in firsts.items():
@@ -349,8 +350,8 @@ def verdict_on(
 
 
 def _judge_by_epoch(trace: Trace, summary: Judged, parts: Parts, tally: Tally) -> None:
-    """Change the counts of late deliveries in ``summary``, so that they contain only the late deliveries that break the
-    guarantee of their epoch."""
+    """Change the counts of late deliveries and the first late delivery in ``summary``, so that they include only late
+    deliveries that break the guarantee of their epoch."""
     names, counts, first = trace.names, {"fifo": 0, "causal": 0}, None
     for packed in parts.stream(lambda blobs: blobs, range(1, 1 + min(summary.late_blobs, LATE_PARTS))):
         late = read_late(packed)
@@ -366,7 +367,7 @@ def _judge_by_epoch(trace: Trace, summary: Judged, parts: Parts, tally: Tally) -
 
 def late_in(trace: Trace, parts: Parts, blobs: int) -> Iterator[dict[str, Any]]:
     """Yield every late delivery as a dictionary. It has the key ``order`` and the keys of ``first`` in the report.
-    ``blobs``: the number of parts that contain late deliveries."""
+    ``blobs`` is the number of the last output part that may contain late deliveries (:attr:`Judged.late_blobs`)."""
     for packed in parts.stream(lambda blobs: blobs, range(1, 1 + min(blobs, LATE_PARTS))):
         late = read_late(packed)
         for row in late_rows(late, trace.names, trace.ids):

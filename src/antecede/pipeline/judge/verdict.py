@@ -31,9 +31,11 @@ class LinesTask(msgspec.Struct, frozen=True):
     """The settings of a task that assembles and judges the lines."""
 
     lengths: bytes
-    """For each process, its largest index + 1, or 0 if the process is in ``sparse``; as int64."""
+    """For each process, its largest index + 1, or 0 if the process is in ``sparse``. The bytes are an array of
+    int64."""
     sparse: bytes
-    """The processes whose indices have too many gaps to be used as positions in a line; as int32."""
+    """The numbers of the processes whose indices have too many gaps to be used as positions in a line. The bytes are an
+    array of int32."""
     orders: tuple[str, ...]
     every_late: bool = False
     scratch: str | None = None

@@ -2,9 +2,9 @@
 
 A kernel is compiled once per machine and kept in a cache directory. The reason: compiling all kernels takes about ten
 seconds, and Spark starts many Python processes. When numba reads the files in its cache directory, it *executes* them.
-So only this user may be able to write there. If ``NUMBA_CACHE_DIR`` is set, it names the directory. Otherwise the
-directory is below the user's cache directory. If the user has no home directory, or a read-only one, the directory
-belongs to this user and is in the system's temporary directory.
+So the directory must be one in which only this user can write. If ``NUMBA_CACHE_DIR`` is set, it contains the path of
+the directory. Otherwise the directory is below the user's cache directory. If the user has no home directory, or a
+read-only one, the directory belongs to this user and is in the system's temporary directory.
 
 The workers of a session all need a new kernel at the same moment. One worker compiles the kernel while the others wait.
 Then the others read it from the cache. numba alone would compile the kernel in each worker. If two workers then wrote
@@ -99,8 +99,8 @@ class _Turn:
                     os.close(file)
 
     def _locked(self) -> int:
-        """Open and lock the lock file. Return its descriptor; −1 if the file cannot be opened. If the file cannot be
-        opened or locked (some file systems have no locks), every process compiles."""
+        """Open and lock the lock file. Return its descriptor, or −1 if the file cannot be opened. If a process cannot
+        get the lock, for example because the file system has no locks, it compiles without the lock."""
         file = -1
         with suppress(OSError):
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

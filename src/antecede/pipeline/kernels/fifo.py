@@ -40,9 +40,9 @@ def fifo_overtakers(
 ) -> None:
     """Find, for each late delivery in one line, the first delivery of a message that the same sender sent later.
 
-    A delivery is a candidate only if its message is newer than all messages of the same sender delivered before it. The
-    first candidate whose message is newer than the late one has overtaken the late one. Candidates are kept per sender,
-    in their order.
+    A delivery is a candidate if its message is newer than all messages of the same sender that were delivered earlier.
+    The answer for a late delivery is the first candidate of the same sender whose message is newer than the late
+    message. Candidates are kept per sender, in their order.
     """
     room = np.zeros(senders + 1, np.int64)
     for at in range(start, end):

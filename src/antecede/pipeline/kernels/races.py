@@ -3,11 +3,11 @@
 
 Vectors, slots and blocks of lanes are those of :mod:`antecede.pipeline.kernels.causal`. The trace is walked twice for
 each block. The first walk computes ``reach`` for each delivery at a process q. ``reach`` is the position after the last
-send of q that is in the past of the delivered message. This needs a separate walk, because the lane of q may be in a
-different block than the lanes of the senders. The second walk finds, for each delivery, the earlier deliveries at the
+send of q that is in the past of the delivered message. ``reach`` needs a separate walk, because the lane of q may be in
+a different block than the lanes of the senders. The second walk finds, for each delivery, the earlier deliveries at the
 same process. Deliveries are linked in lists, one list for each process and sender. ``head`` leads to the last delivery
-in a list. ``before`` leads from a delivery to the previous delivery in its list. Both contain positions + 1, so 0 means
-none.
+in a list. ``before`` leads from a delivery to the previous delivery in its list. ``head`` and ``before`` contain
+positions + 1, so 0 means that there is no such delivery.
 
 The pairs with the smallest slack are in a heap, with the largest slack on top. Each pair is one row with five numbers.
 The first number is 1 if the times of the pair are unknown, otherwise 0. Then come its slack, its process, the position
@@ -45,8 +45,8 @@ class Before(NamedTuple):
     """For each delivery, a position in the line of the process that delivers the message. The sends of this process
     before this position are in the past of the message; its later sends are not."""
     head: Ints
-    """For each process and lane: consider the deliveries at the process so far, of messages from the sender of the
-    lane. The entry is the position + 1 of the last of these deliveries; 0 if there is none."""
+    """For each process and each lane, the position + 1 of the last delivery so far at this process of a message from
+    the sender of this lane; 0 if there is none."""
     before: Ints
     """For each delivery, the position + 1 of the previous delivery at the same process of a message from the same
     sender; 0 if there is none."""

@@ -85,10 +85,10 @@ def code_rows(given: Given, kind: Bytes, code: Bytes) -> bool:
 def sort_rows(
     given: Given, code: Bytes, hashed: Words, bucket: Shorts, ends: Longs, to_ends: Longs, out: Narrow
 ) -> None:
-    """Sort rows by bucket; within a bucket they keep their order.
+    """Sort rows by bucket. Within a bucket they keep their order.
 
-    ``ends[b + 1]`` becomes the end of the rows of bucket b, and ``to_ends[b + 1]`` the end of their destinations; entry
-    0 of both is 0. ``bucket`` is working space: one number for each row.
+    ``ends[b + 1]`` becomes the end of the rows of bucket b, and ``to_ends[b + 1]`` becomes the end of their
+    destinations. ``ends[0]`` and ``to_ends[0]`` are 0. ``bucket`` is working space with one number for each row.
     """
     buckets = np.uint64(len(ends) - 1)
     for i in range(len(code)):

@@ -129,7 +129,7 @@ def arrive(slot: int, sender: int, vectors: Vectors, slots: Slots) -> None:
 
 @inner
 def renew(process: int, vectors: Vectors, slots: Slots) -> None:
-    """Note that a process has learned something, so that its next send takes a new slot. The slot of its previous sends
+    """Record that a process has learned something. Its next send then takes a new slot. The slot of its previous sends
     becomes free if all their messages have been delivered."""
     slot = vectors.slot_of[process]
     if slot >= 0:

@@ -2,7 +2,8 @@
 
 Texts are stored in one array of bytes, as in Arrow. Each is hashed to 64 bits to find its bucket and its place in a
 table, but the texts themselves are compared. So the quality of the hash affects only the speed, never the result, and
-two different ids never get the same number. (``narrow`` keeps few bits of the hash, so that a test can show this.)
+two different ids never get the same number. Tests check this with a mask ``narrow`` that keeps only few bits of the
+hash, so that different ids have the same hash.
 
 Many systems use UUIDs. A UUID in its usual form (lower case, with hyphens) is stored as 16 bytes, two *words*, which
 take half the space and are fast to compare. Both forms of an id have the same hash.

@@ -326,7 +326,7 @@ def look_up(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> by
 
 def ids_at(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> bytes:
     """Return the ids of the messages that were sent at the places in ``sought`` (``ids``). For each id, also return the
-    number of its place (``found``); the places in ``sought`` are numbered from 0. The rows are not matched, since the
+    number of its place (``found``); the places in ``sought`` are numbered from 0. The rows are not matched, because the
     sends at these places are known to be valid."""
     process, index = np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64)
     key = place_keys(process, index)
@@ -370,9 +370,9 @@ def place_keys(process: Any, index: Any) -> Any:
 
 
 def set_aside(packed: Iterable[bytes], numbering: Numbering) -> Iterator[tuple[int, bytes]]:
-    """Match one bucket. For each split with invalid rows, yield the number of the split, which is also the number of
-    the output part, and two packed columns: the number (``at``) and the reason (``reason``) of each invalid row. Rows
-    that were set aside before matching (``LEFT_OUT``) are not included."""
+    """Match one bucket. For each split with invalid rows, yield the number of the split, and two packed columns: the
+    number (``at``) and the reason (``reason``) of each invalid row. The number of the split is also the number of the
+    output part. Rows that were set aside before matching (``LEFT_OUT``) are not included."""
     bucket = bucket_of(packed, numbering)
     rows = np.flatnonzero((bucket.reason != VALID) & (bucket.reason != LEFT_OUT))
     at = bucket.table.column("at").combine_chunks().to_numpy() if len(rows) else np.zeros(0, np.int64)

@@ -1,4 +1,5 @@
-"""The stages of ``pipeline.measuring``: measure in a bucket, sum by sender, and measure on the lines.
+"""The first stage of ``pipeline.measuring``: it measures the rows of one bucket. The later stages
+(:mod:`antecede.pipeline.measuring.sums`) add up values by sender, and measure on the assembled lines.
 
 A bucket has all rows of its messages, so it knows their copies, stamps, hops, delays and arrivals. Values that are
 summed by sender are passed to the output part of the sender. Values that depend on the event sequence of a process are
@@ -174,9 +175,10 @@ def measured(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) 
 
 
 def _arrivals(rows: Rows, names: int) -> tuple[Longs, Longs, Waits]:
-    """Return three values: the number of arrivals of each process; the number of certainly direct arrivals of each
-    process (:class:`Waits` defines *direct*); and the undecided arrivals, each with the place of its delivery. Whether
-    an undecided arrival is direct can be decided only from the sequence of all events of its process."""
+    """Return three values. The first is the number of arrivals of each process. The second is the number of those
+    arrivals of each process that are certainly direct (:class:`Waits` defines *direct*). The third has the undecided
+    arrivals, each with the place of its delivery. Whether an undecided arrival is direct can be decided only from the
+    sequence of all events of its process."""
     order = rows.delivers[np.argsort(rows.copy_keys(rows.delivers))]
     at, there = lookup(rows.copy_keys(order), rows.copy_keys(rows.arrives))
     delivery = order[at] if len(order) else at
@@ -248,8 +250,8 @@ def _routers(rows: Rows) -> tuple[Longs, Longs, Longs, Longs, Bools]:
 
 
 def _add_routed(rows: Rows, found: dict[str, Any], message: Longs, size: Longs, known: Bools) -> None:
-    """Add the stamps of messages that routers forwarded to the figures in ``found``. For such a message, the bytes of
-    the stamps of all its packets are divided equally among its copies."""
+    """Update the figures in ``found``: add the stamps of the messages that routers forwarded. For such a message, the
+    bytes of the stamps of all its packets are divided equally among its copies."""
     sends = rows.sends
     level_message = np.concatenate([rows.code[sends], rows.code[rows.hops]])
     behind = np.where(rows.hop_known[rows.hops], rows.hop[rows.hops], 0)

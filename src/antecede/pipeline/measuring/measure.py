@@ -37,7 +37,7 @@ def measure_files(
     conflicts: Conflicts | None = None,
     report_status: ReportStatus = lambda _: None,
 ) -> dict[str, Any]:
-    """Measure the traces that the paths name, as one trace, on a new Spark session. Return the report."""
+    """Measure the traces at these paths together, as one trace, on a new Spark session. Return the report."""
     with spark_for(paths, master, conf, report_status) as (running, given):
         return measure_in(running, given, tables, conflicts, report_status)
 
@@ -151,8 +151,8 @@ def _excluded(trace: Trace, circular: tuple[tuple[int, int], ...]) -> Excluded:
 
 
 def _summary(summaries: list[dict[str, Any]]) -> dict[str, Any]:
-    """Combine the summaries of all buckets into one: sums of the counts, and the smallest or largest of the other
-    values."""
+    """Combine the summaries of all buckets into one summary. Counts are added up, and the tables of hops are joined. Of
+    each other value, the smallest or the largest is taken."""
     found: dict[str, Any] = {
         name: sum(int(one[name]) for one in summaries)
         for name in ("copies", "bytes", "all_copies", "packets", "passed")

@@ -24,16 +24,16 @@ _received_as = {0: None, REQUEST: "request", RESPONSE: "response"}
 
 
 def orderings_on(trace: Trace, conflicts: Conflicts) -> dict[str, Any] | None:
-    """Return the report's ``significance``; ``None`` if no delivery names its instance. The trace must have been read
-    with its column of instances (``instances=True``)."""
+    """Return the report's ``significance``. If no delivery belongs to an instance, return ``None``. The trace must have
+    been read with its column of instances (``instances=True``)."""
     pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
     counts = unpack(pieces.gather(partial(counted, settings=settings_for(trace, conflicts)), [0])[0])
     return figures(counts["messages"], counts["causal"], counts["significant"]) if counts["judged"] else None
 
 
 def counted(packed: Iterable[bytes], settings: Settings) -> bytes:
-    """Count the orderings in a whole trace that causal order keeps, and count how many of these orderings significant
-    order needs. One task does the work for the whole trace."""
+    """Count the orderings that causal order keeps, and count how many of these orderings significant order needs. All
+    messages are compared, or a random sample of them. One task does the work for the whole trace."""
     operations = Operations(packed, settings)
     lines = operations.lines
     sends = np.flatnonzero(lines.source == SENT)

@@ -2,9 +2,9 @@
 
 **Exact quantiles without collecting all values.** Each part sorts its delays and reports a sample of them, at evenly
 spaced ranks. If the sample has s of n values, it gives the rank of any value in this part with an error of at most n/s.
-The samples of all parts together give bounds for the rank of a value among all values, and so an interval that must
-contain the quantile. In a second round each part reports the number of its values below the interval, and all its
-values inside the interval.
+The samples of all parts together give bounds for the rank of a value among all values. These bounds give an interval
+that must contain the quantile. In a second round each part reports the number of its values below the interval, and all
+its values inside the interval.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,8 +43,8 @@ def _columns(packed: Iterable[bytes], names: Sequence[str]) -> list[Longs]:
 
 
 def _starts(*keys: Longs) -> Longs:
-    """Return the position at which each group begins, and at the end the length of the arrays. A group has the same
-    values in all ``keys``. The entries must be sorted by these keys."""
+    """Return the position at which each group begins, and at the end the length of the arrays. A group consists of
+    consecutive entries that are equal in every array of ``keys``. The entries must be sorted by these keys."""
     count = len(keys[0])
     if not count:
         return np.zeros(1, np.int64)

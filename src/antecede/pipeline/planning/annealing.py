@@ -1,4 +1,4 @@
-"""The search for a good plan by simulated annealing, compiled.
+"""Compiled code that searches for a good plan by simulated annealing.
 
 The search minimises log(cost) + strictness · excess. The excess measures by how much a plan breaks the bounds, and the
 strictness is the weight of the excess. Each step changes the plan by random moves

@@ -1,9 +1,9 @@
-"""The cost of a forest of domains, compiled.
+"""Compiled code that computes the cost of a tree of domains.
 
-**A plan is a rooted tree with a partition of each server's children.** ``parent[v]`` is the server above v, -1 at the
-root; ``block[v]`` is the number of v's block. A domain consists of one server and those children of this server that
-are in the same block. For a given root, every tree of domains has exactly one such form, and every such form is a tree
-of domains. So the graph of servers and domains stays a forest in every step of the search.
+**A plan is a rooted tree with a partition of each server's children.** ``parent[v]`` is the server above v, or -1 if v
+is the root. ``block[v]`` is the number of v's block. A domain consists of one server and those children of this server
+that are in the same block. For a given root, every tree of domains has exactly one such form, and every such form is a
+tree of domains. So the domains form a tree in every step of the search.
 
 **Cost.** Let cut(v) be the traffic between the subtree of v and all other servers. Let inner(b) be the traffic between
 the subtrees of different children in block b. Then the domain of block b carries Σ cut(c) − inner(b) messages; the sum

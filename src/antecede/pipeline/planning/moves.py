@@ -1,4 +1,5 @@
-"""Small changes of a plan (*moves*), compiled. Each move changes a tree of domains into another tree of domains.
+"""Compiled code for small changes of a plan (*moves*). Each move changes a tree of domains into another tree of
+domains.
 
 The moves are: relocate a subtree, merge or split domains, exchange a parent and its child, swap two servers, choose
 another root. They change the arrays ``parent`` and ``block`` of a plan (:mod:`antecede.pipeline.planning.kernel`). The
@@ -28,8 +29,8 @@ def random(state: State) -> float:
 
 @inner
 def _free_block(parent: Ints, block: Ints, used: Bytes) -> int:
-    """Return the smallest number that no block has. It is less than the number of servers, since there are always fewer
-    blocks than servers."""
+    """Return the smallest number that no block has. It is less than the number of servers, because there are always
+    fewer blocks than servers."""
     n = len(parent)
     for b in range(n):
         used[b] = 0

@@ -9,7 +9,7 @@
 * **communities**: found by the Leiden algorithm, with the constant Potts model at several resolutions. Each community
   is a domain. The router of a community in the backbone is its server with most traffic to other communities.
 
-igraph finds blocks and communities, if it is installed; without igraph a search begins with the other plans.
+If igraph is installed, it finds the blocks and the communities. Without igraph, a search begins with the other plans.
 """
 
 from collections.abc import Iterator, Sequence
@@ -115,8 +115,8 @@ def _with_backbone(parts: Sequence[tuple[list[int], int]]) -> Domains:
 
 
 def best_star(problem: Problem) -> Domains:
-    """Return a star. The hub is the server that sends and receives the most messages, since messages from or to the hub
-    need only one hop."""
+    """Return a star. The hub is the server that sends and receives the most messages, because messages from or to the
+    hub need only one hop."""
     inputs = problem.inputs
     busy = inputs.degree.copy()
     for group in range(len(inputs.source)):

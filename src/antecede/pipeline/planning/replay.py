@@ -49,7 +49,8 @@ class Replayed(msgspec.Struct, frozen=True):
 
 
 class _Charges(Figures):
-    """Counts, for all messages together, the domains that they enter and the size of their stamps in these domains."""
+    """Adds up two numbers over all messages of a replay: the number of domains that the messages enter, and the size of
+    their stamps in these domains."""
 
     def __init__(self, paper: bool) -> None:
         super().__init__(0, routed=True)
@@ -69,8 +70,8 @@ class _Sampled:
     """Sends a sample of the traffic, in random order. The share of each flow in the sample is its share in the traffic,
     rounded to whole messages.
 
-    Messages are not drawn independently of each other, because then a small sample would often miss a flow that has
-    only one message.
+    If messages were drawn independently of each other, a small sample would often miss a flow that has only one
+    message. So the messages are not drawn independently.
     """
 
     def __init__(self, traffic: Traffic, number_of: dict[str, int], messages: int, seed: int) -> None:

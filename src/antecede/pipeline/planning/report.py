@@ -145,8 +145,8 @@ def _today(traffic: Traffic, model: Model, before: Sequence[Sequence[str]] | Non
 
 
 def _routers(part: _Part) -> list[dict[str, Any]]:
-    """Return the routers of a plan, with the share of messages that each forwards, and how many servers its failure
-    cuts off."""
+    """Return the routers of a plan. For each router, the result has the share of all messages that it forwards, and the
+    number of servers that are cut off if it fails."""
     plan, problem = part.outcome.best.plan, part.problem
     forwarded, sizes = forwarding(part.traffic, plan), _cut_off(plan)
     rows = [
@@ -196,8 +196,8 @@ def _upwards(parent: Sequence[int]) -> list[int]:
 
 
 def forwarding(traffic: Traffic, plan: Plan) -> list[float]:
-    """Count the messages that each server forwards on the routes of all messages. A message to several targets counts
-    once per server."""
+    """Return, for each server, the number of messages that it forwards. If a server forwards a message to several
+    targets, the message counts once."""
     parent, block = plan[0].tolist(), plan[1].tolist()
     depth = [0] * len(parent)
     for server in reversed(_upwards(parent)):

@@ -198,8 +198,8 @@ def _by_traffic(problem: Problem) -> list[int]:
 
 
 def choose(found: Sequence[Candidate]) -> Candidate:
-    """Return the best of some plans: compared by their excess over the bounds, then by cost, then by hops, then by the
-    busiest router."""
+    """Return the best of some plans. The plans are compared by their excess over the bounds, then by cost, then by
+    hops, then by the load of the busiest router."""
     return min(found, key=_rank)
 
 
@@ -208,9 +208,9 @@ def _rank(one: Candidate) -> tuple[float, ...]:
 
 
 def front_of(found: Sequence[Candidate]) -> list[Candidate]:
-    """Return the feasible plans that no other plan beats, the cheapest first, at most ``limits.plan_front_max``. A plan
-    is beaten if another one is at least as good in each of cost, hops and busiest router; of equal plans the first is
-    kept."""
+    """Return the feasible plans that no other plan beats: at most ``limits.plan_front_max`` plans, the cheapest first.
+    A plan is beaten if another plan is at least as good in three figures: cost, hops and the load of the busiest
+    router. Of several equal plans, only the first is kept."""
     feasible = sorted((one for one in found if one.figures.feasible), key=_axes)
     front: list[Candidate] = []
     for one in feasible:
@@ -226,8 +226,8 @@ def _axes(one: Candidate) -> tuple[float, float, float]:
 
 
 def violated(figures: Figures, bounds: Bounds) -> str | None:
-    """Return the bound that a plan breaks most, as a text with the limit and the plan's value; None if it breaks no
-    bound."""
+    """Return the bound that a plan breaks most, as a text with the limit and the plan's value. If the plan breaks no
+    bound, return ``None``."""
     found = []
     if bounds.max_domain is not None and figures.largest > bounds.max_domain:
         found.append(

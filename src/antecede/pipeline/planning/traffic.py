@@ -82,7 +82,7 @@ class Traffic(msgspec.Struct, frozen=True):
 
     def parts(self, joined: Iterable[Sequence[str]] = ()) -> list[list[int]]:
         """Divide the servers into connected groups. Servers are connected if they send or receive the same message, or
-        if the same entry of ``joined`` names them."""
+        if they are in the same entry of ``joined``."""
         above = list(range(len(self.servers)))
 
         def top(server: int) -> int:
@@ -115,7 +115,7 @@ class _Counter:
         self._local = 0.0
 
     def add(self, source: int, targets: Iterable[int], count: float) -> None:
-        """Count messages from one server to some targets. If the server itself is the only target, they count as
+        """Count messages from one server to some targets. If the targets include no other server, the messages count as
         local."""
         others = tuple(sorted({target for target in targets if target != source}))
         if not others:
@@ -143,7 +143,7 @@ def of_trace(trace: Matched, home: Home, also: Iterable[str] = ()) -> Traffic:
     """Return the traffic of a matched trace. If the destinations of a message are unknown, the processes that delivered
     it are counted as its destinations.
 
-    ``also`` names servers that belong to the plan even if they sent nothing.
+    ``also`` has the names of servers that belong to the plan even if they do not occur in the trace.
     """
     reached: dict[str, list[str]] = {}
     for name, line in zip(trace.names, trace.lines, strict=True):

@@ -2,13 +2,13 @@
 check the values again.
 
 There are two ways to encode rows. :meth:`Encoder.from_events` encodes rows that were read as
-:class:`~antecede.trace.Event`. :meth:`Encoder.from_arrow` encodes Arrow batches if their columns have the right types,
-without a Python object for each row. A row in a batch looks odd if it has, for example, a null where a value is
-required, an unknown kind or a negative index. The reader of the plain engine decodes odd rows, so that both engines
-report the same faults.
+:class:`~antecede.trace.Event`. If the columns of Arrow batches have the right types, :meth:`Encoder.from_arrow` encodes
+these batches without a Python object for each row. A row in a batch looks odd if it has, for example, a null where a
+value is required, an unknown kind or a negative index. The reader of the plain engine decodes odd rows, so that both
+engines report the same faults.
 
-Each task numbers its names with a :class:`Names`. The numbers of the whole trace are known only when every task has
-reported its names.
+Each task uses a :class:`Names` to give numbers to its names. The numbers of the whole trace are known only when every
+task has reported its names.
 """
 
 from collections.abc import Iterable, Sequence
@@ -52,9 +52,9 @@ SCHEMA = pa.schema(
         ("at", pa.int64()),
     ]
 )
-"""The columns of encoded rows. ``at`` is the row's number, from 0: for a Parquet file its number in the file, otherwise
-its number in the split. All columns but the first four may be missing from a batch. A missing column counts as null
-everywhere."""
+"""The columns of encoded rows. ``at`` is the number of the row, counted from 0. In a Parquet file, the rows are counted
+from the start of the file, otherwise from the start of the split. All columns but the first four may be missing from a
+batch. A missing column counts as null everywhere."""
 
 
 class Names:
@@ -84,8 +84,8 @@ class Names:
 
 
 class Encoder:
-    """The encoder for the rows of one task. ``names`` numbers the processes, the destinations and the names in clocks;
-    ``servers`` numbers the servers of hops."""
+    """The encoder for the rows of one task. ``names`` has the numbers of processes, of destinations and of the names in
+    clocks. ``servers`` has the numbers of the servers of hops."""
 
     def __init__(self) -> None:
         self.names = Names()

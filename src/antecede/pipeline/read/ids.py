@@ -1,7 +1,7 @@
-"""Message ids, in the form in which a split sends them to its buckets: 16 bytes per id if all ids of a batch are UUIDs,
-otherwise texts.
+"""The ids of messages, in the form in which a split sends them to its buckets. If all ids of a batch are UUIDs, each id
+takes 16 bytes. Otherwise the ids are texts.
 
-All ids of a batch have the same form, but a bucket may get batches of both forms. The functions here give the same
+All ids of a batch have the same form, but a bucket can get batches of both forms. The functions here give the same
 answers for both forms.
 """
 
@@ -29,7 +29,8 @@ _narrow_type = pa.binary(16)
 
 
 def narrowed(ids: Any) -> Any:
-    """Return a column with 16 bytes per id if all ids are UUIDs in their usual form, otherwise the same column."""
+    """If all ids are UUIDs in their usual form, return them as a column with 16 bytes per id. Otherwise return ``ids``
+    unchanged."""
     if ids.null_count or not len(ids):
         return ids
     offsets, data = _texts(ids)

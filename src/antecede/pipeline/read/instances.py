@@ -1,7 +1,7 @@
-"""The first stage for significant order: rows with their operation instances.
+"""The first stage of the pipeline for significant order: it adds the operation instances to the rows.
 
-Encoded rows carry ``instance``, ``operation``, ``parent`` and ``type`` as text to the bucket of their message. This
-includes the ``local`` rows of an instance.
+The rows that go to buckets also contain the columns ``instance``, ``operation``, ``parent`` and ``type`` as texts. The
+``local`` rows of an instance go to buckets, too.
 """
 
 from collections.abc import Iterator, Sequence

@@ -87,8 +87,8 @@ def _given(batch: Any) -> Given | None:
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a read-only view of an array. Kernels are compiled separately for read-only and for writable arrays. Most
-    arrays from Arrow are read-only; with this view all of them are, so a kernel is compiled only once."""
+    """Return a read-only view of an array. A kernel is compiled separately for read-only and for writable arrays, and
+    most arrays from Arrow are read-only. With this view all arrays are read-only, so a kernel is compiled only once."""
     view = array.view()
     view.flags.writeable = False
     return view

@@ -6,9 +6,9 @@ at any byte: a line belongs to the split that contains the first byte of the lin
 numbered within a split. The number of a line in its file is known only when the lines of the earlier splits are
 counted.
 
-An input is a path on the machine that reads it (so, on a cluster, a path that every worker has), or an address that
-Arrow's file systems know (``s3://``, ``gs://``, ``hdfs://``, ``file://``). Splits name their files by absolute paths,
-because the tasks that read them have a different working directory.
+An input is a path on the machine that reads it, or an address that Arrow's file systems know (``s3://``, ``gs://``,
+``hdfs://``, ``file://``). On a cluster the workers read the files, so every worker must have the path. Splits name
+their files by absolute paths, because the tasks that read them have a different working directory.
 """
 
 import io
@@ -40,9 +40,10 @@ class Split(msgspec.Struct, frozen=True):
     file: int
     path: str
     kind: str
-    """``parquet``, ``lines`` or ``gzip``; ``batches`` for a partition of a DataFrame (:class:`Batches`)."""
+    """``parquet``, ``lines`` or ``gzip`` for a piece of a file. ``batches`` for a partition of a DataFrame
+    (:class:`Batches`)."""
     start: int
-    """The first row group, or the first byte."""
+    """For a Parquet split, the number of its first row group. For a split of lines, the position of its first byte."""
     end: int
     first_row: int = 0
     """For a Parquet split, the number of its first row in the file. Lines are numbered from the start of the split."""
@@ -282,8 +283,8 @@ def _destinations(schema: Any, footer: Any) -> list[str]:
 
 
 def _needed(footer: Any, schema: Any, columns: Sequence[str], groups: range) -> list[str]:
-    """Return the columns to read: the columns that every row needs, and those that are not null everywhere in these row
-    groups."""
+    """Return the columns to read: the columns that every row needs, and the other given columns. A column is left out
+    if the footer shows that all its values in these row groups are null."""
     silent = set()
     names = {column: name for name, column in case_matched(schema.names).items()}
     columns = [names.get(column, column) for column in columns]

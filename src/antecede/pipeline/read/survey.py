@@ -1,11 +1,11 @@
 """The smaller part of the second stage: it checks that every index of a process occurs exactly once.
 
-A *place* is a process and an index or, for the hops of a server, the server and an index. A process and a server with
-the same name have different places. Every split produces runs of indices. Sorted and combined, the runs show which
-indices are missing and which are *contested*, that is, claimed by more than one event. A second reading of the trace
-compares the rows at the contested places. Of equal rows, the first copy stays, and the other copies are set aside as
-``duplicate_row``. If a place then still has several different rows, all of them are set aside as ``duplicate_index``.
-Most traces have no contested indices.
+A *place* is a pair: a process and an index or, for a hop, a server and an index. A process and a server with the same
+name have different places. Every split produces runs of indices. When these runs are sorted and combined, they show
+which indices are missing and which are *contested*. An index is contested if more than one event claims it. A second
+reading of the trace compares the rows at the contested places. If rows are equal, the first of them stays, and the
+others are set aside as ``duplicate_row``. If a place then still has several different rows, all of them are set aside
+as ``duplicate_index``. Most traces have no contested indices.
 """
 
 from collections.abc import Iterable, Iterator

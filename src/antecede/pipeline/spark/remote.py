@@ -1,9 +1,9 @@
 """Prepare a remote Spark master: check that it answers and has workers, and that the workers can run our code.
 
 If a standalone master does not exist, Spark tries to reach it for more than a minute, and then reports only that Spark
-was stopped. So we first open a connection to the master. A master may have no workers yet, because they are still
-starting; in this case we print one line and wait. Then we ask the workers which modules they lack. If they lack this
-package, we send it to them. If they lack libraries, an error lists these libraries.
+was stopped. So we first open a connection to the master. If a master has no workers yet, they may still be starting. In
+this case we print one line and wait. Then we ask the workers which modules they lack. If they lack this package, we
+send it to them. If they lack libraries, an error lists these libraries.
 """
 
 import socket

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from antecede.pipeline.kernels import compiled, inner
 
 DONE, SLOTS, ENTRIES, WINDOW, IMPOSSIBLE = range(5)
-"""The status with which a run ends. ``DONE``: the run is complete. ``SLOTS``, ``ENTRIES``, ``WINDOW``: the arrays have
-too few slots, log entries or stored rows. ``IMPOSSIBLE``: the run reached a state that the order never reaches."""
+"""The status with which a run ends. ``DONE``: the run is complete. ``SLOTS``: the arrays have too few slots.
+``ENTRIES``: they have too few log entries. ``WINDOW``: they store too few rows. ``IMPOSSIBLE``: the run reached a state
+that the order never reaches."""
 
 NOTHING, FORGOTTEN = -1, -2
 """Values that a function returns in place of a sender, when it looks for a message that is missing. ``NOTHING``: no
@@ -23,7 +24,7 @@ Masks = NDArray[np.uint64]
 
 @inner
 def number_size(value: int) -> int:
-    """Return how many bytes ``value`` takes when it is encoded; a compiled version of
+    """Return how many bytes ``value`` takes when it is encoded. This function is a compiled version of
     ``orders.encoding.number_size``."""
     size = 1
     while value >= 0x80:

@@ -44,7 +44,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """A text that identifies these settings; other settings have another key."""
+        """A text that identifies these settings. Different settings have different keys."""
         return sha256(msgspec.json.encode(self)).hexdigest()[:20]
 
     def check(self) -> None:

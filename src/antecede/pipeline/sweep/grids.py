@@ -45,7 +45,7 @@ class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     densities: tuple[float | None, ...] = (None,)
     seeds: int = 5
     receives: float = 1_000
-    """Mean number of messages that each process receives after the warm-up; only these are measured."""
+    """Mean number of messages that each process receives after the warm-up. Only these messages are measured."""
     warmup_receives: float = 200
     """Mean number of messages that each process receives during the warm-up."""
 

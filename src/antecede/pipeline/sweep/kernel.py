@@ -41,8 +41,8 @@ DEPENDENTS, BYTES, PAPER_BYTES, LATENCY, SUMS = range(5)
 
 LOWEST_BUCKET = -2_100
 BUCKETS = 4_200
-"""The number of buckets that count latencies from 10⁻⁹ to 10⁹ seconds. One more bucket counts deliveries that took no
-time."""
+"""The number of buckets that count latencies from 10⁻⁹ to 10⁹ seconds. One more bucket counts deliveries that took at
+most 10⁻⁹ seconds, for example no time."""
 
 
 class Figures(NamedTuple):
@@ -58,8 +58,8 @@ class Figures(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """The messages that have undelivered copies, and these copies. Such a message occupies a slot, and each undelivered
-    copy occupies a copy slot."""
+    """The messages that have undelivered copies, and these copies. Each of these messages occupies a slot, and each
+    undelivered copy occupies a copy slot."""
 
     slot_of: Shorts
     free: Ints

@@ -76,7 +76,8 @@ def carry_out(
     study: Study,
 ) -> None:
     """Run the cells, the longest first. When a cell ends, call ``keep`` with its row, or ``report`` with its failure.
-    ``study`` must be a function at the top level of a module, because Spark sends it to the workers."""
+    While cells run, call ``report_status`` with a text about the progress. ``study`` must be a function at the top
+    level of a module, because Spark sends it to the workers."""
     waiting = sorted(cells, key=lambda cell: -cell.effort())
     pool = ThreadPoolExecutor(max(1, context.defaultParallelism))
     try:

@@ -15,13 +15,13 @@ these rules:
   from another server (:mod:`antecede.server.change.deciding`).
 
 **Servers that are down.** A server for which nothing changes may be down. Such a server is *absent*, and learns the
-change when it connects (:mod:`antecede.server.peering.learning`). Until the change is decided, servers that take part
-have no connections to absent servers. So every server that answers takes part, even if nothing changes for it. A server
-that was absent from earlier changes first learns these changes. A server that is not needed may go away during the
-change, or may be unable to write its log. If the change is not decided yet, it is then abandoned and begun again
-without this server. If the change is decided, it is finished without this server. The first server of the topology in
-force takes part in every change. So two operators cannot make different changes at the same time, even if each of them
-reaches only some servers.
+change when it connects (:mod:`antecede.server.peering.learning`). Until the change is decided, the servers that take
+part have no connections to absent servers. Therefore every server that answers takes part, even if nothing changes for
+it. In this way it keeps its connections. A server that was absent from earlier changes first learns these changes. A
+server that is not needed may go away during the change, or may be unable to write its log. In this case, a change that
+is not decided yet is abandoned and begun again without this server. A change that is already decided is finished
+without this server. The first server of the topology in force takes part in every change. So two operators cannot make
+different changes at the same time, even if each of them reaches only some servers.
 
 Each execution of this sequence is an **attempt** with a random name, which is part of every command. If two operators
 make changes at the same time, the second operator waits until the first one has ended the change, or has sent no
@@ -29,8 +29,9 @@ command for a while.
 
 **Drained.** A frame counts as in transit until its receiver has acknowledged it. A server acknowledges a frame in the
 step that has delivered or forwarded the letters of the frame. So if two checks in a row find nothing in transit, and no
-server has sent anything in between, then nothing was in transit between the two checks. This stays true, because
-letters wait before they enter the region of the change: the domains that pause (:mod:`antecede.topology.change`).
+server has sent anything in between, then nothing was in transit between the two checks. Nothing comes into transit
+later, because letters wait before they enter the region of the change: the domains that pause
+(:mod:`antecede.topology.change`).
 """
 
 from collections.abc import Iterable
@@ -221,8 +222,8 @@ def end_change(request: ChangeRequest) -> Steps:
 
 
 def _wait_for_others(request: ChangeRequest, views: dict[str, View]) -> Part[None]:
-    """Wait while another operator makes a change. Raise TopologyError if this takes too long, or at once in a dry
-    run."""
+    """Wait until no other operator makes a change. Raise TopologyError if the wait takes too long. In a dry run, do not
+    wait: raise TopologyError immediately if another operator makes a change."""
     for _ in range(_others_max):
         busy = [view for view in views.values() if view.staged and view.idle is not None]
         if not busy or min(view.idle or 0.0 for view in busy) >= _others_idle_seconds:
@@ -289,9 +290,9 @@ def _finish(views: dict[str, View], request: ChangeRequest) -> Part[dict[int, st
 
 def _prepare(servers: list[str], request: ChangeRequest, change: Change, attempt: str) -> Part[None]:
     """Pause the region of the change (the domains in which nothing may be in transit), and return when nothing is in
-    transit there. Raise TopologyError if this takes too long. During the pause, letters wait before they enter the
-    region, and agents that leave their server do not react. If a server has no peers, the region may have no domains;
-    the agents that leave this server pause even then."""
+    transit there. Raise TopologyError if the wait takes too long. During the pause, letters wait before they enter the
+    region, and agents that leave their server do not react. If a server has no peers, the region may have no domains.
+    Even then, the agents that leave this server pause."""
     if not change.paused:
         return
     region = ",".join(change.region)
@@ -339,8 +340,8 @@ def _stage_of(
 
 def _hand_over(ready: list[dict[str, object]], attempt: str) -> Part[None]:
     """Copy the agents and clients that leave a server, with everything that belongs to them, to their new server.
-    ``ready``: the answers of all servers to ``change-ready``. This command is sent after the change is staged, because
-    new clients may come until then."""
+    ``ready``: the answers of all servers to ``change-ready``. The command ``change-ready`` is sent after the change is
+    staged, because new clients may come until the change is staged."""
     for source, targets in [(str(one["server"]), one["targets"]) for one in ready]:
         for target in targets if isinstance(targets, list) else ():
             page, more = 0, True

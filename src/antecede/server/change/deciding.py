@@ -15,10 +15,11 @@ some time, it acts as follows:
 A server that was down at the commit learns of it in another way. The first server of the topology sends the history of
 changes, with the attempts that made them, to servers that are behind (:mod:`antecede.server.peering.learning`).
 
-A server may abandon a staged change when the coordinator does not have it, for the following reason. The operator sends
-the commit only after every server, the coordinator included, has confirmed that the change is staged there. If the
-coordinator has abandoned the change, the coordinator refuses the commit. If the coordinator has not staged the change
-yet, the commit is never sent, because this server refuses to confirm an attempt that it has abandoned.
+If the coordinator does not have a change that is staged here, this server can safely abandon the change, for the
+following reason. The operator sends the commit only after every server, the coordinator included, has confirmed that
+the change is staged there. If the coordinator has abandoned the change, the coordinator refuses the commit. If the
+coordinator has not staged the change yet, the commit is never sent, because this server refuses to confirm an attempt
+that it has abandoned.
 """
 
 from collections.abc import Callable

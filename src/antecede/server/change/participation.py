@@ -111,8 +111,9 @@ class Participant:
         ]
 
     def look(self, topology: str, drop: str) -> dict[str, Any]:
-        """Return the state of this server as a :class:`View`, with the obstacles to a change to this topology.
-        ``drop``: not empty if removed agents and clients may lose their letters, and such clients may be forgotten."""
+        """Return the state of this server as a :class:`View`, with the obstacles to a change to this topology. If
+        ``drop`` is not empty, the operator allows the servers to lose the letters of removed agents and clients, and to
+        forget removed clients."""
         machine, organisation = self._machine, self._machine.organisation
         new = parse_topology(topology, "the new topology")
         staged = organisation.staged
@@ -315,8 +316,8 @@ class Participant:
         return {"server": self._machine.name, "received": number}
 
     def _came_bytes(self) -> int:
-        """Return how many bytes of belongings have come from other servers so far. To find their size, the belongings
-        of each agent or client are encoded once; the size is then kept in ``_sizes``."""
+        """Return how many bytes of belongings have come from other servers so far. The belongings of each agent or
+        client are encoded only one time, to find their size. Then the size is kept in ``_sizes``."""
         came = self._machine.organisation.came
         sizes = [self._sizes.get(id(one)) or (one, len(msgspec.msgpack.encode(one))) for one in came]
         self._sizes = {id(one): (one, size) for one, size in sizes}
@@ -400,8 +401,8 @@ class Participant:
         return number, id_
 
     def _resumed(self, number: int) -> TopologyError:
-        """Return an error which says that this server no longer pauses for this change. For example, it has abandoned
-        the change after a long time without a command."""
+        """Return an error which says that this server has ended its pause for this change. For example, it has
+        abandoned the change after a long time without a command."""
         return TopologyError(f"server {self._machine.name} has ended its pause for change {number}: try again")
 
     def _staged(self, attempt: str) -> Staged:

@@ -2,13 +2,13 @@
 
 A **restored system** is a new system. Each of its servers has a new incarnation, and knows the new incarnations of its
 peers. So a server of the old system and a server of the restored system refuse each other before one of them accepts
-anything, and new letters get ids that the old system never used. Everything else is kept: agents, mailboxes, clients
-and their numbers, timers, orders, and the frames in transit, which are still stored in the senders' links.
+anything. New letters get ids that the old system never used. Everything else is kept: agents, mailboxes, clients and
+their numbers, timers, orders, and the frames in transit, which are still stored in the senders' links.
 
 **The check.** The snapshots must be one consistent cut. For each pair of servers in a domain this means: Every frame
 that one server has accepted was sent by the other server. Every frame that was sent and not accepted is still stored at
-the sender, which can send it again. Each server of the pair remembers the incarnation of the other. Both have reset the
-domain the same number of times. Copies of directories that were made at different moments fail this check.
+the sender, which can send it again. A server that has met the other server remembers its present incarnation. Both have
+reset the domain the same number of times. Copies of directories that were made at different moments fail this check.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,8 +22,8 @@ from antecede.server.snapshots import State, decode_state, encode_state
 
 
 def faults_of(snapshots: Mapping[str, bytes]) -> Iterator[str]:
-    """Yield the contradictions between the snapshots of all servers; nothing if the snapshots are one consistent cut.
-    ``snapshots``: server → snapshot."""
+    """Yield the contradictions between the snapshots of all servers. Yield nothing if the snapshots are one consistent
+    cut. ``snapshots``: server → snapshot."""
     states = {server: decode_state(snapshot) for server, snapshot in snapshots.items()}
     links = {server: dict(_links(state)) for server, state in states.items()}
     for server, own in links.items():
@@ -39,8 +39,9 @@ def faults_of(snapshots: Mapping[str, bytes]) -> Iterator[str]:
 
 
 def _misfits(where: str, peer: str, link: SavedLink, other: SavedLink) -> Iterator[str]:
-    """Yield the contradictions between the frames that one end of a link has sent and those that the other end has
-    accepted. ``link``: the sending end; ``other``: the accepting end, at server ``peer``."""
+    """Yield the contradictions between the two ends of a link: the accepting end remembers a wrong incarnation, has
+    accepted frames that were never sent, or lacks frames that the sending end has not kept. ``link``: the sending end.
+    ``other``: the accepting end, at server ``peer``."""
     if other.peer not in (0, link.incarnation):
         yield f"{where}: {peer} remembers incarnation {other.peer:016x}, not {link.incarnation:016x}"
         return
@@ -57,8 +58,8 @@ def _misfits(where: str, peer: str, link: SavedLink, other: SavedLink) -> Iterat
 
 def renewed(snapshot: bytes, server: str, incarnations: Mapping[str, int], epoch: str, topology: str = "") -> bytes:
     """Return the snapshot of a server, changed for a new system. ``incarnations``: the incarnations of all servers of
-    the new system. ``epoch``, ``topology``: the epoch and the text of the new system's topology. The text replaces the
-    topology in the snapshot, if the snapshot has one and ``topology`` is not empty."""
+    the new system. ``epoch``, ``topology``: the epoch and the text of the new system's topology. If the snapshot has
+    the text of a topology and ``topology`` is not empty, ``topology`` replaces this text."""
     state = decode_state(snapshot)
     mine = incarnations[server]
     consumers = {}

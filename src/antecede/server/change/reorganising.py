@@ -39,12 +39,14 @@ from antecede.server.sessions import MOVED, STOPPING, Sessions
 from antecede.topology import TopologyFile
 
 Done = Callable[[Any, AntecedeError | None], None]
-"""A function that is called once when a command has ended: with its result and None, or with None and its error."""
+"""A function that is called one time, when a command has ended. Its arguments are the result and None, or None and the
+error."""
 
 
 class Adapter:
-    """The work for a change that depends on how the server runs: as a real process, or in a simulation. Subclasses do
-    this work. In this class the methods do nothing, except ``offload``, which does the work at once."""
+    """The part of a change that depends on how the server runs: as a real process, or in a simulation. Subclasses do
+    this part. In this class the methods do nothing, except ``offload``, which does its work immediately, and ``check``,
+    which calls ``prepare``."""
 
     def prepare(self, file: TopologyFile, came: list[Belongings]) -> None:
         """Import the classes of the agents that will live at this server, and read the states in ``came``. Raise an
@@ -225,9 +227,9 @@ class Reorganising:
         self._driver.request_turn()
 
     def watch(self, now: float) -> None:
-        """Abandon a change whose operator seems to be gone, or ask the coordinator for the decision. If
-        this server is new and no peer is connected, ask a peer for its hello: perhaps the peers do not know this server
-        yet, and a change must add it first. Call this about once per second."""
+        """Abandon a change whose operator seems to be gone, or ask the coordinator for the decision. If this server is
+        new and no peer is connected, ask a peer for its hello. The peers may not know this server yet, if a change must
+        first add it. Call this method about once per second."""
         inquiries, peers = self._peering.inquiries, self._peering.peers
         if self._busy:
             self.deciding.commanded(now)

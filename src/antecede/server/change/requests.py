@@ -124,7 +124,7 @@ def read_view(server: str, answer: object) -> View:
 
 
 def read_number(text: str, most: int = limits.counter_max) -> int:
-    """Return the number in a text; raise UsageError unless it is a number from 0 to ``most``."""
+    """Return the number in a text. Raise UsageError if the text is not a number from 0 to ``most``."""
     if not text.isdecimal() or len(text) > len(str(most)) or int(text) > most:
         raise UsageError(f"{text[:32]!r}: expected a number, at most {most}")
     return int(text)

@@ -8,8 +8,8 @@ client's key is revoked, the line reads the credentials again. It dials again on
 if a key was revoked and the client has a second key.
 
 When a temporary client closes its connection, its server forgets it. A server also forgets a temporary client that is
-disconnected for too long. A temporary client that may have been forgotten gives up, because publishes that it repeats
-might count as new.
+disconnected for too long. If the server may have forgotten a temporary client, the client gives up, because publishes
+that it repeats might count as new.
 
 The owner of a line (``TcpLine``, which serves a :class:`antecede.live.client.Bus`, or a simulated client) decides what
 to publish and what to do with letters. A line has no clock and no random numbers: callers pass them.
@@ -78,10 +78,10 @@ class ClientLine:
         newest_version: int = wire.VERSION,
         keyring: Keyring | None = None,
     ) -> None:
-        """``flush_soon``: called when there is something to write; ``flush`` must follow. ``clock``: a clock in seconds
-        that continues while the machine sleeps. ``random``: returns numbers from 0 to 1, which vary the pauses before
-        dialing. ``newest_version``: the newest wire version that this client supports. ``keyring``: the client's
-        identity, for servers with an access file."""
+        """``flush_soon``: called when there is something to write. The owner must then call ``flush`` soon. ``clock``:
+        a clock in seconds that continues while the machine sleeps. ``random``: returns numbers from 0 to 1, which vary
+        the pauses before dialing. ``newest_version``: the newest wire version that this client supports. ``keyring``:
+        the client's identity, for servers with an access file."""
         self._owner = owner
         self._keyring = keyring
         self._proof: Dialing | None = None
@@ -95,7 +95,8 @@ class ClientLine:
         self._random = random
         self._temporary = wire.is_temporary(owner.name)
         self._lost_at: float | None = None
-        """The time at which the last connection with a welcome ended; None: it is still open, or there was none."""
+        """The time at which the last connection with a welcome ended. None: this connection is still open, or there was
+        no such connection yet."""
         self._connection: Connection | None = None
         self._parts: list[wire.Part] = []
         self._backoff = Backoff()
@@ -106,7 +107,8 @@ class ClientLine:
         self.trouble = ""
         """The reason why the last attempt to connect failed, or why the last connection ended."""
         self.refusal = ""
-        """The reason why the server or this client closed the connection for good; empty: neither did."""
+        """The reason why the server or this client closed the connection for good. Empty: the connection was not closed
+        for good."""
         self._refusal_code = ""
         self.closed_here = False
         self.moved_to = ""
@@ -154,7 +156,8 @@ class ClientLine:
                 self._soon()
 
     def done(self, letters: list[str], dead: str) -> None:
-        """Report letters as handled. ``dead``: the reason why the last of these letters is dead; empty: it is not."""
+        """Report letters as handled. ``dead``: the reason why the last of these letters is dead. Empty: the letter is
+        not dead."""
         self._put(wire.Done(letters, dead))
 
     def listen(self) -> None:
@@ -162,8 +165,8 @@ class ClientLine:
         self._put(wire.Listen())
 
     def _put(self, part: wire.Part) -> None:
-        """Send a part, if there is a connection with a welcome. Otherwise drop it, because the owner repeats everything
-        that is still needed after the next welcome."""
+        """Send a part, if there is a connection with a welcome. Otherwise drop the part. After the next welcome, the
+        owner repeats everything that is still needed."""
         if self.welcomed:
             self._parts.append(part)
             self._soon()
@@ -184,8 +187,9 @@ class ClientLine:
     # The connection.
 
     def opened(self, connection: Connection) -> "ClientLine":
-        """Use a new connection to the server. With a keyring, send our introduction, and the hello later; without a
-        keyring, send the hello. Return this line, which receives everything that comes on the connection."""
+        """Use a new connection to the server. With a keyring, send our introduction, which begins the proof of
+        identity. The hello is sent after the proof. Without a keyring, send the hello. Return this line, which receives
+        everything that comes on the connection."""
         self._connection = connection
         self.trouble = NO_WELCOME
         self._left = False
@@ -201,7 +205,8 @@ class ClientLine:
         connection.send([wire.ClientHello(self._newest_version, wire.VERSION_OLDEST, self._token, self._owner.name)])
 
     def _prove(self, dialing: Dialing, connection: Connection, part: wire.AnyPart) -> None:
-        """Let the server prove its identity, and prove ours."""
+        """Check the proof of the server's identity. If it is correct, send our proof and the hello. Otherwise close the
+        connection."""
         proof = dialing.answer(part)
         if isinstance(proof, Refusal):
             self._left = True
@@ -265,7 +270,8 @@ class ClientLine:
         self._owner.welcomed(part.address, part.last)
 
     def closed(self, reason: str, now: float) -> None:
-        """Process the end of the connection: dial again later, unless it was closed for good."""
+        """Process the end of the connection. If it was closed for good, report this to the owner. Otherwise dial again
+        later, unless this client has closed the connection."""
         self._connection = None
         # On the next connection they would come before the welcome, and then again: the owner repeats them.
         self._parts = []

@@ -1,10 +1,10 @@
 """The letters that a client receives, without I/O: when each letter is handled, tried again, given up and reported.
 
 Letters are handled one after the other, in their sequence, and each is reported as done **after its handler has
-returned**. Until then the server keeps it, and hands it out again on the next connection. A letter that comes again
-although it was handled is reported as done again, and its handler is not called.
+returned**. Until a letter is reported, the server keeps it, and hands it out again on the next connection. If a letter
+that was already handled comes again, it is reported as done again, and its handler is not called.
 
-A handler that fails is called again after a pause, which grows with each try; later letters wait. If the last
+A handler that fails is called again after a pause, which grows with each try. Meanwhile later letters wait. If the last
 try fails, the letter is reported as dead, with the reason. Answers to the client's own questions need no handler, but
 wait until all earlier letters are handled.
 
@@ -45,7 +45,7 @@ class Inbox:
         self._handled: dict[str, str] = {}
         """The id of a letter that was handled lately → the reason why the letter is dead; empty: it is not dead."""
         self._current: Letter | None = None
-        """The letter whose handler runs, or is to be tried again."""
+        """The letter whose handler runs, or will be called again after a pause. None: there is no such letter."""
         self._outdated = False
         """Whether the connection on which the current letter came is gone."""
         self._tries = 0
@@ -61,7 +61,8 @@ class Inbox:
         self._outdated = True
 
     def delivered(self, letters: list[Letter]) -> None:
-        """Take letters that arrived. Answers are handled at once if no earlier letter is still to be handled."""
+        """Take letters that have arrived. Answers are handled immediately if no earlier letter is still to be
+        handled."""
         if not self._letters and self._current is None:
             answers = 0
             while answers < len(letters) and letters[answers].answers:
@@ -107,7 +108,8 @@ class Inbox:
             self._try_at = now + pause_after(self._tries)
 
     def dead(self, reason: str) -> None:
-        """End the current letter: it is dead for this reason or, if the reason is empty, it was handled."""
+        """End the handling of the current letter. If ``reason`` is empty, the letter was handled. Otherwise the letter
+        is dead for this reason."""
         letter = self._current
         assert letter is not None
         self._current, self.running = None, False

@@ -51,7 +51,8 @@ class Ticket:
         self.bytes = 0
 
     def drop(self, count: int) -> None:
-        """Remove the first publishes of the batch, which were accepted; the rest becomes a new batch."""
+        """Remove the first ``count`` publishes of the batch, because the server has accepted them. The batch then
+        begins with the next publish."""
         self.number += count
         self.begun = [(max(0, place - count), letter) for place, letter in self.begun]
         del self.bodies[:count]
@@ -183,7 +184,7 @@ class Publishing(Generic[T]):
     ) -> None:
         """``ticket``: makes a ticket. ``settled``: called for each ticket that is accepted, or fails with an error.
         ``send``: sends a ticket; its second argument is True if nothing else is published at this moment.
-        ``flush_soon``: called when a batch was begun; ``flush`` must follow."""
+        ``flush_soon``: called when a batch was begun. The owner must then call ``flush`` soon."""
         self.numbering: Numbering[T] = Numbering(settled)
         self.accepted = self.numbering.accepted
         self._ticket = ticket
@@ -253,7 +254,8 @@ class Publishing(Generic[T]):
         return tickets
 
     def ask(self, to: str | Iterable[str], kind: str, body: bytes, context: str = "") -> T:
-        """Create the ticket of a question and give it a number. The caller must pass the ticket to ``send`` at once."""
+        """Create the ticket of a question and give it a number. The caller must pass the ticket to ``send``
+        immediately."""
         if len(body) > letter_bytes_max:
             raise UsageError(body_fault(len(body)))
         ticket = self._begin(to, kind, context, ask=True)
@@ -295,7 +297,8 @@ class Publishing(Generic[T]):
         return ticket
 
     def begins(self, letter: str) -> None:
-        """Record that the client begins to handle this letter. All publishes from now on come after the letter."""
+        """Record that the client begins to handle this letter. In the server's trace, the delivery of this letter comes
+        before all publishes from now on."""
         ticket, self._begun = self.numbering.open, letter
         if ticket is not None:
             begun, place = ticket.begun, len(ticket.bodies)
@@ -316,16 +319,16 @@ class Publishing(Generic[T]):
     # From the server.
 
     def welcomed(self, last: int) -> AntecedeError | None:
-        """Process a welcome: send again the publishes after this number, which the server does not have. Return an
-        error if the client cannot continue, otherwise None."""
+        """Process a welcome: the server has the publishes up to the number ``last``. Send all later publishes again.
+        Return an error if the client cannot continue, otherwise None."""
         wrong = self.numbering.welcomed(last)
         if wrong is None:
             self._send_again()
         return wrong
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> AntecedeError | None:
-        """Process a refusal of the batch that begins with this number (see ``Numbering.refused``); send again the later
-        batches that have not failed. Return an error if the client cannot continue, otherwise None."""
+        """Process a refusal of the batch that begins with this number (see ``Numbering.refused``). Send the later
+        batches again that have not failed. Return an error if the client cannot continue, otherwise None."""
         if retry:
             self.pause = overload_pause_seconds
         wrong = self.numbering.refused(number, error, retry)

@@ -2,11 +2,12 @@
 
 An answer quotes the number of the publish that asked the question. If a question is published again, it may have a new
 number (see :class:`antecede.server.client.publishing.Numbering`). So a question is identified by its ticket, not by its
-number. A question ends once: with its answer, with an error, or because its time is up; later answers are dropped.
+number. A question ends only one time: with its answer, with an error, or because its time is up. Later answers are
+dropped.
 
 There is one deadline for all questions: the time at which the first of them ends without an answer. If the question
-with this deadline is closed, the deadline stays as it is, and may be too early. So no search is needed when a question
-is opened or closed.
+with this deadline is closed, the deadline does not change, although it may now be too early. So no search is needed
+when a question is opened or closed.
 """
 
 from collections.abc import Callable

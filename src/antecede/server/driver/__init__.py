@@ -1,10 +1,11 @@
 """The driver: everything between :class:`antecede.server.AgentServer` and a socket, a disk or a clock.
 
-It queues inputs and decides how many of them one step takes; numbers the records and cuts long ones into pieces; keeps
-output back until the records before it are durable (``gate``); delays acknowledgements; tries failed reactions again
-(``retries``); takes no step while the disk is full; and knows when it must be called next. A life begins with a record,
-and no step is taken before this record is durable. The driver does no I/O and owns no clock. The live server and the
-simulator are two adapters around :class:`Driver`, so the simulator tests every rule above.
+It queues inputs and decides how many of them one step takes. It numbers the records and cuts long ones into pieces. It
+keeps output back until the records before this output are durable (``gate``). It delays acknowledgements, and tries
+failed reactions again (``retries``). It takes no step while the disk is full, and it knows when it must be called next.
+A life begins with a record, and no step is taken before this record is durable. The driver does no I/O and has no
+clock. The live server and the simulator are two adapters around :class:`Driver`, so runs in the simulator test all
+these rules.
 
 An adapter calls, in this sequence:
 
@@ -100,12 +101,14 @@ class Driver:
         self._deferred: list[Callable[[], None]] = []
         """Functions to call at the beginning of the next turn."""
         self.awake = False
-        """Whether a turn was requested, will be requested at once, or is in progress."""
+        """Whether a turn was requested or is in progress, or a group of inputs arrives now (see ``gathered``)."""
         self._steps, self._until = 0, 0.0
-        """``_steps``: the number of steps in this run of turns. ``_until``: the run ends if a reaction ends later."""
+        """``_steps``: the number of steps in this run of turns. ``_until``: if a reaction ends after this time, the run
+        of turns ends."""
         self._slow = self.urgent = False
         """``_slow``: whether reactions are slow in this run of turns. ``urgent``: whether they were slow in the last
-        run. If so, records should be committed before a turn's reactions run: waiting output then leaves earlier."""
+        run. If ``urgent`` is true, records should be committed before a turn's reactions run, so that waiting output
+        leaves earlier."""
         self.stepped = True
         """Whether the last turn took a step."""
         self.calm = True
@@ -154,7 +157,8 @@ class Driver:
 
     def gathered(self, now: float) -> bool:
         """End a group of inputs that arrived at the same time. (The group began when the caller set ``awake``.) If the
-        server is idle, return True: a turn should be taken at once. Under load the turn waits for more input."""
+        server is idle, return True: a turn should be taken immediately. Under load, request a turn and return False, so
+        that the turn waits for more input."""
         if now - self._rested > _calm_seconds:
             return True
         self._wake()
@@ -188,7 +192,8 @@ class Driver:
         self.request_turn()
 
     def defer(self, call: Callable[[], None]) -> None:
-        """Call a function at the beginning of the next turn. So other work can run between two parts of long work."""
+        """Call a function at the beginning of the next turn. In this way, other work can run between two parts of long
+        work."""
         self._deferred.append(call)
         self.request_turn()
 
@@ -211,8 +216,9 @@ class Driver:
     # Turns.
 
     def turn(self, now: float, clock_ms: int) -> Turn:
-        """Take one step, if the records of the previous steps have been appended; otherwise return these records again.
-        A small step that leads to reactions stays open while they run: their results become part of its record."""
+        """Take one step, if the records of the previous steps have been appended. Otherwise return these records again.
+        If a small step leads to reactions, it stays open while the reactions run. Then their results become part of the
+        step's record."""
         self.now = now
         self.awake = True
         if self._deferred and not self.broken:
@@ -327,8 +333,8 @@ class Driver:
         return admitted
 
     def appended(self, count: int, reason: str = "") -> None:
-        """Report how many of the turn's records were appended to the log. ``reason``: why the others were not. Until
-        the log has space for these, no step is taken and nothing is read from connections."""
+        """Report how many of the turn's records were appended to the log. ``reason``: why the other records were not
+        appended. Until the log has space for them, no step is taken and nothing is read from connections."""
         records = self._records
         if count == len(records) and not self.trouble:
             records.clear()
@@ -346,8 +352,9 @@ class Driver:
             self._outputs.hold(False)
 
     def goes_on(self) -> bool:
-        """Return whether to take another turn at once. This lets the log write the results of reactions together with
-        the step that started them. After a turn that only appended records, a turn with a step must follow."""
+        """Return whether to take another turn immediately. With another turn, the log can write the results of
+        reactions together with the step that started them. After a turn that only appended records, a turn with a step
+        must follow."""
         if self._open:
             return True
         if self._records or self._halted:
@@ -368,8 +375,8 @@ class Driver:
         return commit
 
     def _commit(self, now: float) -> Commit:
-        """Return when to commit. A record for which no output waits is not synced at once. It is synced as soon as
-        later output waits, for example an acknowledgement of its frames, or after a short time."""
+        """Return when to commit. A record for which no output waits is not synced immediately. It is synced after a
+        short time, or as soon as later output waits, for example an acknowledgement of its frames."""
         gate = self.gate
         if not gate.waiting:
             if gate.last == gate.durable:
@@ -385,7 +392,8 @@ class Driver:
     def committed(self, now: float) -> None:
         """Record that the commit requested by ``rest`` has ended, and that its output has left. Inputs that came during
         the commit are one group. An adapter may omit this call if nothing had to be synced and the driver was ``calm``.
-        Without the call, the commit counts as ended at ``rest``, so the server is idle when an answer comes quickly."""
+        Without the call, the commit counts as ended when ``rest`` was called. So the server counts as idle earlier, and
+        takes an answer that comes quickly without waiting for more input."""
         if self._let_leave == self._rested:
             self._let_leave = now
         self._rested = now
@@ -437,7 +445,8 @@ class Driver:
 
 
 _inputs_few: Final = 2
-"""A step that stays open takes at most this many inputs in each turn. It stays open while its reactions run."""
+"""The largest number of queued inputs for which a step may stay open while its reactions run. If more inputs are
+queued, the turn ends the step."""
 _full_seconds: Final = 0.1
 """The pause before the next attempt to append a record for which the log had no space."""
 _calm_seconds: Final = 0.00005
@@ -447,4 +456,5 @@ _steps_together: Final = 4
 _early_seconds: Final = 0.001
 """An alarm that is early by at most this time counts as on time, because timers of event loops are not precise."""
 _unhurried_seconds: Final = 0.01
-"""How long records may stay in memory if no output waits for them. If a crash loses them, their inputs come again."""
+"""How long records may stay in memory if no output waits for them. If a crash loses these records, the senders of their
+inputs send the inputs again."""

@@ -7,16 +7,17 @@ from typing import Final
 class Acknowledgements:
     """The rules for when a step acknowledges frames.
 
-    A connection loses nothing, and an unacknowledged frame costs its sender only a little memory. If each frame were
-    acknowledged at once, both servers would spend a large part of their work on acknowledgements. So acknowledgements
-    wait for a few milliseconds (``_ack_seconds``), or until many frames have come (``_frames_together``). After that,
-    the next step sends them, in the same write as its frames. If no step comes within another ``_ack_seconds``, the
-    driver takes a step only to send acknowledgements.
+    Acknowledgements are not urgent: a connection loses nothing until it breaks, and an unacknowledged frame costs its
+    sender only a little memory. If each frame were acknowledged immediately, both servers would spend a large part of
+    their work on acknowledgements. So acknowledgements wait for a few milliseconds (``_ack_seconds``), or until many
+    frames have come (``_frames_together``). After that, the next step sends them, in the same write as its frames. If
+    no step comes within another ``_ack_seconds``, the driver takes a step only to send acknowledgements.
     """
 
     def __init__(self) -> None:
         self.any = False
-        """Whether frames came, or acknowledgements were left for later, since acknowledgements were last sent."""
+        """Whether acknowledgements must still be sent: frames have come since the last acknowledgements, or a step has
+        left acknowledgements for later."""
         self.wait = False
         """Whether a step left acknowledgements for later, and no step has sent them yet."""
         self.frames = 0

@@ -1,10 +1,10 @@
-"""Output that is not urgent waits for other output, and leaves together with it. So a receiver of both wakes up only
-once, and takes both in one step.
+"""Output that is not urgent waits for other output, and leaves together with it. So a receiver that gets both outputs
+wakes up only once, and takes both outputs in one step.
 
 The message that commits an operation is not urgent if the operation conflicts with no other operation, because nothing
 waits for this commit. The message leaves together with the next frame. The reply that a call was accepted leaves
-together with the answer to the call, because the client waits only for the answer. After a few milliseconds both leave
-in any case.
+together with the answer to the call, because the client waits only for the answer. If no other output comes, the
+message or the reply leaves alone after a few milliseconds.
 """
 
 from collections.abc import Callable
@@ -57,8 +57,8 @@ class DelayedOutput:
         """Take the output of a step. Return the frames and replies that leave now, in their sequence; the others wait.
         ``letters``: whether letters for clients follow. If so, the replies leave now. ``recorded``: the number of the
         newest record. ``sure``: whether the step has answers that leave before this record is durable. If so, the
-        step's acknowledgements are not urgent: without them, the record need not be synced at once. A caller may omit
-        this call if nothing waits, and neither the first frame nor the first reply is ``unhurried``."""
+        step's acknowledgements are not urgent: without them, the record need not be synced immediately. If nothing
+        waits, and neither the first frame nor the first reply is ``unhurried``, a caller may omit this call."""
         due = self.leave_at is not None and now >= self.leave_at - _early_seconds
         if frames or self._frames:
             self._frames += frames

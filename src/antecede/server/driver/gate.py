@@ -9,9 +9,9 @@ of the queue. The queue also contains function calls. When such a call opens a n
 the previous connection or session has already left.
 
 There is one exception: answers that the server will give again, unchanged, after a crash (``Calls.sure``). Such an
-answer leaves at once, unless a function call is in the queue: then the answer waits like other output. Replies that
-wait for other output (:mod:`antecede.server.driver.delayed`) leave together with such an answer, if the gate
-``is_open`` for the record of these replies.
+answer leaves immediately. But if a function call is in the queue, the answer waits like other output. Replies that wait
+for other output (:mod:`antecede.server.driver.delayed`) leave together with such an answer, if the gate ``is_open`` for
+the record of these replies.
 """
 
 from collections import deque
@@ -58,8 +58,8 @@ class Gate:
         return self.waiting[0][0] <= self.durable
 
     def is_open(self, record: int) -> bool:
-        """Return whether output that waits only for this record may leave at once: the record is durable, and the queue
-        is empty, so the output overtakes nothing."""
+        """Return whether output that waits only for this record may leave immediately. It may leave if the record is
+        durable and the queue is empty, because then the output overtakes nothing."""
         return record <= self.durable and not self.waiting
 
     def open(self, durable: int) -> None:

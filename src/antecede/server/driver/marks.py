@@ -1,11 +1,11 @@
 """High-water marks: bounds for the data that waits in a server. Above a mark, new messages are refused where they enter
 the system.
 
-Above a mark, publishes of clients are refused with a typed error. Messages of agents and routers are always accepted.
-Above the mark for letters, nothing more is read from peers. So letters wait at the peers, and the peers reach their
-marks and refuse publishes, too. Dead letters do not count, because they have a separate bound. If the disk has no space
-for the next segment of the log, publishes are refused as well: the remaining space is for messages that were already
-accepted.
+Above a mark, publishes of clients are refused with an :class:`antecede.errors.OverloadError`. Messages of agents and
+routers are always accepted. Above the mark for letters, nothing more is read from peers. So letters wait at the peers,
+and the peers reach their marks and refuse publishes, too. Dead letters do not count, because they have a separate
+bound. If the disk has no space for the next segment of the log, publishes are refused as well: the remaining space is
+for messages that were already accepted.
 """
 
 from collections.abc import Callable
@@ -108,7 +108,8 @@ class Marks:
         return self._machine.backlog()
 
     def watch_room(self) -> None:
-        """Check whether there is space for the next segment of the log. If not, refuse publishes at once."""
+        """Check whether there is space for the next segment of the log. If there is none, refuse publishes
+        immediately."""
         shortage = self._store.shortage()
         if shortage == self.shortage:
             return

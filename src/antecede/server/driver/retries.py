@@ -8,10 +8,10 @@ While a change of the topology that adds agents is staged here, no letter become
 servers may have made the change already, so a handler may want to answer a new agent that this server does not know
 yet.
 
-If a handler call ends the server's process, or the worker process in which it runs, this counts as a try of its letter.
-The other letters of the batch run again, and this does not count as a try for them. The letter is now a *suspect*
-(:mod:`antecede.engine.tries`): it runs alone, after its pause, and at most one suspect runs at a time. Tries that ended
-the server's process are counted in the log.
+If a handler ends the server's process, or the worker process in which the handler runs, the call of the handler counts
+as a try of its letter. The other letters of the batch are handled again, but the call does not count as a try of these
+letters. The letter is now a *suspect* (:mod:`antecede.engine.tries`): it is handled alone, after its pause, and at most
+one suspect is handled at a time. Tries that ended the server's process are counted in the log.
 
 If a handler asks for the id of its reaction too early (:mod:`antecede.engine.context`), the reaction has not failed. It
 runs again when its letter is durable. From then on its agent is *keyed*: all batches of this agent wait until their
@@ -70,7 +70,7 @@ class Retries:
         """Number of letters that became dead."""
 
     def idle(self) -> bool:
-        """Return whether every batch may run at once: no letter has failed or is a suspect, and no agent must wait
+        """Return whether every batch may run immediately: no letter has failed or is a suspect, and no agent must wait
         until its letters are durable."""
         suspects = self._suspects
         return not (self.tries or self.keyed or suspects.careful or suspects.letters)
@@ -93,10 +93,10 @@ class Retries:
         return False
 
     def admitted(self, careful: list[React], now: float) -> tuple[list[React], list[tuple[str, Reaction]]]:
-        """Check batches whose letters are durable now. Return two lists: the batches that may run now; and, for each
-        suspect letter that has no tries left, a pair of its agent and the reaction that makes the letter dead. The
-        other batches wait until a pause is over, or are dropped: they were forgotten meanwhile, or a change of the
-        topology has stopped their agent."""
+        """Check batches whose letters are durable now. Return two lists. The first list has the batches that may run
+        now. The second list has a pair for each suspect letter with no tries left: the agent, and the reaction that
+        makes the letter dead. The other batches wait until a pause is over, or are dropped. A batch is dropped if it
+        was forgotten meanwhile, or if a change of the topology has stopped its agent."""
         admitted: list[React] = []
         dead: list[tuple[str, Reaction]] = []
         for waited in careful:

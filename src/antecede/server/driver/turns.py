@@ -26,8 +26,8 @@ class Commit(Enum):
     """The answer of ``Driver.rest``, after one or more turns: when and where to commit the log."""
 
     HERE = "here"
-    """The adapter commits at once, in its own thread, because something waits for the records, and there is no other
-    work."""
+    """The adapter commits immediately, in its own thread, because something waits for the records, and there is no
+    other work."""
     SOON = "soon"
     """The commit thread commits, together with records that come meanwhile."""
     LATER = "later"
@@ -37,5 +37,5 @@ class Commit(Enum):
 HERE: Final = Commit.HERE
 SOON: Final = Commit.SOON
 LATER: Final = Commit.LATER
-"""``HERE``, ``SOON`` and ``LATER`` are separate names for the members of :class:`Commit`. Every turn uses a member, and
-to find it through the class takes as long as ten other instructions."""
+"""``HERE``, ``SOON`` and ``LATER`` are separate names for the members of :class:`Commit`. Every turn uses one of these
+members. To get a member from the class takes as long as ten other instructions."""

@@ -1,7 +1,8 @@
 """Operators' commands to a running server: status, dead letters, mailboxes, and the reset of a domain.
 
-A request is one part with a token, a command and its arguments; the answer is one JSON document, or the error with its
-code. A program that runs a server in its own process calls the same functions directly.
+A request is one part of the wire protocol. It contains a token, a command and the command's arguments. The answer is
+one JSON document, or an error with its code. A program that runs a server in its own process calls the same functions
+directly.
 """
 
 import json
@@ -49,8 +50,8 @@ class Operations:
         lives: Callable[[str], bool],
         trouble: Callable[[], str],
     ) -> None:
-        """``lives``: returns whether an address belongs to an agent of this server. ``trouble``: returns the reason why
-        the server cannot work; empty: the server can work."""
+        """``lives``: a function that returns whether an address belongs to an agent of this server. ``trouble``: a
+        function that returns the reason why the server cannot work, or an empty string if the server can work."""
         self._machine = machine
         self._store = store
         self._driver = driver
@@ -66,7 +67,8 @@ class Operations:
         self.stopping = False
         """Whether the server is stopping, so that it accepts no more publishes and no more connections."""
         self.trace: Callable[[], dict[str, Any] | None] = lambda: None
-        """A function that returns the progress of the trace that is being recorded; None: no trace is recorded."""
+        """A function that returns the progress of the trace that is being recorded, or None if no trace is being
+        recorded."""
         self.dead = DeadLetters(machine, self._change)
         self.clients = ClientCommands(machine, sessions, lives, self._change)
         self.backups = Backups(machine, driver, peering)
@@ -83,8 +85,8 @@ class Operations:
     def request(
         self, who: Who, remote: str, command: str, arguments: list[str], answer: Callable[[wire.Answer], None]
     ) -> None:
-        """Run a command that an operator has sent over a connection, if the operator has the permission. The answer is
-        sent at once or, if the command changed something, when the change is durable."""
+        """Run a command that an operator has sent over a connection, if the operator has the permission. If the command
+        changed something, the answer is sent when the change is durable. Otherwise the answer is sent immediately."""
         self._changes = False
         # The commands that work in pages or phases need the permission of the command that they serve.
         permission = "dead-list" if command == "dead-page" else command.removesuffix("-page")
@@ -251,7 +253,8 @@ class Operations:
         return {"server": machine.name, "dropped": dropped, "client": address, "left": waiting - dropped}
 
     def acknowledge(self) -> dict[str, Any]:
-        """Acknowledge all truncations of the log, and return them. From then on, ``status`` does not show them."""
+        """Acknowledge all truncations of the log (removals of torn writes), and return them. From then on, ``status``
+        does not show them."""
         truncations = self._machine.truncations
         shown = truncations.status()
         if shown:
@@ -280,8 +283,8 @@ class Operations:
         return {"server": machine.name, "domain": domain, "generation": int(generation), "sent_again": again}
 
     def _check_room(self) -> None:
-        """Raise OverloadError for a command that changes something, if records wait for space on the disk. In this case
-        the operator could not learn whether the change is durable."""
+        """Raise OverloadError if records wait for space on the disk. This check is for commands that change something:
+        while records wait, the operator could not learn whether the change is durable."""
         if self._driver.behind:
             raise OverloadError(f"server {self._machine.name} cannot write its log: {self._driver.trouble}")
 

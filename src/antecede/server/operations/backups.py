@@ -21,7 +21,8 @@ acknowledged before the sender was held. So the frame was durable at the receive
 that was restarted, or that waited too long for the cut, is no longer held, and refuses the cut.
 
 Afterwards the operator reads the files of the cut, page by page (``backup-read``), and ends the backup
-(``backup-end``). The adapter keeps these files as they were at the cut, although the log goes on.
+(``backup-end``). The adapter (the code that does the server's I/O) keeps these files as they were at the cut, although
+the log goes on.
 """
 
 from base64 import b64encode
@@ -41,7 +42,7 @@ class Frozen(Protocol):
     """The files of a server as they were at one moment."""
 
     position: int
-    """The number of the last record that was durable at this moment; 0: there was none."""
+    """The number of the last record that was durable at this moment, or 0 if no record was durable."""
     files: dict[str, int]
     """Name and length of each file."""
 
@@ -63,9 +64,9 @@ class Backups:
         self._peering = peering
         self.freeze: Callable[[], Frozen] | None = None
         """A function that returns the files as they are at the time of the call, and keeps them unchanged. The adapter
-        sets this function. None: this server has no files."""
+        (the code that does the server's I/O) sets this function. It is None if this server has no files."""
         self._id = ""
-        """The name of the backup in which this server takes part now; empty: none."""
+        """The name of the backup in which this server takes part now, or an empty string if there is none."""
         self._until = 0.0
         """The time at which this server gives up the backup if no further command of this backup comes."""
         self._frozen: Frozen | None = None
@@ -77,7 +78,7 @@ class Backups:
         }
         """The commands, each with the number of its arguments."""
         self.audited = ("backup", "backup-cut", "backup-end")
-        """The commands that are in the audit log even if they change nothing."""
+        """The commands that are written to the audit log even if they change nothing."""
 
     def hold(self, id_: str) -> dict[str, Any]:
         """Begin a backup: accept nothing from peers until the command ``backup-cut``. If this command does not come

@@ -1,8 +1,8 @@
-"""The operator's part in a consistent cut: first hold all servers, and only when all are held, cut each of them.
+"""The operator's part in a consistent cut: hold all servers first, and then cut each of them.
 
-:mod:`antecede.server.operations.backups` explains why two rounds are needed. If one server does not answer, or refuses,
-the cut has failed, and the other servers are released. This class does no I/O: an adapter sends the ``requests``, and
-reports each answer with ``answered``.
+No server is cut before all servers are held. :mod:`antecede.server.operations.backups` explains why two rounds are
+needed. If one server does not answer, or refuses, the cut has failed, and the other servers are released. This class
+does no I/O. The code that uses it sends the ``requests``, and reports each answer with ``answered``.
 """
 
 from collections.abc import Iterable
@@ -37,8 +37,8 @@ class Cutting:
         return self.done or (self.failure is not None and not self._asked)
 
     def requests(self) -> list[tuple[str, str, list[str]]]:
-        """Return the requests to send now, all at once. Each is a tuple of server, command and arguments. The list is
-        empty while answers are missing, and after a failure."""
+        """Return the requests to send now. The caller can send all of them at the same time. Each request is a tuple of
+        server, command and arguments. The list is empty while answers are missing, and after a failure."""
         if self._asked or self.failure is not None:
             return []
         if self._phase == _phases[0] and len(self._held) == len(self._servers):

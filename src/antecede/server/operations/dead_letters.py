@@ -1,9 +1,10 @@
-"""Operators' commands about dead letters: list, show, send again, take off the list; one by one, or many at once.
+"""Operators' commands about dead letters: list them, show one, send letters again, and remove letters from the list.
+Some commands are about one letter, others about many letters.
 
 Commands about many letters work on one page at a time (:func:`antecede.engine.page_of`). Each page is one request, one
 step and one record of limited size, so other work of the server waits for a few milliseconds only. An operator's
-program repeats the request with the number at which the last page ended. If the program is interrupted, it may simply
-start again.
+program repeats the request with the number at which the last page ended. If the program is interrupted, the operator
+can simply start it again.
 """
 
 import json

@@ -1,16 +1,17 @@
 """The other servers: one connection to each peer, dialed by the server whose name is smaller.
 
-With an access file both ends first prove their identity (:mod:`antecede.access.proof`); before that no link is read or
-changed. Then each sends a hello with version, topology epoch, names, token, and the state of each shared link. A hello
-says which frames were accepted, and the peer then forgets them; so a hello is sent only when all its content is
-durable. A server that must not connect (another topology, another token, a link that stopped because data was lost)
-gets the reason and is disconnected; ``refusals`` keeps the last reason per peer.
+With an access file, both ends first prove their identity (:mod:`antecede.access.proof`). Before this proof, no link is
+read or changed. Then each end sends a hello with the version, the topology epoch, the names, the token, and the state
+of each shared link. A hello says which frames were accepted, and then the peer forgets these frames. So a hello is sent
+only when all its content is durable. If a server must not connect, it gets the reason and is disconnected. Possible
+reasons are another topology, another token, or a link that stopped because data was lost. ``refusals`` keeps the last
+reason for each peer.
 
 While a peer is not connected, this class keeps no frames for it. The link to the peer keeps each frame until it is
 acknowledged, and sends it again after the next hello. The module ``peer`` writes to a connection.
 
-This class does no I/O and has no clock. ``dials`` returns the peers to dial now; the adapter reports the result with
-``dialed`` or ``dial_failed``.
+This class does no I/O and has no clock. ``dials`` returns the peers to dial now. The adapter (the code that opens the
+connections) reports the result with ``dialed`` or ``dial_failed``.
 """
 
 from collections.abc import Callable
@@ -48,11 +49,12 @@ class Peering:
         random: Callable[[], float],
         newest: int = wire.VERSION,
     ) -> None:
-        """``random``: returns numbers from 0 to 1, for the jitter of dialing. ``newest``: our newest wire version."""
+        """``random``: a function that returns numbers from 0 to 1, for the random part of the pauses between dials.
+        ``newest``: our newest wire version."""
         self._machine = machine
         self._given_epoch, _, self.restored = epoch.partition("~")
         """``_given_epoch``: the topology epoch at the start. ``restored``: the id of the restored system to which this
-        server belongs (:mod:`antecede.backups.system`); empty: the system was not restored."""
+        server belongs (:mod:`antecede.backups.system`), or an empty string if the system was not restored."""
         self._token = token
         self.guard = guard
         self._log = log
@@ -60,7 +62,8 @@ class Peering:
         self._newest = newest
         self._driver: Driver
         self._feed: Callable[[FromPeer], None]
-        """Called with each input from a peer. Gives it to the driver, or keeps it in ``_kept`` while ``paused``."""
+        """A function that is called with each input from a peer. It gives the input to the driver or, while ``paused``
+        is true, keeps it in ``_kept``."""
         self._kept: list[FromPeer] = []
         self._held, self.paused = False, False
         """``_held``: whether ``hold`` stopped reading from peers. ``paused``: whether inputs go to ``_kept``."""
@@ -69,13 +72,15 @@ class Peering:
         self.refusals: dict[str, str] = {}
         """Peer → the reason of the last refusal: this server refused the peer, or the peer refused this server."""
         self.decide: Callable[[wire.ServerHello], bool] = lambda hello: False
-        """Called with the hello of an authenticated server. Returns True if the hello shows that the change
-        that is staged here was abandoned. Then the connection must be closed, and the two servers connect again."""
+        """A function that is called with the hello of an authenticated server. It returns True if the hello shows that
+        the change that is staged here was abandoned. Then the connection must be closed, and the two servers connect
+        again."""
         self.inquiries = Inquiries(self, machine, log)
         self.lessons = Lessons(self, machine, log)
         self._dialing: set[str] = set()
         self._consumers = dict(machine.channel.consumers)
-        """Domain → its consumer when ``peers`` was set. If its consumer has changed, the domain has a new state."""
+        """For each domain: the consumer (this server's part in the domain) at the time when ``peers`` was set. If a
+        domain has another consumer now, the domain has started with a new state."""
         shared = shared_domains(machine)
         self.peers = {name: Peer(name, domains, machine.name < name) for name, domains in shared.items()}
         for each in self.peers.values():
@@ -221,7 +226,7 @@ class Peering:
         return found + self.inquiries.due(now)
 
     def deadline(self) -> float | None:
-        """Return the time at which the next server must be dialed; None: no server must be dialed."""
+        """Return the time at which the next server must be dialed, or None if no server must be dialed."""
         due = self.inquiries.deadline()
         for peer in self.peers.values():
             if peer.dial_at is not None and (due is None or peer.dial_at < due):
@@ -229,8 +234,8 @@ class Peering:
         return due
 
     def dial_failed(self, name: str, now: float, reason: str = "") -> None:
-        """Schedule the next dial after a failed one; the pauses grow. The failures are logged once, after a few dials,
-        because peers that start together do not find each other at once."""
+        """Schedule the next dial after a failed one. The pauses between dials grow. The failures are logged only once,
+        and only after a few dials, because peers that start together do not find each other immediately."""
         if self._dial_ended(name):
             return
         before = self.unreachable.get(name, Unreachable("", now, 0))
@@ -265,7 +270,7 @@ class Peering:
     def say_hello(
         self, peer: Peer, connection: Connection, then: Callable[[], None], asked: str = "", teaches: bool = False
     ) -> None:
-        """Send our hello, once its content is durable; then call ``then``. ``asked``, ``teaches``: see ``hello``."""
+        """Send our hello when its content is durable. Then call ``then``. ``asked``, ``teaches``: see ``hello``."""
         hello = self.hello(peer, asked, teaches)
 
         def send() -> None:
@@ -295,21 +300,22 @@ class Peering:
         )
 
     def refusal(self, hello: wire.ServerHello) -> Refusal | None:
-        """Return why the sender of a hello, an authenticated server, must not connect; None: it may connect."""
+        """Return why the sender of a hello, an authenticated server, must not connect, or None if it may connect."""
         known = self.peers.get(hello.server)
         refusal = refusal_of(self._machine, None if known is None else known.domains, hello, self.epoch, self._newest)
         return refusal or self.stopped(hello.server)
 
     def stopped(self, peer: str) -> Refusal | None:
-        """Return why a link to a peer is stopped; None: no link to this peer is stopped."""
+        """Return why a link to a peer is stopped, or None if no link to this peer is stopped."""
         for (domain, name), reason in self._machine.stopped.items():
             if name == peer:
                 return Refusal("link-stopped", f"link {domain} with {peer} is stopped: {reason}")
         return None
 
     def is_outdated(self, name: str, connection: Connection) -> bool:
-        """Return whether a newer connection of the peer is already in use. Then a late hello on this older connection
-        must not be used: its numbers are out of date, and would look like lost data."""
+        """Return whether a newer connection of the peer is already in use. If so, a hello that arrives on this older
+        connection must not be used. The numbers in this hello are out of date, and it would look as if data had been
+        lost."""
         return connection.serial < self.peers[name].serial
 
     def met(self, peer: Peer, connection: Connection, hello: wire.ServerHello) -> None:
@@ -395,7 +401,8 @@ class Peering:
         connection.close(reason, final=True, code=refusal.code)
 
     def lost(self, peer: Peer, connection: Connection, reason: str, now: float) -> None:
-        """Forget an ended connection, unless a newer one has replaced it. This does not dial; ``lost_dialed`` does."""
+        """Forget an ended connection, unless a newer one has replaced it. This method does not dial the peer again.
+        ``lost_dialed`` also dials again."""
         if peer.connection is connection:
             if peer.ready or reason:
                 self._log.info("peer-lost", peer=peer.name, reason=reason or peer.bye or "closed by the peer")

@@ -61,9 +61,9 @@ def link_hellos(machine: AgentServer, peer: str, domains: Sequence[str]) -> list
 def refusal_of(
     machine: AgentServer, shared: Sequence[str] | None, hello: wire.ServerHello, epoch: str, newest_version: int
 ) -> Refusal | None:
-    """Return why the sender of a hello must not connect; None: the sender may connect. ``shared``: the domains that the
-    sender shares with this server; None: the sender is not a peer. ``epoch``, ``newest_version``: the epoch and the
-    newest wire version of this server."""
+    """Return why the sender of a hello must not connect, or None if the sender may connect. ``shared``: the domains
+    that the sender shares with this server, or None if the sender is not a peer. ``epoch``, ``newest_version``: the
+    epoch and the newest wire version of this server."""
     me, other = machine.name, hello.server[:64]
     try:
         wire.agree(hello.version, hello.oldest, newest_version)
@@ -88,8 +88,8 @@ def refusal_of(
 
 
 def _other_topology(machine: AgentServer, shared: Sequence[str], hello: wire.ServerHello, epoch: str) -> Refusal | None:
-    """Return why the sender of a hello must not connect; None: the sender may connect. The sender must belong to the
-    same system, take part in the change that is staged here (if there is one), and have the same last change. The
+    """Return why the sender of a hello must not connect, or None if the sender may connect. The sender must belong to
+    the same system, take part in the change that is staged here (if there is one), and have the same last change. The
     digests of the domains that both servers share must be equal. If one of the two servers has no digests, both must
     have the same whole topology."""
     me, other, organisation = machine.name, hello.server[:64], machine.organisation

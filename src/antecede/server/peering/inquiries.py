@@ -37,7 +37,7 @@ class Inquiries:
         self._at[server] = now
 
     def deadline(self) -> float | None:
-        """Return the time of the next question; None: no question is planned."""
+        """Return the time of the next question, or None if no question is planned."""
         return min(self._at.values(), default=None)
 
     def due(self, now: float) -> list[str]:
@@ -72,6 +72,6 @@ class Inquiries:
         return refusal.code in BEHIND and (behind or not hello.links)
 
     def answer(self, hello: wire.ServerHello, connection: Connection, refusal: Refusal) -> None:
-        """Send our hello, once everything recorded so far is durable, and then close the connection."""
+        """Send our hello when everything recorded so far is durable, and then close the connection."""
         to, attempt = Peer(hello.server[:64], [], False), hello.attempt[:64]
         self._peering.say_hello(to, connection, lambda: connection.close(refusal.reason, code=CODE), attempt)

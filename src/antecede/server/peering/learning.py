@@ -3,18 +3,19 @@
 A server for which nothing changes (see :mod:`antecede.topology.change`) need not be up when a change is made. While it
 is *behind*, it goes on with the topology that it knows. When two servers connect, the one that is ahead sends a
 **lesson**: the topology in force, and the history of changes that led to it. The other one records the lesson
-(``Learned``). Only then both exchange frames. This has two advantages:
+(``Learned``). The two servers exchange frames only after the lesson is recorded. This rule has two advantages:
 
 * no frame is taken from a server with a newer topology, so this server knows all senders and destinations in a frame;
 * one lesson covers several changes that were missed, because none of them changed anything for this server.
 
 **Who is believed.** An attacker who controls a server could invent changes. Servers that believe such a change would
 follow a false topology, and could never again connect to the servers that did not make this change. So a server learns
-only from the **first server of its topology in force**. The first server takes part in every change of this topology,
-so it knows whether the topology was changed. If any other server is ahead, this server asks the first one
-(:mod:`antecede.server.peering.inquiries`), even if the two share no domain. After a change, another server may be the
-first one; then this server learns the later changes from that server. The coordinator of a staged change is believed,
-too, because its log decides. The first server itself learns nothing, unless it has lost its data.
+only from the **first server** in its topology (the topology that is in force at this server). The first server takes
+part in every change of this topology, so it knows whether the topology was changed. If any other server is ahead, this
+server asks the first one (:mod:`antecede.server.peering.inquiries`), even if the two share no domain. After a change,
+another server may be the first one; then this server learns the later changes from that server. The coordinator of a
+staged change is believed, too, because its log decides whether the change is made. The first server itself learns
+nothing, unless it has lost its data.
 
 **What is checked.** The sender has proved that it is a server that this one believes. Still, its lesson is refused
 unless all of this is true:
@@ -23,7 +24,7 @@ unless all of this is true:
 * it continues from where this server is: its history names the change and the topology that are in force here, made by
   the same attempt, and every change since then, without a gap. A system that was restored, or copied and changed
   elsewhere, has another history;
-* the change from this server's topology to the new one is one that a command may make (``Change.refusals``);
+* a command can change this server's topology to the new one (``Change.refusals``);
 * this server need not take part in that change, and none of the missed changes let a domain of this server start with a
   new state. Otherwise the data of this server is an old copy, or the other server sends a false lesson.
 
@@ -32,9 +33,10 @@ history: it has no data that could be lost. A server that is being added has no 
 compare histories. It believes a history that contains the change that it has staged, made by the same attempt. It
 learns nothing from a history that ends before that change.
 
-**A staged change** may have been made or not. The history names the attempt that made each change: if that is the
-staged attempt, the change is finished here; if it is another one, the staged change was abandoned. The number alone
-proves nothing, because the other servers can make another change with the same number while this server is away.
+**A staged change** may have been made or not. The history names the attempt that made each change. If this attempt is
+the staged one, the change is finished here. If it is another attempt, the staged change was abandoned. The number of
+the change alone proves nothing, because the other servers can make another change with the same number while this
+server is away.
 """
 
 from collections.abc import Callable
@@ -166,9 +168,9 @@ def item_of(machine: AgentServer, lesson: Lesson) -> Learned | Committed | Aband
 
 
 def preparation(machine: AgentServer, lesson: Lesson) -> Callable[[], None] | None:
-    """Return a function to call before ``item_of``; None: there is nothing to prepare. The function plans the change to
-    the topology of the lesson, which takes seconds in large topologies. It does not use the machine, so another thread
-    may call it."""
+    """Return a function to call before ``item_of``, or None if there is nothing to prepare. The function plans the
+    change to the topology of the lesson, which takes seconds in large topologies. The function does not use
+    ``machine``, so another thread may call it."""
     organisation = machine.organisation
     if lesson.change <= organisation.change or not organisation.topology:
         return None
@@ -223,7 +225,8 @@ def _check_lineage(machine: AgentServer, lesson: Lesson) -> None:
 
 def _check_part(machine: AgentServer, lesson: Lesson) -> None:
     """Raise :class:`TopologyError` if no command can change the topology in force here to the topology of the lesson,
-    or if such a change could not be made without this server."""
+    if such a change could not be made without this server, or if one of the missed changes let a domain of this server
+    start with a new state."""
     organisation, name = machine.organisation, machine.name
     old, new = topology_in(organisation.topology), _read(lesson.topology)
     if new.organisation.cycle is not None:

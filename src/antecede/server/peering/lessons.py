@@ -85,7 +85,7 @@ class Lessons:
     def _send_away(self, hello: wire.ServerHello, connection: Connection) -> None:
         """Close the connection to a server that has a newer topology, but that this server does not believe. Ask the
         servers that this one believes whether the topology has changed. The first time, the other server may connect
-        again at once. Later it is refused, until another topology is in force here."""
+        again immediately. After that, it is refused until another topology is in force here."""
         teachers = teachers_of(self._machine)
         for server in teachers:
             self.ask(server)

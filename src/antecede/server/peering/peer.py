@@ -59,10 +59,10 @@ class Peer:
         self.bye = ""
         """The reason that the other end gave for closing the connection."""
         self.claim = ""
-        """The reason why this server last refused a program that claimed to be this peer without proof; empty: there
-        was no such refusal since the peer was last connected."""
+        """The reason why this server last refused a program that claimed to be this peer without proof. It is empty if
+        there was no such refusal after the last connection of the peer."""
         self.dial_at: float | None = None
-        """The time at which this server will dial the peer; None: no dial is planned."""
+        """The time at which this server will dial the peer, or None if no dial is planned."""
         self.backoff = Backoff()
 
     def begin(self) -> None:

@@ -1,7 +1,7 @@
 """The two ends of a connection between servers: the one that dialed, and the one that answered.
 
-Once the hellos were accepted, both give every received part to :class:`antecede.server.peering.Peering`. With an access
-file each end first proves its identity.
+With an access file, each end first proves its identity. When the hellos have been accepted, both ends give every
+received part to :class:`antecede.server.peering.Peering`.
 """
 
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ class Dialed:
         self._refused = False
         self._learning = False
         self._change = -1
-        """The number of the change that our hello has named; -1: our hello was not sent yet."""
+        """The number of the change that our hello has named, or −1 if our hello was not sent yet."""
         peer.dialed = connection
         peer.who = None
         keyring = peering.guard.keyring

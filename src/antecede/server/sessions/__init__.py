@@ -6,8 +6,8 @@ machine; replies and letters leave the server when they are durable. When a sess
 are still in the mailbox are handed out again, the oldest first.
 
 At the beginning of a session, the server sends a welcome. The welcome says which publishes of the client the server
-already has. So it is sent only when the publishes of the previous session have been accepted or refused: otherwise the
-client would send some of them twice under other numbers.
+already has. So the server sends the welcome only when the publishes of the previous session have been accepted or
+refused. After an earlier welcome, the client would send some of these publishes a second time, under other numbers.
 
 A temporary client (see :mod:`antecede.wire`) is forgotten when it has left: its mailbox is emptied, and the number of
 its last publish is removed. If it was killed, it is forgotten after some time without a connection. A letter for a
@@ -124,7 +124,8 @@ class Sessions:
     def must_wait(self, client: str) -> bool:
         """Return whether a client must connect again later, because a change of the topology is moving it away from
         this server or to this server. Until the change ends, this server cannot use the number of the client's last
-        publish: this number may have gone to the other server, or has come from there but is not in use here yet."""
+        publish. Either the number may already have gone to the other server, or it has come from the other server but
+        is not in use here yet."""
         organisation = self._machine.organisation
         return organisation.whole or any(one.address.rpartition("@")[0] == client for one in organisation.came)
 
@@ -133,7 +134,7 @@ class Sessions:
         return address not in self._sessions
 
     def begin(self, session: Session) -> None:
-        """Begin a session; its welcome waits until the publishes of the client's last session have been accepted or
+        """Begin a session. Its welcome waits until the publishes of the client's last session have been accepted or
         refused."""
         address = session.address = client_address(self._machine, session.client)
         previous = self._sessions.get(address)
@@ -149,7 +150,8 @@ class Sessions:
         self._driver.when_taken(welcome)
 
     def finish(self, session: Session, reason: str = "", code: str = "") -> None:
-        """End a session; ``reason``: what was wrong, or empty; ``code``: the rule that was broken."""
+        """End a session. ``reason``: what was wrong, or empty if nothing was wrong. ``code``: the rule that was broken,
+        or empty."""
         if reason:
             coded: dict[str, Any] = {"code": code} if code else {}
             self._log.warning("client-gone", client=session.client, **coded, reason=reason)

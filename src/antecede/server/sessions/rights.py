@@ -116,10 +116,10 @@ class Rights:
 
 
 def with_forbidden(handed: list[str], forbidden: Collection[str], letters: list[str]) -> list[str]:
-    """Return the first letters of ``handed``, up to the last letter of ``letters``, including the barred letters before
-    it. The client reports ``letters`` as handled. It does not know the letters in ``forbidden``, because it is not
-    allowed to receive them. Return an empty list if the report is wrong: when the barred letters are left out,
-    ``handed`` must begin with ``letters``."""
+    """Return the first letters of ``handed``, up to the last letter of ``letters``, including the forbidden letters
+    before it. The client reports ``letters`` as handled. It does not know the letters in ``forbidden``, because it is
+    not allowed to receive them. Return an empty list if the report is wrong. The report is right if ``handed`` without
+    the forbidden letters begins with ``letters``."""
     place = 0
     for id_ in letters:
         while place < len(handed) and handed[place] in forbidden:

@@ -56,7 +56,7 @@ class Node(NamedTuple):
     steps: int
     parent: int
     entry: int
-    """The number of the packet that has arrived since the parent node."""
+    """The number of the packet whose arrival leads from the parent node to this node."""
 
 
 class Block(NamedTuple):
@@ -232,8 +232,8 @@ class Blocks:
         return tuple(sorted((*flights, *more), key=lambda packet: packets[packet].source))
 
     def _ready(self, flights: Flights) -> list[int]:
-        """Return the indices of the packets in ``flights`` that may arrive next. On FIFO links, only the first
-        packet of each sender may arrive next. On other links all packets may, but equal packets are listed only
+        """Return the indices of the packets in ``flights`` that may arrive next. On FIFO links, only the first packet
+        of each sender may arrive next. On other links, every packet may arrive next, but equal packets are listed only
         once."""
         if not self._scope.fifo_links:
             return [place for place, packet in enumerate(flights) if place == 0 or flights[place - 1] != packet]

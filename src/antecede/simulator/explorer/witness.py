@@ -163,9 +163,10 @@ class Witness:
         return self._patient(lines) or lines
 
     def _patient(self, lines: list[str]) -> list[str]:
-        """Return the lines of the file with the line ``expect MESSAGE not sent`` inserted at some point of the run. At
-        this point a correct order has not sent the message yet, but the broken order has, so the expectation fails
-        under the broken order. Return an empty list if there is no such message and point."""
+        """Return the lines of the file, with the line ``expect MESSAGE not sent`` inserted at some point of the run,
+        and with ``drain`` at the end. At this point, a correct order has not sent the message yet. The broken order has
+        already sent it, so the expectation fails under the broken order. Return an empty list if there is no such
+        message and point."""
         correct = self._correct()
         if correct is None or correct is not self._own_order:
             return []

@@ -2,8 +2,8 @@
 backup.
 
 A backup has a copy of each server's disk. The copies are made at the *cut*: one moment for each server, chosen so that
-the copies fit together. The shipped classes of the operator and of the servers
-(:mod:`antecede.server.operations.cutting`, :mod:`antecede.server.operations.backups`) make the cut. Their requests take
+the copies fit together. The cut is made by the same classes as in a real system
+(:mod:`antecede.server.operations.cutting`, :mod:`antecede.server.operations.backups`). The operator's requests take
 some time, and servers may crash meanwhile.
 
 The restored world has no faults and no clients. It runs until nothing is pending. Then its whole trace, including the

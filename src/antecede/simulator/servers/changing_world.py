@@ -223,7 +223,7 @@ class ChangingWorld(ServerWorld):
         return server.up and server.name not in self.gone and added and later
 
     def leaves(self, server: ChangingServer) -> None:
-        """Stop a server that was removed; its clients continue at the server that now has their addresses."""
+        """Stop a server that was removed. Its clients continue at the server that now has their addresses."""
         self.gone[server.name] = None
         server.later(0.01, stop, server)
         home = parse_topology(server.machine.organisation.topology).home_of(server.name)

@@ -1,7 +1,8 @@
-"""A simulated client, which runs the shipped code for connection, publishes, inbox and questions, and can be killed.
+"""A simulated client, which runs the code of real clients for connection, publishes, inbox and questions, and can be
+killed.
 
 Publishes that were not accepted are sent again after a reconnection. The handler of a letter runs at least once, and
-may run again for the same letter; the letter is added to ``inbox`` when its handler has returned for the first time. A
+may run again for the same letter. The letter is added to ``inbox`` when its handler has returned for the first time. A
 client that is killed starts again under the same name. It has forgotten everything, including which of its publishes
 were accepted. If another process connects under the same name, the new process takes over, and the server informs the
 first process.
@@ -56,7 +57,8 @@ class Publish(msgspec.Struct):
     question: Question | None = None
     context: str = ""
     after: str = ""
-    """The id of the last letter that the client began to handle before this publish; empty: none."""
+    """The id of the last letter that the client began to handle before this publish, or an empty string if there is no
+    such letter."""
 
 
 class SimulatedTicket(Ticket):

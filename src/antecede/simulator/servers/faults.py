@@ -80,4 +80,4 @@ ROUGH = Faults(
 )
 """Common faults of servers, disks and connections. Faults of clients are left out, because a client that is killed or
 replaced loses publishes that were not accepted. Overloads are left out, because a client sends a refused publish again
-later, and newer publishes may come before it."""
+later, so newer publishes of this client may be accepted before it."""

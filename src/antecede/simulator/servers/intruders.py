@@ -1,8 +1,8 @@
 """A world with identities, and with intruders: connections that try what they have no permission to do.
 
-Some intruders have no key, some have the key of a client, ``mallory``, who has few permissions. Each attempt must be
-refused; if one succeeds, the world reports it. ``mallory`` also acts as a correct client: she loses a permission while
-she is connected, and later her key is revoked.
+Some intruders have no key. Others have the key of the client ``mallory``, who has few permissions. Each attempt must be
+refused. If an attempt succeeds, the world reports an error. ``mallory`` also acts as a correct client: she loses a
+permission while she is connected, and later her key is revoked.
 
 Some intruders open more connections than one address may have. And some servers are controlled by intruders: they send
 letters in the name of agents that live on other servers. Their peers must drop these letters.
@@ -105,7 +105,7 @@ class IdentifiedWorld(ServerWorld):
         self.forbidden: list[Publish] = []
         """Publishes that must be refused."""
         self.work: Callable[[], Notification] | None = None
-        """A function that returns a notification for an agent; None if mallory publishes nothing."""
+        """A function that returns a notification for an agent, or None if mallory publishes nothing."""
         self._revoked = self._forged = False
         self.identities = known = Identities(Random(f"{seed}/identities"))
         for name in self.plan.topology.servers:
@@ -165,14 +165,16 @@ class IdentifiedWorld(ServerWorld):
         return mallory or super().may_refuse(address, to, error)
 
     def client_gone(self, address: str, error: AntecedeError) -> None:
-        """Record that a client cannot continue; for mallory this is expected after her key was revoked."""
+        """Record an error: a client cannot continue. But if the client is mallory and her key was revoked, only end her
+        process, because her server must refuse her then."""
         if address.startswith(f"{MALLORY}@") and self._revoked:
             self.clients[address].die()
         else:
             super().client_gone(address, error)
 
     def logged(self, server: SimulatedServer, event: str, fields: dict[str, Any]) -> None:
-        """Check a logged event; refusals of intruders, of forged letters and of mallory are expected."""
+        """Check a warning or an error that a server logged. Three kinds of events are expected, and are not checked:
+        events about intruders, about forged letters, and about mallory after her key was revoked."""
         mallory = self._revoked and fields.get("client") == MALLORY
         forged = event == "bad-frame" and FORGED in fields.get("reason", "") and self._forged
         if fields.get("remote") != INTRUDER and not mallory and not forged:

@@ -48,7 +48,8 @@ def findings(
     world: ServerWorld, logs: Logs, orders: tuple[str, ...], dead: int | None = 0, replayed: bool = True
 ) -> list[str]:
     """Return the errors, one line each. ``logs``: the logs of the world as they are now. ``dead``: the expected number
-    of dead letters; None: any. ``replayed``: also check that a replay of each log gives the server's state."""
+    of dead letters, or None if any number is correct. ``replayed``: whether to check also that a replay of each log
+    gives the server's state."""
     found = list(world.errors)
     present = [server for name, server in world.servers.items() if name not in world.gone]
     for server in present:
@@ -237,7 +238,7 @@ def _clients(world: ServerWorld, logs: Logs, gone: set[tuple[str, str]]) -> Iter
 
 
 def _matched(logged: list[Published], published: list[Publish]) -> list[Publish] | None:
-    """Return the publishes of a client that are in the log; None if the log is wrong. The log must have all accepted
+    """Return the publishes of a client that are in the log, or None if the log is wrong. The log must have all accepted
     publishes in the right sequence, and must not have refused publishes. A publish with the state ``unknown`` may be in
     the log or not: the client was killed before the answer came."""
     found: list[Publish] = []
@@ -253,8 +254,8 @@ def _matched(logged: list[Published], published: list[Publish]) -> list[Publish]
 
 
 def _begun(address: str, published: list[Publish], rows: list[Event]) -> Iterator[str]:
-    """Check the sequence of the client's events in the trace: if the client had begun to handle a letter before it
-    published, the letter must come before the publish."""
+    """Check the sequence of the client's events in the trace, and yield the errors. If the client had begun to handle a
+    letter before it published, the letter must come before the publish."""
     mine = [row for row in rows if row.process == address]
     # A message between objects has a type.
     sent = sorted(row.index for row in mine if row.kind == SEND and row.type is None)

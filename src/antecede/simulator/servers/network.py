@@ -72,9 +72,11 @@ class End:
 
     @property
     def last_received(self) -> float:
-        """The time of the last input. While reading is paused, this is the current time. If the connection works, the
-        result is never earlier than the end of the last pause of regular work: during such a pause no pings are sent,
-        so this silence must not count."""
+        """The time of the last input. While this end does not read, it is the current time.
+
+        During a pause of regular work, servers and clients send no pings. The silence of such a pause must not close a
+        working connection. So for a working connection, the result is never earlier than the end of the last pause.
+        """
         if self._paused:
             return self._world.now
         silent = self._mute or self.other._abandoned
@@ -168,7 +170,8 @@ class End:
             self.slot.proved(server=server)
 
     def busy(self, busy: bool) -> None:
-        """Stop reading if ``busy``, because parts that have arrived still wait to be handled. Otherwise read again."""
+        """``busy``: whether parts that have arrived still wait to be handled. If ``busy`` is true, stop reading.
+        Otherwise read again."""
         self._busy = busy
         self._read_on()
 

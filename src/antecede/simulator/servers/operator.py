@@ -47,9 +47,10 @@ class Operators:
         self.request(server, "dead-list", [], listed)
 
     def _settle_page(self, server: SimulatedServer, command: str, of: str, listed: dict[int, str], upto: int) -> None:
-        """Send dead letters again, or bury them, as ``command`` says; each request does this for two letters. ``of``:
-        the type of the letters; empty: any type. ``listed``: the key of each letter, by the letter's number. ``upto``:
-        letters with numbers up to this one are already done."""
+        """Send dead letters again, or bury them, as ``command`` says. One request handles at most two letters. If there
+        are more letters, further requests follow. ``of``: the type of the letters, or an empty text for any type.
+        ``listed``: the key of each letter, by the letter's number. ``upto``: the number up to which the letters are
+        already done."""
         if command == "dead-bury":
             self.buried |= {(server.name, key) for number, key in listed.items() if number > upto}
         page = [str(upto), str(max(listed)), str(_page_letters), "", of, "", "0"]

@@ -1,10 +1,11 @@
 """Checks of data that the trace of a simulated server does not show: server time, log, snapshots and truncations.
 
-- Server time passes as virtual time does, even if the wall clock is changed. A restart does not move server time back.
-  Server time also passes while the server is down.
-- If the last group of records is damaged, the server must recognise the damage. It must not mistake the damage for a
-  torn write. For this purpose a quiet server writes one empty group after its last group with records, and never two
-  empty groups in a row. The check damages the last group with records in a copy of the log. Opening the copy must fail.
+- Server time advances at the same rate as virtual time, even if the wall clock is changed. A restart does not move
+  server time back. Server time also advances while the server is down.
+- If the last group of records is damaged, the server must recognise the damage, and must not mistake it for a torn
+  write. To make this possible, a quiet server writes one empty group after its last group with records. It must never
+  write two empty groups in a row. The check damages the last group with records in a copy of the log. Opening the copy
+  must fail.
 - A snapshot that is built from the log is the state of the server, byte for byte.
 - Every truncation of the log is shown until an operator acknowledges it.
 """
@@ -39,18 +40,19 @@ class Oversight:
         """The virtual time at which the last record was appended, or at which the server started."""
         self._vouched_at = -1.0
         self._vouched_for = (0, 0)
-        """Two numbers from the checks of a quiet log: the number of the log's last record at the latest check, and how
-        many checks in a row have found this last record."""
+        """Two numbers from the checks of a quiet log. The first is the number of the log's last record at the latest
+        check. The second is the number of checks in a row that have found this last record."""
         self._durable_ms = 0
         """The latest server time in the durable part of the log."""
         self._jumped: int | None = None
-        """The number of the log's last record at the moment when the wall clock was changed. None: the wall clock was
-        not changed, or a later record has become durable since that moment."""
+        """The number of the log's last record at the moment when the wall clock was changed. It is None if the wall
+        clock was not changed, or if a later record has become durable after that moment."""
         self._life = 0
         """The number of the server's last life in which a record became durable."""
         self._before: tuple[float, int] | None = None
-        """The virtual time and the server time at the end of the life ``_life``. After the next start, both
-        times must have advanced by about the same amount. None: this is not checked."""
+        """The virtual time and the server time at the end of the life ``_life``. After the next start, each of the two
+        times must have advanced by about the same amount. If the value is None, the next start does not check the
+        times."""
         self._expected: dict[int, bytes] = {}
         self.stopped_at: int | None = None
         """The number of the last record, if the server has stopped gracefully; None if it crashed or runs."""
@@ -184,7 +186,7 @@ class Oversight:
     # Truncations.
 
     def acknowledge(self) -> None:
-        """Acknowledge the truncations that the server shows, as an operator does, if it shows at least two."""
+        """If the server shows at least two truncations, acknowledge them, as an operator does."""
         server = self._server
         shown = server.machine.truncations.open
         if len(shown) > 1 and not server.core.driver.behind:

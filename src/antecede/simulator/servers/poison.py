@@ -1,9 +1,9 @@
-"""Poison in a random world: letters at which the handler ends the process in which it runs.
+"""Poison in a random world. A poison letter makes its handler end the process in which the handler runs.
 
 A poison letter must be dead when it has used all its tries, whether its handler runs in the server's process or in a
-worker process. Other letters must not be affected. After a process has ended by itself or by a kill, the log counts one
-try for each handler call that was in progress, and for no other call. After a power cut no try is counted. This module
-also checks the tries in the logs.
+worker process. Other letters must not be affected. When a process has ended by itself or by a kill, one try is counted
+in the log for each handler call that was in progress, and for no other call. After a power cut no try is counted. This
+module also checks the tries in the logs.
 """
 
 from collections import Counter
@@ -19,18 +19,20 @@ from antecede.simulator.servers.world import Logs, ServerWorld
 
 _share = 0.2
 _strikes_max = 100
-"""The largest number of times that handlers may end a process on one server; the world reports an error if they do it
-more often. Each letter has a few tries, and a few more if an operator sends it again."""
+"""The largest number of times that handlers may end a process on one server. If handlers do it more often, the world
+reports an error. The number is large enough, because each letter has only a few tries, and a few more if an operator
+sends it again."""
 
 
 class Poisoned(Faults, frozen=True, kw_only=True):
-    """The faults of a world with poison. Poison is a letter at which the handler ends the process in which it runs."""
+    """The faults of a world with poison. A poison letter makes its handler end the process in which the handler
+    runs."""
 
     poisons: int = 2
     """The number of poison letters."""
     isolated: str = ""
-    """The name of the agent that runs in a worker process and gets all poison; empty: random numbers from the seed
-    decide."""
+    """The name of the agent that runs in a worker process and gets all poison. If it is empty, random numbers from the
+    seed choose the agents."""
 
 
 class Poisoning:
@@ -108,7 +110,7 @@ def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
 
 
 def unlucky(logs: Logs, poison: set[str]) -> bool:
-    """Return whether a letter that is not poison died like poison. This is possible: its own handler may have been in
+    """Return whether a letter that is not poison died like poison. This can happen if the handler of the letter was in
     progress each time that poison ended the process."""
     return any(
         reaction.dead.startswith(ENDED) and reaction.letter not in poison

@@ -2,7 +2,7 @@
 
 Only regular work closes silent connections, forgets temporary clients that are gone, lets letters above a quota expire,
 and tries a failed snapshot again. In a calm world (when all faults are over), regular work stops as soon as none of
-these tasks is left; otherwise the world would never become idle.
+these tasks is left. If regular work continued, the world would never become idle.
 """
 
 from typing import TYPE_CHECKING
@@ -24,8 +24,8 @@ the most rounds."""
 
 
 def unsettled_work(server: SimulatedServer) -> str:
-    """Return the description of a task that is left at a server and that only regular work can do; an empty text if
-    there is no such task."""
+    """Return the description of a task that is left at a server and that only regular work can do. Return an empty text
+    if there is no such task."""
     if server.core.upkeep.failures:
         return "a failed snapshot was not tried again"
     machine, sessions = server.machine, server.core.sessions

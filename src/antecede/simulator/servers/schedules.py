@@ -1,7 +1,7 @@
 """Random worlds of servers: domains without cycles, an order for each domain, agents that use all features, and faults.
 
-Each seed gives one schedule. The agents use random numbers in their handlers. So if a crash undoes a reaction and the
-reaction runs again, it acts differently; the checks find any effect of the first run that is not gone. ``play(SEED)``
+Each seed gives one schedule. The agents use random numbers in their handlers. So a reaction that a crash has undone
+acts differently when it runs again. If an effect of its first run is left, the checks find this effect. ``play(SEED)``
 returns the outcome, with the errors.
 """
 
@@ -44,7 +44,8 @@ class Outcome(msgspec.Struct):
     crashes: int = 0
     deliveries: int = 0
     option: str = ""
-    """The command-line option that stands before the seed in ``command``, with a space at its end; empty: no option."""
+    """The command-line option that stands before the seed in ``command``, with a space at its end. It is empty if there
+    is no option."""
 
     @property
     def command(self) -> str:
@@ -300,9 +301,9 @@ def _probe(world: ServerWorld, shared: SharedData) -> Callable[[], int]:
 
 def dead_letters(world: ServerWorld, logs: Logs) -> list[str]:
     """Check that exactly these letters died: all riddles (letters for which no agent has a handler), and all poison
-    (letters at which the handler ends its process). If an operator sent a dead letter again, the new letter died, too,
-    and the list of dead letters must have only the new letter. If an operator took a letter off the list, the list must
-    not have it."""
+    (letters that make their handler end its process). If an operator sent a dead letter again, the new letter must have
+    died, too, and the list of dead letters must contain only the new letter. If an operator took a letter off the list,
+    the list must not contain this letter."""
     # A letter may be handed out by a step that is lost in a crash; then it was never sent.
     sent = {row.message for row in logs.rows if row.kind == SEND}
     gone = expired(logs)

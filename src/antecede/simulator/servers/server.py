@@ -3,8 +3,8 @@ data, and the real host of agents.
 
 This module is the second adapter around :class:`antecede.server.core.ServerCore`; the first is :mod:`antecede.live`. It
 calls the driver (each call is a *turn*), appends records, commits after a while, and runs reactions, all in virtual
-time. ``effect`` is called between any two of these actions, and by the disk before each operation; if a crash is
-planned, the server crashes at one of these calls.
+time. Between any two of these actions, ``effect`` is called. The disk also calls ``effect`` before each operation. If a
+crash is planned, the server crashes at one of these calls.
 """
 
 import errno
@@ -66,7 +66,7 @@ class SimulatedServer:
         self.shared, self.isolated = SharedMemory(), set[str]()
         self.up, self.life = False, 0
         self.effects_left = 0
-        """The number of calls of ``effect`` until the planned crash; 0: no crash is planned."""
+        """The number of calls of ``effect`` until the planned crash. It is 0 if no crash is planned."""
         self.how, self.commit_seconds = "kill", 0.001
         self.clock_offset_ms = 1_700_000_000_000
         self.disk_full = False

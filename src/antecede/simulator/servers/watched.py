@@ -104,7 +104,7 @@ def over_quota(engine: Engine, clock_ms: int) -> str:
 
 
 def react_at_once(host: Host, due: React) -> Outcome:
-    """Run a batch, and return its outcome. An ``async`` handler must end without waiting; otherwise raise
+    """Run a batch, and return its outcome. An ``async`` handler must end without waiting. If it waits, raise
     AgentError."""
     if not host.is_async(due.agent):
         return host.react(due)

@@ -1,7 +1,7 @@
 """The agents of random worlds, and the notifications that these agents send.
 
-The agents use all features of agents; random numbers decide when. So if a crash undoes a reaction and the reaction runs
-again, it acts differently, and no effect of its first run may be left.
+The agents use all features of agents; random numbers decide when. So a reaction that a crash has undone acts
+differently when it runs again. No effect of its first run may be left.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ class Riddle(Notification):
 
 
 class Poison(Notification):
-    """A notification at which the handler ends the process in which it runs."""
+    """A notification that makes its handler end the process in which the handler runs."""
 
     id: int
 
@@ -67,7 +67,8 @@ class SharedData:
         self.strike: Callable[[Context], None] | None = None
         """A function that ends the process of a handler; None if poison has no effect."""
         self.errors: list[str] | None = None
-        """A list to which ``effect`` adds the errors that it finds; None: agents have no effects outside the world."""
+        """A list to which ``effect`` adds the errors that it finds. If it is None, agents have no effects outside the
+        world."""
         self._effects: dict[tuple[str, int, str], str] = {}
 
     def id(self) -> int:

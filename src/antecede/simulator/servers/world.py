@@ -1,6 +1,6 @@
 """A world of servers: one loop of events in virtual time, a network with faults, clients, and faults of servers.
 
-Servers and clients are the shipped classes, connected by :mod:`antecede.simulator.servers.network`.
+Servers and clients use the same code as in a live system. :mod:`antecede.simulator.servers.network` connects them.
 
 Everything is drawn from one seed. When the time of faults is over, the world is **calm**: servers restart, connections
 are made again, nothing more is lost, and the loop runs until nothing is pending.
@@ -121,8 +121,9 @@ class ServerWorld:
         self._kernel.at(time, _carry_out_unless, (stale, call))
 
     def run(self, seconds: float | None = None) -> None:
-        """Begin a fault period, or continue the one that has begun. Run until it is over and nothing is pending. With
-        ``seconds``, run only for that time; if the fault period is not over then, the next call continues it."""
+        """Begin a fault period, or continue the one that has begun. Run until the fault period is over and nothing is
+        pending. With ``seconds``, run only for that number of seconds. If the fault period is not over then, the next
+        call continues it."""
         if self.calm:
             self._plan_faults()
         self._until(None if seconds is None else self.now + seconds)

@@ -7,7 +7,8 @@ other events by their positions in their processes.
 Times are *recorded* or *logical*. Logical times are one millisecond apart along the sequence, so they never contradict
 the sequence. They are used on request, and for all events if any row has no recorded time. Recorded times come from
 different clocks. If they contradict the sequence, an arrow points back in time. Within a process, times always rise. If
-the recorded time of an event is too early for this, the event is shown one nanosecond after the previous event.
+the recorded time of an event is not later than the time at which the previous event is shown, the event is shown one
+nanosecond after the previous event.
 """
 
 from collections.abc import Mapping, Sequence
@@ -85,7 +86,8 @@ class View:
         return -1 if event.kind == DELIVER else position
 
     def backwards(self) -> int:
-        """Return how many deliveries have an earlier time than their send, because the clocks of processes differ."""
+        """Return how many deliveries have an earlier recorded time than their send. Such times occur because the clocks
+        of processes differ. If the view uses logical times, return 0."""
         if not self.recorded:
             return 0
         lines = self.trace.lines

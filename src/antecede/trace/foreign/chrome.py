@@ -110,7 +110,7 @@ class Flows:
 
     def _threads(self) -> dict[tuple[Any, Any], str]:
         """Return a unique name for each thread that has a flow event. In browsers, many processes and threads have the
-        same name; then their numbers are appended."""
+        same name. If several threads would get the same name, the numbers of process and thread are appended to it."""
         names = {(event.pid, event.tid): self._thread(event.pid, event.tid) for _, event in self._found}
         used = Counter(names.values())
         return {(pid, tid): name if used[name] == 1 else f"{name} ({pid}/{tid})" for (pid, tid), name in names.items()}

@@ -8,9 +8,9 @@ already knew the parent, there is no new message. The agent knows all ancestors 
 transaction's other parents. A transaction with several parents merges concurrent work.
 
 The transactions of an agent are in the order of the list. In most recordings, each transaction of an agent is an
-ancestor of the agent's next transaction. If an author works on two branches, this is not so. A late message would carry
-a transaction that its receiver already knows. The trace has no such messages. So an editing session never shows a late
-delivery.
+ancestor of the agent's next transaction. If an author works on two branches, some transactions of the agent are not
+ancestors of the agent's next transaction. A late message would carry a transaction that its receiver already knows. The
+trace has no such messages. So an editing session never shows a late delivery.
 """
 
 from datetime import datetime
@@ -75,8 +75,8 @@ class Editing:
         self._entries = 0
 
     def read(self, file: ForeignFile) -> None:
-        """Read the only recording of the import. A second recording is refused, because its agents would have the same
-        names as the agents of the first."""
+        """Read a recording. An import may contain only one recording. A second recording is refused, because its agents
+        would have the same names as the agents of the first recording."""
         if self._lines:
             raise TraceError(f"{file.name}: expected only one editing recording per import")
         try:

@@ -1,4 +1,4 @@
-"""Logs with vector clocks that hold several executions. Each execution becomes a trace.
+"""Logs with vector clocks that contain several executions. Each execution becomes a trace.
 
 ShiViz keeps several executions in one log. A *delimiter*, a regular expression, matches the lines between two
 executions. If the delimiter has a group ``trace``, the text of this group is the name of the next execution. Executions

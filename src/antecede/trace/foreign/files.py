@@ -51,7 +51,7 @@ class ForeignFile:
     def __init__(self, name: str, stream: BinaryIO, unreadable: Unreadable, path: str | None = None) -> None:
         self.name = name
         self.path = path
-        """The path of the file, if it can be opened again; None for a pipe."""
+        """The path of the file. ``None`` for standard input, because standard input cannot be opened again."""
         self._unreadable = unreadable
         magic = stream.read(2)
         raw: BinaryIO = io.BufferedReader(_Rejoined(magic, stream))
@@ -154,11 +154,12 @@ def opened(path: str, unreadable: Unreadable) -> Iterator[ForeignFile]:
 
 
 def files_of(paths: Sequence[str | os.PathLike[str]], to: str | os.PathLike[str] | None = None) -> list[str]:
-    """Return the files at the paths, each once. For a directory, return the files in it that have the ending of a log
-    or of spans, such as ``.log`` or ``.json``. The path ``-`` (standard input) is returned as it is.
+    """Return the files at the paths. A file that several paths name is returned only once. For a directory, return the
+    files in it that have the ending of a log or of spans, such as ``.log`` or ``.json``. The path ``-`` (standard
+    input) is returned as it is.
 
     The trace ``to`` and its metadata file are left out, because an earlier import may have written them into a
-    directory of logs.
+    directory of logs. If one of the paths itself is such a file, raise a UsageError.
     """
     found: dict[str, str] = {}
     written = [] if to is None else [os.path.realpath(os.fsdecode(to) + ending) for ending in ("", _metadata_ending)]

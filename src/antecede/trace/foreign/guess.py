@@ -26,7 +26,8 @@ FORMATS: Final = (
     "editing",
     "cloudevents",
 )
-"""The formats by name; ``govector`` is ``shiviz`` with only the patterns of the library GoVector."""
+"""The names of the formats. ``govector`` is the same as ``shiviz``, but with only the patterns of the library
+GoVector."""
 
 KNOWN: Final = (
     "logs with vector clocks (shiviz, govector); spans (zipkin, otlp, jaeger, or spans: CSV and Parquet); "

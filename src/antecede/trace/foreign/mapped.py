@@ -82,7 +82,7 @@ class Mapped:
         """The paths of the fields in the first records, to be shown to the user."""
 
     def read(self, file: ForeignFile, form: str, guard: Guard, most: int | None = None) -> None:
-        """Read the records of one file; with ``most``, only this number of records."""
+        """Read the records of one file. If ``most`` is given, read at most this number of records."""
         with guard.on(file.name, 0):
             named = self.plan.in_name(file.name)
         for record in islice(records_of(file, form, self.plan, guard), most):
@@ -348,8 +348,8 @@ def _why_missing(column: str, values: dict[str, Value], fields: dict[str, Any]) 
 
 
 def _destinations(given: Any, separator: str) -> tuple[str, ...] | None:
-    """Return the destinations of a message from a field that has a list of names, or one text with names between
-    separators. ``None`` means that the destinations are unknown."""
+    """Return the destinations of a message, from the value of a field. The value is a list of names, or one text in
+    which separators stand between the names. ``None`` means that the destinations are unknown."""
     if type(given) is str:
         given = given.strip()
         if given.startswith("["):

@@ -2,9 +2,9 @@
 
 A **moment** is one recorded event in one process: a logged event, the start of a span, a transaction. In the trace it
 becomes one ``deliver`` row for each received message, then one ``send`` row for each sent message. A moment without
-messages becomes one ``local`` row. The recorded data of the moment is on its *main* row: the last delivery, else the
-first send, else the local row. So no delivery comes after the main row and no send comes before it. This agrees with
-the recorded vector clock of the moment.
+messages becomes one ``local`` row. The recorded data of the moment is on its *main* row: the last delivery, or the
+first send if there is no delivery, or the local row if there is no message. So no delivery comes after the main row and
+no send comes before it. This agrees with the recorded vector clock of the moment.
 
 **Clocks.** The *own entry* of a row is the entry for its process in its vector clock. ``verify`` tests clocks by one of
 two rules (:mod:`antecede.trace.clocks`). If the own entry is ``index`` + 1 on most rows, the rule is ``exact``: all

@@ -33,7 +33,7 @@ _time_of_day = re.compile(r"\d\d:\d\d")
 
 
 class Record(NamedTuple):
-    """One record; ``fields`` is ``None`` for a line of text that no pattern matches."""
+    """One record. For a line of text that no pattern matches, ``fields`` is ``None``."""
 
     number: int
     fields: dict[str, Any] | None
@@ -41,7 +41,8 @@ class Record(NamedTuple):
 
 
 def form_of(file: ForeignFile, plan: Plan) -> str:
-    """Return the form of a file's records: from the mapping, or from the beginning of the file."""
+    """Return the form of a file's records. If the mapping does not name the form, the beginning of the file shows it.
+    Raise a UsageError if the form remains unknown."""
     if plan.mapping.format != "auto":
         return plan.mapping.format
     if file.head[:4] == b"PAR1":

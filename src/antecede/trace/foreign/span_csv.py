@@ -2,8 +2,9 @@
 
 The header must name columns for trace id, span id, parent, place (pod or service) and start. Columns for end, kind and
 operation are optional. Only the letters and digits of a column name are compared, without case. The name of a column
-with times may end with their unit (``StartTimeUnixNano``, ``start_us``). Otherwise the first time decides: its unit is
-the one in which this number is a time near the present. A time may also be an ISO 8601 date. A Parquet file with such
+with times may end with their unit (``StartTimeUnixNano``, ``start_us``). If the column of starts has no unit in its
+name, the first start decides: the unit is chosen so that this start is a time near the present. Ends without a unit in
+their column name have the same unit as the starts. A time may also be an ISO 8601 date. A Parquet file with such
 columns is read in the same way.
 """
 

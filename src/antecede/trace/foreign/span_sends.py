@@ -17,8 +17,8 @@ and clocks are. :mod:`antecede.trace.assumed` defines what a row with an assumed
 
 These positions are assumed, too:
 
-* **ties**: spans of one service that begin at the same time and send or receive messages. (If they descend from each
-  other, their order is certain.)
+* **ties**: spans of one service that begin at the same time and send or receive messages. (If one of them descends from
+  the other, their order is certain.)
 * **several instances** in one process, because each instance has its own clock.
 
 Sometimes no sequence can both keep the order of each service and put every cause before its effect. Then some spans
@@ -44,7 +44,7 @@ SEVERAL_INSTANCES: Final = "several_instances"
 
 
 class Span(msgspec.Struct, frozen=True, gc=False):
-    """The data of a span that the import needs. Times are in nanoseconds."""
+    """The data that the import needs about a span. Times are in nanoseconds."""
 
     trace: str
     id: str
@@ -70,7 +70,7 @@ class Span(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tie(msgspec.Struct, frozen=True, gc=False):
-    """A message from one span, the ``cause``, to another, the ``span``."""
+    """A message from the span ``cause`` to the span ``span``."""
 
     cause: Span
     span: Span
@@ -194,8 +194,9 @@ def _sequence(
 
 
 def _certain(ties: Sequence[Tie], above: Callable[[Span], Span | None], ticks: dict[str, int]) -> set[int]:
-    """Return the ``id()`` of each calling span (``Tie.cause``) whose send has a certain position. The position is
-    certain if the span has only one send, and its service sent and received nothing else during the span."""
+    """Return the ``id()`` of each calling span (``Tie.cause``) for which the position of the send is certain, not
+    assumed. The position is certain if the span has only one send, and its service sent and received nothing else
+    during the span."""
     messages: dict[int, list[Tie]] = {}
     involved: dict[str, dict[int, Span]] = {}
     for tie in ties:
@@ -220,7 +221,8 @@ def _certain(ties: Sequence[Tie], above: Callable[[Span], Span | None], ticks: d
 
 
 def _mark(spans: list[Span], line: list[Moment], above: Callable[[Span], Span | None]) -> None:
-    """Mark the moments of a service as assumed where the clock of the service does not show their order."""
+    """If the clock of a service does not show the order of some of its moments, mark the positions of these moments as
+    assumed."""
     if len({span.instance for span in spans}) > 1:
         for moment in line:
             moment.assumed = SEVERAL_INSTANCES

@@ -115,8 +115,9 @@ class Spans:
                 yield linked
 
     def _caller(self, span: Span) -> Span | None:
-        """Return the client's half of a call, which has the same id, if the given span is the server's half. Return
-        ``None`` if there is no client's half, or if the given span is not the server's half of a call."""
+        """If the given span is the server's half of a call, return the client's half of this call. Both halves have the
+        same id. Return ``None`` if there is no client's half, or if the given span is not the server's half of a
+        call."""
         if span.kind not in _receiving:
             return None
         halves = self._halves[span.trace, span.id]

@@ -1,15 +1,16 @@
 """Logs with a vector clock on every event (ShiViz, GoVector): find the messages that the clocks prove.
 
-V(e) is the vector clock of an event e. The *own entry* of an event is the entry for its own host. Event e knows exactly
-those events of host q that have an own entry of at most V(e)[q]. Let e be the first event of host h that knows an event
-of q. Then a message carried that knowledge to h, from q's event or from another event that already knew it. We add a
-message for each *cross edge*, as ShiViz draws them. A cross edge leads from f to e, where f is the last event of q that
-e newly knows. The edge is left out if e also newly knows an event of a third host that knows f. Together, the edges and
-the order of the events at each host have exactly the same information as the vectors. No edge follows from the other
-edges and this order. Clocks that are recomputed from the edges must equal the recorded clocks. ``verify`` checks this.
+V(e) is the vector clock of an event e. The *own entry* of an event is the entry for its own host. Event e knows an
+event of host q iff the own entry of this event is at most V(e)[q]. Let e be the first event of host h that knows an
+event of q. Then a message carried that knowledge to h, from q's event or from another event that already knew it. We
+add a message for each *cross edge*, as ShiViz draws them. A cross edge leads from f to e, where f is the last event of
+q that e newly knows. The edge is left out if e also newly knows an event of a third host that knows f. Together, the
+edges and the order of the events at each host have exactly the same information as the vectors. None of the edges can
+be derived from the other edges and this order. Clocks that are recomputed from the edges must equal the recorded
+clocks. ``verify`` checks this.
 
-An entry may name an event that was not logged, since some loggers skip events. Such an entry is counted, and is treated
-as if it named the last event that was logged before the missing one.
+An entry may name an event that was not logged, because some loggers skip events. Such an entry is counted, and is
+treated as if it named the last event that was logged before the missing one.
 
 Vector clocks alone cannot show a late delivery. A message that was overtaken adds nothing new when it arrives, so it
 leaves no edge. If a delivery still seems late, some clocks contradict each other. Then the clock of an event has a
@@ -88,9 +89,9 @@ def _mark_contradictions(converted: ConvertedTrace) -> None:
     """Mark each event whose clock contradicts the clock of an event in its past: some entry became smaller. Also mark
     all events that are on a cycle or come after a cycle.
 
-    This makes every late delivery undecided. Suppose that the delivery of m at host h is late. Then an earlier delivery
-    d at h brought send(m) into h's past. The clock of h at d did not include send(m). Otherwise m would have brought
-    nothing new to h, and there would be no message m. So d is marked, and the late delivery of m is undecided.
+    These marks make every late delivery undecided. Suppose that the delivery of m at host h is late. Then an earlier
+    delivery d at h brought send(m) into h's past. The clock of h at d did not include send(m). Otherwise m would have
+    brought nothing new to h, and there would be no message m. So d is marked, and the late delivery of m is undecided.
     """
     floors: dict[str, dict[str, int]] = {host: {} for host in converted.lines}
     carried: dict[str, dict[str, int]] = {}
