@@ -171,9 +171,8 @@ def register(app: typer.Typer) -> None:
 
 @contextmanager
 def _old_trace_named(to: str | None) -> Iterator[None]:
-    """If an error is raised inside the context, and the output file exists, add to the error's text that this file was
-    not written and still has its earlier content. Without this hint, the user might take the old trace for the new
-    one."""
+    """Add a hint to an error that is raised inside the context: if the output file exists, this file was not written
+    and still has its earlier content. Without this hint, the user might take the old trace for the new one."""
     try:
         yield
     except (TraceError, UsageError) as error:

@@ -90,7 +90,7 @@ class Object:
     _operations: ClassVar[dict[str, Callable[..., Any]]] = {}
     _relation: ClassVar[Relation] = Relation()
     _hosts: ClassVar[dict[str, "type[Object]"]] = {}
-    """If this class combines all objects of a server: the class of each object, by the object's name. Otherwise
+    """The class of each object, by the object's name, if this class combines all objects of a server. Otherwise
     empty."""
     _combines: ClassVar[bool] = False
     """Whether this class combines all objects of a server."""

@@ -151,7 +151,8 @@ class ServerCore:
         self.guard.note("reload-failed", None, "", reason=reason)
 
     def _report_own_key(self) -> None:
-        """If all keys of this server have expired, log an error, because no other server will accept this server."""
+        """Log an error if all keys of this server have expired. In this case, no other server will accept this
+        server."""
         authoriser, name = self.guard.authoriser, self.machine.name
         own = authoriser.identity(SERVER, name)
         if own is not None and own.keys and all(authoriser.lapse(Who(SERVER, name, key.public)) for key in own.keys):

@@ -208,8 +208,8 @@ def readable(rows: int, quarantined: Mapping[str, int]) -> bool:
 
 
 def unreadable_rows(report: Mapping[str, Any]) -> str | None:
-    """If the report counts more than one unreadable row in ten rows, return a sentence about these rows. Otherwise
-    return ``None``."""
+    """Return a sentence about unreadable rows if the report counts more than one of them in ten rows. Otherwise return
+    ``None``."""
     quarantined = report["quarantined"]
     rows = report.get("rows")
     if rows is None:

@@ -69,10 +69,10 @@ class Word(Notification):
 class Echo(Agent):
     """An agent that answers every notification."""
 
-    heard: int = 0
+    words: int = 0
 
     def on_word(self, word: Word, ctx: Context) -> None:
-        self.heard += 1
+        self.words += 1
         # With a forged sender the reaction would fail and be tried again, and everything else would wait.
         with suppress(UsageError):
             ctx.reply(word)

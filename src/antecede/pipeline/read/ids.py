@@ -29,7 +29,7 @@ _narrow_type = pa.binary(16)
 
 
 def narrowed(ids: Any) -> Any:
-    """If all ids are UUIDs in their usual form, return them as a column with 16 bytes per id. Otherwise return ``ids``
+    """Return UUIDs in their usual form as a column with 16 bytes per id. If not all ids are such UUIDs, return ``ids``
     unchanged."""
     if ids.null_count or not len(ids):
         return ids

@@ -155,7 +155,7 @@ def teach(views: dict[str, View], old: TopologyFile, behind: dict[str, View]) ->
 
 
 def join(views: dict[str, View]) -> Part[None]:
-    """If some servers were restored from a backup, let all other servers join the restored system
+    """Let all other servers join the restored system, if some servers were restored from a backup
     (:mod:`antecede.backups.system`). The joining servers must have no earlier data: they are new, or started again with
     empty directories. If they did not join, no restored server would connect to them."""
     restored = {view.restored: view.server for view in views.values() if view.restored}

@@ -186,7 +186,7 @@ class Oversight:
     # Truncations.
 
     def acknowledge(self) -> None:
-        """If the server shows at least two truncations, acknowledge them, as an operator does."""
+        """Act as an operator: if the server shows at least two truncations, acknowledge them."""
         server = self._server
         shown = server.machine.truncations.open
         if len(shown) > 1 and not server.core.driver.behind:

@@ -221,8 +221,8 @@ def _certain(ties: Sequence[Tie], above: Callable[[Span], Span | None], ticks: d
 
 
 def _mark(spans: list[Span], line: list[Moment], above: Callable[[Span], Span | None]) -> None:
-    """If the clock of a service does not show the order of some of its moments, mark the positions of these moments as
-    assumed."""
+    """Mark the positions of some moments as assumed: those of which the clock of the service does not show the
+    order."""
     if len({span.instance for span in spans}) > 1:
         for moment in line:
             moment.assumed = SEVERAL_INSTANCES

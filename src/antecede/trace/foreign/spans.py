@@ -115,9 +115,8 @@ class Spans:
                 yield linked
 
     def _caller(self, span: Span) -> Span | None:
-        """If the given span is the server's half of a call, return the client's half of this call. Both halves have the
-        same id. Return ``None`` if there is no client's half, or if the given span is not the server's half of a
-        call."""
+        """Return the client's half of a call, if the given span is the server's half. Both halves have the same id.
+        Return ``None`` if there is no client's half, or if the given span is not the server's half of a call."""
         if span.kind not in _receiving:
             return None
         halves = self._halves[span.trace, span.id]
