@@ -111,7 +111,7 @@ def _redirect(descriptor: int) -> None:
 
 def _summary(error: BaseException) -> str:
     """Return the type, the text and the source line of an exception. This function does not fail, even if the
-    exception's ``__str__`` does."""
+    ``__str__`` method of the exception fails."""
     try:
         text = " ".join(str(error).split())
     except Exception:

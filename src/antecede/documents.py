@@ -6,8 +6,8 @@ from antecede.errors import AntecedeError, UsageError
 
 
 def read_bytes(path: str | os.PathLike[str], bytes_max: int, error: type[AntecedeError] = UsageError) -> bytes:
-    """Return the content of a file. Raise ``error`` if the file cannot be read or is longer than ``bytes_max``. Never
-    read more than ``bytes_max`` and one byte, because a special file such as ``/dev/zero`` never ends."""
+    """Return the content of a file. Raise ``error`` if the file cannot be read or is longer than ``bytes_max``. Read at
+    most ``bytes_max`` + 1 bytes, because a special file such as ``/dev/zero`` never ends."""
     name = os.fsencode(path).decode("utf-8", "replace")
     try:
         with open(path, "rb") as file:

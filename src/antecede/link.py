@@ -207,8 +207,8 @@ class Link:
         self._settle(upto, int.from_bytes(beyond, "little"), 0.0)
 
     def _settle(self, upto: int, beyond: int, due: float) -> None:
-        """Forget the bodies that the peer has acknowledged. Then the peer's window may contain frames that were not
-        sent yet; ``tick`` returns these frames from the time ``due`` on."""
+        """Forget the bodies that the peer has acknowledged. The acknowledgement can move the peer's window to frames
+        that were not sent yet. ``tick`` returns these frames at the time ``due`` or later."""
         bodies = self._bodies
         for number in self._acknowledged.merge(upto, beyond):
             if number in bodies:
@@ -347,12 +347,13 @@ class Link:
 
     @property
     def unacknowledged(self) -> int:
-        """The number of bodies kept for resending."""
+        """The number of bodies that the peer has not acknowledged yet. They are stored so that they can be sent
+        again."""
         return len(self._bodies)
 
     @property
     def unacknowledged_bytes(self) -> int:
-        """The memory of the bodies kept for resending, in bytes."""
+        """The memory, in bytes, of the bodies that the peer has not acknowledged yet."""
         return self._body_bytes + _frame_bytes * len(self._bodies)
 
     def bodies(self) -> list[bytes]:

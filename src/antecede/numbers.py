@@ -1,5 +1,5 @@
-"""A set of numbers, stored in a few bytes if the numbers are added nearly in sequence; used for the frames of a
-link."""
+"""A set of numbers that needs only a few bytes if the numbers are added nearly in sequence. A link uses such a set for
+the numbers of its frames."""
 
 from collections.abc import Iterator, Sequence
 
@@ -61,7 +61,8 @@ class Numbers:
 
 
 def _ones(bits: int) -> Iterator[int]:
-    """Yield the positions of the ones in a bit map, ascending, in time proportional to the length of the map."""
+    """Yield the positions of all bits that are 1 in a bit map, in ascending order. The time is proportional to the
+    length of the map."""
     text = bin(bits)[:1:-1]
     position = text.find("1")
     while position >= 0:

@@ -2,11 +2,11 @@
 
 Each try of a reaction is one span. It is linked to the span in which the letter was sent: another reaction's span, or a
 client's current span. So a chain of messages can be followed from span to span, through servers and crashes. The letter
-carries the span in which it was sent as a W3C trace context, a short text that nothing else reads. Messages from a
+contains a reference to this span: a W3C trace context, which is a short text that nothing else reads. Messages from a
 handler are sent in the reaction's span, and spans that the handler opens are children of that span.
 
-This module uses only the package ``opentelemetry-api`` (extra ``telemetry``), which does nothing without an SDK. If
-the package is missing, or if no SDK is set up when a server starts or a client enters its bus, letters carry no trace
+This module uses only the package ``opentelemetry-api`` (extra ``telemetry``), which does nothing without an SDK. If the
+package is missing, or if no SDK is set up when a server starts or a client enters its bus, letters carry no trace
 context and there is no cost. Names of attributes follow OpenTelemetry's conventions for messaging.
 """
 

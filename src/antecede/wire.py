@@ -49,7 +49,8 @@ VERSION: Final = 6
 """The newest supported version."""
 VERSION_OLDEST: Final = 1
 LISTS: Final = 3
-"""The first version in which a train of letters may contain a list of destinations once for many letters."""
+"""The first version in which a train can contain a list of destinations only one time for all letters that have these
+destinations."""
 DECIDED_CALLS: Final = 5
 """The first version with two features for replicated objects. One request may contain several calls
 (:mod:`antecede.objects.roots`). The server where a call begins may decide the call before it sends the request; the
@@ -138,7 +139,7 @@ class PeerAck(Part, frozen=True, array_like=True, gc=False, tag=3):
 class ClientHello(Part, frozen=True, array_like=True, gc=False, tag=4):
     """The hello of a client. If the client has no credentials, this is the first part that it sends on a connection. If
     it has credentials, proofs of identity come before this part. Unless the client is temporary, its name is durable:
-    the name always stands for the same mailbox."""
+    the name always belongs to the same mailbox."""
 
     version: int
     oldest: int
@@ -390,8 +391,8 @@ class Unframer:
         return self.more()
 
     def more(self) -> list[AnyPart]:
-        """Return the parts of all complete frames, and remove these frames from ``pending``. Before ``trust``, do this
-        only for the first complete frame."""
+        """Return the parts of all complete frames, and remove these frames from ``pending``. Before ``trust`` is
+        called, return and remove only the first complete frame."""
         pending = self.pending
         if not pending:
             return []

@@ -180,8 +180,8 @@ class Answering:
 
 
 def signed(end: str, introduction: wire.Introduce, server: str, nonce: bytes, binding: bytes) -> bytes:
-    """Return the content that one end signs. ``end``: which end signs, dialing or answering. The length of each field
-    stands before the field. So two different lists of fields never give the same content."""
+    """Return the content that one end signs. ``end``: which end signs, dialing or answering. The content has the length
+    of each field before the field itself. So two different lists of fields never give the same content."""
     versions = f"{introduction.version} {introduction.oldest}"
     fields = (
         _context,

@@ -58,7 +58,8 @@ class Checked(msgspec.Struct):
     """For each server: its missing and damaged files, or the reason why the server cannot be recovered. The entry with
     the empty name is about the topology file."""
     faults: list[str]
-    """The contradictions between the states of servers. They are searched only if every server can be recovered."""
+    """The contradictions between the states of servers. If a server cannot be recovered, the states are not compared,
+    and the list is empty."""
 
     @property
     def sound(self) -> bool:

@@ -1,5 +1,5 @@
 """etcd, with which ``antecede bench objects`` compares replicated objects: three nodes on one machine, and a client
-that sends puts through the HTTP gateway.
+that sends puts through the HTTP gateway. A *put* is a request to write one value.
 
 etcd orders all puts in one sequence. It answers a put when the put is on the disks of two of the three nodes. The
 client opens one connection for each call that is under way, and keeps it open. The client writes HTTP itself, because a
@@ -58,7 +58,9 @@ class _Line:
 
 
 async def caller(port: int, calls: int, under_way: int, pids: list[int], warm: int = 50) -> None:
-    """Send ``calls`` puts to one node, ``under_way`` of them at a time, and report the figures."""
+    """Send puts (requests to write a value) to one node, and report the figures. ``calls``: the number of measured
+    puts. ``under_way``: the number of puts that wait for their answers at the same time. ``pids``: the processes whose
+    CPU time is measured. ``warm``: the smallest number of puts before the measurement."""
     until = monotonic() + 30
     while True:
         try:

@@ -27,8 +27,8 @@ from antecede.walks.processes import free_ports
 
 KINDS = ("compatible", "unconfirmed", "shared", "conflicting", "nested")
 Caller = Callable[[str, int, int], dict[str, float]]
-"""A function that makes calls and returns their figures. Its arguments are the kind of the calls, their number, and the
-number of calls under way at a time."""
+"""A function that makes calls and returns their figures. Its arguments are the kind of the calls, the number of all
+calls, and the number of calls that are under way at the same time."""
 
 
 class Settings(msgspec.Struct, frozen=True):

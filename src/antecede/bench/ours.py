@@ -1,4 +1,5 @@
-"""The parties of Antecede's own sides: a server with agents, a program on the bus of a server, and a client.
+"""The processes that ``bench channel`` runs for Antecede's own sides (a side is one of the measured systems): a server
+with agents, a program on the bus of a server, and a client.
 
 ``bench channel --against`` also runs this file by its path, with the package of another checkout. So this file uses
 only public names, and imports only modules that the oldest compared version has. Everything else that this file needs
@@ -36,7 +37,7 @@ class Done(Notification):
 
 class Serve(Notification):
     """The request to :class:`Player` to begin an exchange. ``count``: the number of round trips to measure. The player
-    does not read ``count``: it takes the number of round trips from variables of this module."""
+    does not read ``count``, because it finds the number of round trips in variables of this module."""
 
     count: int
 

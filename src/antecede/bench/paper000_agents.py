@@ -14,8 +14,8 @@ from antecede.engine.context import Context
 
 
 class Begin(Notification):
-    """The request to measure ``rounds`` rounds to the agents ``to``, and to report the times to the request's
-    sender."""
+    """The request to the main agent: measure rounds with the agents ``to``, and report the times to the sender of the
+    request. ``rounds``: the number of rounds."""
 
     to: list[str]
     rounds: int

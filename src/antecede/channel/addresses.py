@@ -1,8 +1,8 @@
 """Addresses: the server of each agent and client, and clear errors for addresses that do not exist.
 
 An agent of the topology file has a plain name as its address. A client, or an agent that was created at run time, has
-an address ``name@server``. This address never changes. If that server is removed, the topology file says which other
-server has the addresses of the removed server from then on.
+an address ``name@server``. This address never changes. If that server is removed, the topology file names another
+server. After the removal, that other server has the addresses of the removed server.
 """
 
 from collections.abc import Iterable
@@ -50,7 +50,8 @@ class Addresses:
 
     def plain(self, address: str) -> str:
         """Return an address in the form that letters contain. For an agent of the topology, this is its name alone. Any
-        other address is returned unchanged."""
+        other address is returned unchanged. Raise an error if the address combines the name of an agent of the topology
+        with a wrong server."""
         name, at, server = address.rpartition("@")
         home = self.homes.get(name) if at else None
         if home is None:

@@ -28,7 +28,7 @@ class Footprint:
         """For each letter with several destinations: the number of places that contain it. The key is
         ``id(letter)``."""
         self._lists: dict[int, int] = {}
-        """For each list of several destinations: the number of letters in ``_multicasts`` that carry this list. The key
+        """For each list of several destinations: the number of letters in ``_multicasts`` that have this list. The key
         is ``id(letter.to)``."""
 
     def add(self, letter: Letter) -> None:

@@ -8,7 +8,7 @@ waiting letters go to the same server and one of them depends on the other, then
 because the domains form a forest. ``docs/design/change.md`` has the proof.
 
 If only some destinations of a letter are reached through the region, the other destinations get the letter immediately.
-Letters to an agent that moves wait as well, if they are sent on the server that the agent leaves.
+If an agent moves to another server, letters to this agent that are sent on its old server wait as well.
 """
 
 from collections.abc import Callable, Iterable

@@ -41,17 +41,15 @@ def register(app: typer.Typer) -> None:
         ),
         as_json: bool = JSON,
     ) -> int:
-        """Show the log of a server: segments, groups, records and snapshots. The command checks all checksums of
-        the log, and changes nothing.
+        """Show the log of a server: segments, groups, records and snapshots. The command checks all checksums of the
+        log, and changes nothing.
 
-        A segment is one file of the log. A group consists of the records of one write. A torn end is an
-        incomplete write at the end of the log, as a crash can leave it. The command reports a torn end. A backup is
-        checked only with --verify.
+        A segment is one file of the log. A group consists of the records of one write. A torn end is an incomplete
+        write at the end of the log. A crash can cause a torn end, and the command reports it. A backup is checked only
+        with --verify.
 
-        Exit codes:
-        0: No damage was found. A torn end is not damage, because the server will remove it.
-        1: The log or backup is damaged.
-        2: The folder is neither a log nor a backup.
+        Exit codes: 0: No damage was found. A torn end is not damage, because the server will remove it. 1: The log or
+        backup is damaged. 2: The folder is neither a log nor a backup.
         """
         from antecede.backups.folder import is_backup
         from antecede.store.inspection import inspect_log

@@ -43,8 +43,9 @@ def check_folder(data: str | None) -> None:
 
 
 def check_identities(topology: str, options: "Serving") -> None:
-    """Raise an error if there are credentials beside the topology file, but no access file. In this case the server
-    would not check who connects. A token file or ``--insecure`` allows the start nevertheless."""
+    """Raise an error if there are credentials beside the topology file, but no access file. Without an access file, the
+    server would not check who connects. If the operator gives a token file or ``--insecure``, the server starts
+    nevertheless."""
     folder = Path(topology).parent
     if options.access is not None or options.credentials is not None or (folder / "access.toml").exists():
         return

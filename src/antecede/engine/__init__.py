@@ -102,8 +102,8 @@ class Engine:
         self.born: dict[str, str] = {}
         """The class of each agent that was created at run time, by the agent's address."""
         self.read: dict[str, str] = {}
-        """Client → the id of the letter that the client named last. With a publish, a client can name the last letter
-        that it had begun to handle (:mod:`antecede.server.begun`)."""
+        """For each client, the id of the last letter that the client has begun to handle, as far as this server knows.
+        The client can send this id with a publish (:mod:`antecede.server.begun`)."""
         self.dead: dict[str, Dead] = {}
         """Dead letters, in the sequence in which they died. The key contains the id of the letter and the agent."""
         self.deaths = 0

@@ -1,6 +1,6 @@
 """The belongings of an agent or client: all data that a server stores for it, and that moves with it to another server.
 
-``take_out`` removes the belongings from the engine of the old server, ``put_in`` adds them to the engine of the new
+``take_out`` removes the belongings from the engine of the old server, and ``put_in`` adds them to the engine of the new
 server. The engine stores the saved state, the letters that wait, the open questions and the dead letters. Other parts
 of the server store the timers, the number of a client's last publish and the next index in the trace; these parts add
 them to the belongings. On the new server, the age of a letter is measured from the letter's arrival there.

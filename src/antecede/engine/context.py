@@ -4,11 +4,12 @@ None of these requests takes effect before the reaction is committed.
 External effects of a handler (a web request, a print) happen at least once: a reaction that was not committed runs
 again. ``ctx.reaction_id`` is the same each time, so it is a good idempotency key.
 
-A handler may run before its letter is durable. If the server crashes before the letter is durable, the letter comes
-once more: its client publishes it again, the agent that sent it reacts again, or another server sends it again. If this
-server made the first id of the letter, the letter now gets another id. So a handler that asks for ``ctx.reaction_id``
-too early is stopped at this request (:class:`TooEarly`), and runs again when its letter is durable. From then on, all
-reactions of its agent wait until their letters are durable (:mod:`antecede.server.driver.retries`).
+A handler may run before its letter is durable. If the server crashes before the letter is durable, the letter arrives a
+second time: its client publishes it again, the agent that sent it reacts again, or another server sends it again. If
+this server made the first id of the letter, the letter now gets another id. So a handler that asks for
+``ctx.reaction_id`` before its letter is durable is stopped at this request (:class:`TooEarly`), and runs again when its
+letter is durable. After such a request, all later reactions of this agent wait until their letters are durable
+(:mod:`antecede.server.driver.retries`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

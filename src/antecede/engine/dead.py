@@ -27,7 +27,7 @@ class Dead(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def key(self) -> str:
-        """The name that operators use to replay or bury this letter."""
+        """The name that operators use to replay or delete (bury) this letter."""
         return f"{self.letter.id} {self.agent}"
 
 

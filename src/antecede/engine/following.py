@@ -10,9 +10,10 @@ that contains several letters (:mod:`antecede.channel.letters`). The stamp of a 
 for each member of the domain, the newest message of this member on which the train depends. The domains form a forest,
 so there is only one route between two servers. So if a letter follows from a dead letter and came through the same
 domain, then its train follows from the train of the dead letter. Stamps are about servers, not about agents. So they
-can only show that a letter *may* follow from the dead letter; such a letter is held. A letter is also held if the
-stamps cannot decide: it was sent on this server, it came through another domain than the dead letter, or the order has
-no such stamps. A letter that may follow from a *held* letter is held as well, so order is kept.
+can only show that a letter *may* follow from the dead letter. Such a letter is held. In three cases the stamps cannot
+decide: the letter was sent on this server, it came through another domain than the dead letter, or the order has no
+such stamps. In these cases the letter is held, too. A letter that may follow from a *held* letter is held as well,
+because it must not overtake the held letter.
 
 A letter that the agent sent to itself does not follow from the dead letter, because the agent did not react to the dead
 letter. Such a letter is held in two cases only. (1) Another letter from the agent to itself is dead or held. (2) The
@@ -20,8 +21,7 @@ letter is a multicast, and the stamps cannot decide. Timers are not messages and
 
 A letter that an operator sent again is never held, because the operator has decided. Its source is still its first
 sender, but the client ``dead-letters`` publishes it. This client receives nothing, so the letter follows only from
-letters that were sent again earlier. If those earlier letters were held, the letter would overtake them. But those
-letters are not held either.
+letters that were sent again earlier. Those earlier letters are never held either. So the letter overtakes none of them.
 """
 
 from collections.abc import Iterable
@@ -36,8 +36,8 @@ class _Barrier(msgspec.Struct):
     whether the later letter may follow from one of the dead and held letters."""
 
     least: dict[tuple[str, int], int]
-    """(domain, member) → the number of the first message of this member that carried one of the dead or held
-    letters."""
+    """For each pair (domain, member): the number of the first message of this member that contained one of the dead or
+    held letters."""
     sources: set[str]
     everything: bool = False
     """Whether one of the dead or held letters has no stamp. Then every later letter may follow from it."""

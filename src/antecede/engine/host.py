@@ -32,8 +32,8 @@ from antecede.interrupts import is_ctrl_c
 from antecede.whereabouts import text_of
 
 _none: list[Any] = []
-"""An empty list. It stands for the results of ``Watch.begin`` if there is no observer, and for the times of reactions
-that are not timed."""
+"""An empty list. It is used as the results of ``Watch.begin`` if there is no observer, and as the list of times if
+reactions are not timed."""
 
 
 class Outcome(msgspec.Struct):
@@ -66,8 +66,8 @@ class Outcome(msgspec.Struct):
 
 
 class Unfit(str):
-    """The reason why no handler can take a letter. Such a letter is dead without another try. This class distinguishes
-    the reason from a plain ``str`` that a handler returns; such a ``str`` is ignored."""
+    """The reason why no handler can process a letter. Such a letter is dead without another try. A handler may return a
+    plain ``str``, which is ignored. This class distinguishes the reason from such a ``str``."""
 
     __slots__ = ()
 
@@ -99,7 +99,7 @@ class Host:
         self._kinds[agent] = kind
 
     def retire(self, agent: str) -> None:
-        """Remove an agent that no longer runs on this server."""
+        """Remove an agent, because a change of the topology has removed it or has moved it to another server."""
         self._kinds.pop(agent, None)
 
     def lives(self, agent: str) -> bool:
@@ -293,7 +293,7 @@ class Host:
         return agent, state
 
     def _call(self, agent: Agent, letter: Letter, named: str, context: Context) -> Any:
-        """Call the handler for a letter and return its result. If no handler can take the letter, return the reason
+        """Call the handler for a letter and return its result. If no handler can process the letter, return the reason
         (:class:`Unfit`)."""
         if named == STALE:
             return None

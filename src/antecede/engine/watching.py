@@ -17,8 +17,8 @@ class Watch(Protocol):
         ...
 
     def end(self, begun: Any, dead: str, failure: BaseException | None) -> None:
-        """Observe that the reaction has ended. ``dead``: the reason if its letter is dead, otherwise empty.
-        ``failure``: its exception, or ``None``."""
+        """Observe that the reaction has ended. ``dead``: the reason if its letter became a dead letter, otherwise an
+        empty text. ``failure``: the exception of the reaction, or ``None``."""
         ...
 
 

@@ -222,8 +222,8 @@ strangers would displace all other entries."""
 hello_seconds_max: Final = 10.0
 """The longest time that a new connection may take to identify itself."""
 connections_max: Final = 4_096
-"""The largest number of incoming connections of one server at the same time. The number is smaller if the process may
-not open enough files."""
+"""The largest number of incoming connections of one server at the same time. The number is smaller if the operating
+system does not allow the process to open enough files."""
 strangers_max: Final = 512
 """The largest number of incoming connections of one server for which no hello is accepted yet, including connections in
 a TLS handshake. Above this limit, the server closes the oldest of these connections for each new connection. Correct
@@ -254,8 +254,8 @@ write_buffer_bytes_max: Final = 8 * 1024 * 1024
 """The largest number of bytes that may wait in one connection to be sent. Above this limit, nothing more is written
 until the other end has read."""
 heartbeat_seconds: Final = 5.0
-"""The longest time for which one end of a connection sends nothing. After this time, that end sends a keep-alive. An
-end that has received nothing for three times this time disconnects."""
+"""The longest time for which one end of a connection sends nothing. After this time, that end sends a keep-alive. If an
+end receives nothing for a period three times as long, it disconnects."""
 dial_seconds_max: Final = 5.0
 """The longest pause between two tries to reach a peer."""
 chat_leave_seconds: Final = 5.0

@@ -27,8 +27,8 @@ witness_after_seconds: Final = 0.1
 group proves that the records before the group were durable. A person needs more time than this to notice that a server
 is idle, and to kill the server."""
 witness_seconds: Final = 1.0
-"""The shortest time between two groups without records in the log (see ``witness_after_seconds``). One sync per second
-is not noticeable under any load."""
+"""The shortest time between two groups without records in the log (see ``witness_after_seconds``). Each such group
+needs one sync. One sync per second is not noticeable under any load."""
 
 log_lines_per_second: Final = 10
 """The largest number of log messages of a server per second about one kind of event. An operator cannot read more, and
@@ -66,11 +66,11 @@ store_snapshot_part_bytes_wanted: Final = 64 * 1024 * 1024
 The size equals ``store_segment_bytes``. The size is well below ``store_snapshot_part_bytes_max``, and large enough to
 give few parts."""
 store_commit_here_bytes_max: Final = 64 * 1024
-"""The largest number of bytes that the owner of a log commits in its own thread. Larger amounts are left to the commit
-thread."""
+"""The largest number of bytes that the owner of a log commits in its own thread. The commit thread commits larger
+amounts."""
 store_quick_sync_seconds: Final = 0.001
-"""The longest time of a sync that counts as quick. As long as most syncs are not quick, all commits are left to the
-commit thread."""
+"""The longest time of a sync that counts as quick. As long as most syncs are not quick, the commit thread does all
+commits."""
 store_retry_seconds: Final = 0.1
 """The shortest time between two checks whether a full disk has space again. A refused record causes such a check."""
 

@@ -5,11 +5,12 @@ They own sockets, the log's commit thread, clocks and tasks, but contain no rule
 what happens when the disk is full, or when the server is overloaded. The driver's gate
 (:mod:`antecede.server.driver.gate`) ensures *persist, then send, then acknowledge*.
 
-``server`` and ``process`` run one server; ``tcp`` carries frames; ``client`` is the bus for programs that are not
-agents. Another transport must offer the same as ``tcp``: a :class:`~antecede.server.connections.Connection` that calls
-a :class:`~antecede.server.connections.Receiver`. The code that uses a connection assumes only this: until the
-connection ends, the parts (:class:`antecede.wire.Part`) that are sent arrive complete, in sequence and at most once.
-When a connection has ended, it is not known whether the last parts have arrived.
+``server`` and ``process`` run one server, ``tcp`` sends and receives frames, and ``client`` is the bus for programs
+that are not agents. A transport that replaces ``tcp`` must offer the same as ``tcp``: a
+:class:`~antecede.server.connections.Connection` that calls a :class:`~antecede.server.connections.Receiver`. The code
+that uses a connection assumes only this: until the connection ends, the parts (:class:`antecede.wire.Part`) that are
+sent arrive complete, in sequence and at most once. When a connection has ended, it is not known whether the last parts
+have arrived.
 
 **The data directory** contains the log. The first record of the log names the server, and the log contains the topology
 in force. A server does not start with the data directory of another server. It also does not start if the topology file

@@ -3,8 +3,8 @@
 After a crash, the server reads from this file which handlers were running. Each of these calls can count as a failed
 try of its letter. The file is mapped into memory and never synced, so recording a call costs no I/O. Disk space for the
 file is allocated before it is used, because writing to a mapped file without disk space would end the process. A server
-also works without this file (no data directory, no disk space, an unsuitable file system). Then, after a crash, no try
-is counted for the letters that were being handled.
+also works without this file, for example if it has no data directory, if the disk is full, or if the file system is
+unsuitable. Without the file, no try is counted after a crash for the letters that were being handled.
 """
 
 import mmap

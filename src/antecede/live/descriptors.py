@@ -1,7 +1,7 @@
 """Raise the limit of open file descriptors as far as the system allows, and leave some descriptors for the log.
 
 A process begins with a soft limit, often 1,024. The process may raise this limit up to a hard limit. Every connection
-and every open file takes a descriptor. Therefore the number of connections is kept below the limit, so that the log can
+and every open file needs a descriptor. Therefore the number of connections is kept below the limit, so that the log can
 still open files.
 """
 

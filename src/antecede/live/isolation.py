@@ -1,9 +1,9 @@
 """Isolated agents: each isolated agent has a worker process that runs its handlers (:mod:`antecede.live.worker`).
 
 A worker starts when its agent gets the first letter. If a reaction takes longer than its limit, the server kills the
-worker. A worker can also end by itself. In both cases, the try of the letter that was being handled counts as failed,
-the other letters of its batch are handled again (:mod:`antecede.server.driver.retries`), and the next batch starts a
-new worker. The server and all other agents continue.
+worker. A worker can also end by itself. In both cases, the reaction that was in progress counts as a failed try of its
+letter. The other letters of the batch are handled again (:mod:`antecede.server.driver.retries`). The next batch starts
+a new worker. The server and all other agents continue.
 """
 
 import asyncio

@@ -168,9 +168,9 @@ def write_folder(
     valid: Collection[str] = (),
 ) -> None:
     """Write the credentials of one identity. ``valid``: the public keys of this identity in the access file. If
-    ``key.pem`` in the folder is one of these keys, it is kept as ``previous-key.pem``. Any other ``key.pem`` was left
-    by an interrupted rotation, and is replaced. If the folder had a valid key, a power cut at any moment leaves this
-    key or the new key in the folder."""
+    ``key.pem`` in the folder is one of these keys, it is kept as ``previous-key.pem``. Any other ``key.pem`` comes from
+    an interrupted rotation, and is replaced. If the folder had a valid key, it still contains this key, or contains the
+    new key, after a power cut at any moment."""
     folder.mkdir(parents=True, exist_ok=True)
     os.chmod(folder, 0o700)
     if _has_one_of(folder, valid):

@@ -1,4 +1,4 @@
-"""Run the reactions that are due, and report their outcomes to the driver.
+"""Run the reactions that the driver requests, and report their outcomes to the driver.
 
 If all handlers of an agent are plain functions, a batch of this agent runs immediately, between two turns of the
 driver. If an agent has an ``async`` handler, each batch of this agent becomes a task. Until the task ends, the other

@@ -69,7 +69,8 @@ class Recorder:
         self._release()
 
     def _release(self) -> None:
-        """Release the part of the log that the trace no longer needs."""
+        """Release the records that are in the converted trace, except records that the settings for the log's age and
+        size keep for longer (:mod:`antecede.live.retention`)."""
         self._store.release(releasable(self._directory, self.converted, self._keep, time()))
 
     def prune(self, now: float) -> None:

@@ -1,7 +1,7 @@
 """The work of a running server when the topology changes: import classes, use new addresses, end a removed server.
 
 The rules are in :mod:`antecede.server.change.reorganising`. Work that may take long (importing classes, reading indices
-from the trace) is done by another thread, so that everything else goes on.
+from the trace) is done by another thread, so that the server's other work continues.
 """
 
 import asyncio

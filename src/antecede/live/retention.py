@@ -46,8 +46,8 @@ KEEP_NEEDED = Keep()
 
 def superfluous(files: Sequence[os.stat_result], now: float, seconds: float | None, size: int | None) -> int:
     """Return how many files must be deleted, the oldest first. Afterwards, no remaining file is older than ``seconds``,
-    and the remaining files together have at most ``size`` bytes (None: no limit). ``files``: all files, the oldest
-    first."""
+    and the remaining files together have at most ``size`` bytes. A limit of None has no effect. ``files``: all files,
+    the oldest first."""
     total = 0
     for place in range(len(files) - 1, -1, -1):
         total += files[place].st_size

@@ -182,7 +182,7 @@ class ServerRuntime:
         """The reason why clients and peers should not connect yet, or should not connect any more because the server
         stops. It is empty while the server has recovered and listens. It may be read from any thread."""
         self._ended = False
-        """Whether the log is closed, or about to be."""
+        """Whether the log is closed or is just being closed."""
         self.house = Housekeeping(self)
         self.pulse = Pulse(self)
         self._born = True
@@ -247,7 +247,8 @@ class ServerRuntime:
             self._listener.close()
 
     async def stop(self, drain_seconds: float = 5.0) -> None:
-        """Accept nothing more from outside, let work in progress end, write a snapshot, close."""
+        """Stop the server: accept nothing more from outside, wait at most ``drain_seconds`` for the work in progress,
+        write a snapshot, and close the connections and the log."""
         self.unready = STOPS
         shutdown = Shutdown(self.core, STOPS, monotonic() + drain_seconds)
         if self._listener is not None:

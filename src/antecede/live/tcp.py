@@ -348,9 +348,9 @@ async def listen(
     accept_failed: Callable[[str], None] = lambda reason: None,
     failed: Callable[[str, str], None] = lambda remote, reason: None,
 ) -> Listener:
-    """Listen; raise UsageError if that is not possible. Every new connection is passed to ``opened``.
-    ``accept_failed``: called with the reason whenever no connection can be accepted for a while. ``failed``: called
-    with the address and the reason when a TLS handshake fails."""
+    """Listen for connections. Raise UsageError if this process cannot listen. Every new connection is passed to
+    ``opened``. ``accept_failed``: a function that is called with the reason whenever no connection can be accepted for
+    a while. ``failed``: a function that is called with the address and the reason when a TLS handshake fails."""
     loop = asyncio.get_running_loop()
     sockets: list[socket.socket] = []
     try:

@@ -24,7 +24,7 @@ class Setup(msgspec.Struct, frozen=True, tag=True):
 
 
 class Batch(msgspec.Struct, frozen=True, tag=True):
-    """Letters to react to."""
+    """A message with letters to which the agent must react."""
 
     due: React
     load: bool

@@ -135,8 +135,8 @@ class Calls:
 
     def settle(self, now: float) -> None:
         """End a step: begin the waiting roots that may begin, and send the clock times that were not sent yet. Call
-        this method in every step, after all other messages of the step have got their stamps. This work must not be
-        left to a later step."""
+        this method in every step, after all other messages of the step have got their stamps. This work must be done in
+        the same step, not in a later one."""
         while self.site is not None and (effects := self.site.settle()):
             self._perform(effects, now)
 
@@ -208,7 +208,7 @@ class Calls:
 
     def compare(self, kept: list[Row]) -> None:
         """Compare the rows in the log (``kept``) with the rows of the operations that were computed again in a
-        recovery. Raise if they differ."""
+        recovery. Raise StoreError if they differ."""
         done: list[Row] = []
         if self.site is not None:
             done, self.site.rows = self.site.rows, []

@@ -110,8 +110,8 @@ class Instance(msgspec.Struct):
     number: Number
     parent: str
     place: int
-    """While the instance is queued: its number in the sequence in which instances were queued here. Later: its number
-    in the sequence in which instances began here."""
+    """The place of the instance in a sequence. While the instance is queued, this is the sequence in which instances
+    were queued here. After it has begun, this is the sequence in which instances began here."""
     state: str = QUEUED
     pending: list[Message] = []
     """Requests for this instance that the order has handed over. They are not delivered yet, because the instance has

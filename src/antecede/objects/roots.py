@@ -1,9 +1,9 @@
-"""The records of wound–wait, a method against deadlocks. In this method, a younger operation is aborted, and tried
-again later, if an older operation must wait for it.
+"""The records of wound–wait, a method against deadlocks. In this method, if an older operation must wait for a younger
+operation, the younger operation is aborted and tried again later.
 
 A *root* is an operation that a user started, and its *home* is the object where it was started. A *try* of a root is
 one execution of it. To *wound* a root is to ask it to *make way*: its try is aborted, and the root *rests* until the
-message to continue (*heal*) comes; then its next try begins. To *unite* roots is to make one root of them, with one
+message to continue (*heal*) comes. Then its next try begins. To *unite* roots is to make one root of them, with one
 request.
 
 By the theorem in §3.3 of Enokido, Higaki, Takizawa, messages never wait for each other in a cycle. But instances can
@@ -34,21 +34,21 @@ from antecede.orders.relation import Relation
 class Roots:
     """The roots that users started at one object, until each has ended.
 
-    A root is in one of three states. It *waits* to be admitted; or it *runs*: its present try is an instance in the
-    table; or it *rests*: it was wounded, and an immediate retry would conflict again.
+    A root is in one of three states. It *waits* until it is admitted. It *runs* if its present try is an instance in
+    the table of instances. It *rests* if it was wounded and an immediate retry would conflict again.
 
-    **Admission.** To *admit* a root is to let it run. Conflicting roots wait for each other anyway; if many of them
-    run, they only wound each other. So a root is admitted under two conditions. The number of conflicting roots that
-    run or rest is below a limit. And no conflicting root has waited longer, so conflicting roots of one home are
-    admitted in the order in which they were started. For compatible roots, only their total number and their total
-    bytes are limited. Old logs follow version 1 of the rules: the oldest roots are admitted, up to a maximum number,
-    even if they conflict.
+    **Admission.** To *admit* a root is to let it run. Conflicting roots wait for each other anyway. If many of them ran
+    at the same time, they would only wound each other. So a root is admitted under two conditions. The number of
+    conflicting roots that run or rest is below a limit. And no conflicting root has waited longer, so conflicting roots
+    of one home are admitted in the order in which they were started. For compatible roots, only their total number and
+    their total bytes are limited. Old logs follow version 1 of the rules: the oldest roots are admitted, up to a
+    maximum number, even if they conflict.
 
     **Sharing** (from version 3 on). Roots of one operation that are admitted together are united into one shared root.
     One request, one answer and one commit carry the calls of all these roots. Each replica computes the calls one after
     the other. So all calls that came while one request was being processed share the frames and steps of the next
-    request. If a shared root fails, or its time is up, it is undone as a whole. Then those of its parts that still have
-    time wait again (:meth:`put_back`).
+    request. If a shared root fails, or its time is up, it is undone as a whole. Then the parts whose time is not up
+    wait again (:meth:`put_back`).
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Roots:
         return sorted((root for queue in self._waiting.values() for root in queue), key=_age)
 
     def add(self, root: Root) -> None:
-        """Add a root to those that wait to be admitted."""
+        """Add a root to the roots that wait to be admitted."""
         self._waiting.setdefault(self._operation(root), deque()).append(root)
         self._expect(root)
 

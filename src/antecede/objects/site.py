@@ -80,7 +80,8 @@ class Site(Order):
         self, name: str, arguments: Iterable[Any] = (), *, deadline: float | None = None, by: str = ""
     ) -> tuple[str, Effects]:
         """Start a root: an operation of this object. ``by``: the caller's name, with which the root's name begins.
-        Return the root's name and the effects; when the root ends, ``Answered`` is among the effects of that step."""
+        Return the root's name and the effects. The root may end in this call, or in a later call of a method of this
+        site. The call in which it ends also returns the effect ``Answered``."""
         if name not in operations_of(self.kind):
             raise ObjectError(missing_operation(self.kind, name))
         try:
@@ -96,7 +97,8 @@ class Site(Order):
         return root.name, self._finished()
 
     def _sharing(self) -> tuple[Any, ...]:
-        """Return the arguments ``unite`` and ``shareable`` of :class:`Roots`; empty if requests are never shared."""
+        """Return the arguments ``unite`` and ``shareable`` of :class:`Roots`. If requests are never shared, return an
+        empty tuple."""
         return ()
 
     def _called(self, root: Root) -> str:
@@ -286,8 +288,8 @@ class Site(Order):
                 yield message, rivals
 
     def unended(self) -> list[str]:
-        """Return a text for each thing that must not be left here at the end of a run: each instance, root, held
-        message, and vector of an instance."""
+        """Return a text for each thing that still exists here, but must not exist at the end of a run: each instance,
+        root, held message, and vector of an instance."""
         vectors = [f"the vector of {instance}" for instance in self.order.vectors if instance != PLAIN.instance]
         return [
             *self.table.instances,

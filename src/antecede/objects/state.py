@@ -1,5 +1,5 @@
-"""The live state of objects. It is kept decoded and changed in place, so the cost of an operation depends only on the
-cells that the operation uses.
+"""The live state of objects. It is stored as Python values, not as bytes, and operations change these values in place.
+So the cost of an operation depends only on the cells that the operation uses.
 
 **Cells.** The state of an object is divided into cells. In an attribute that is a dictionary, each entry is a cell. Any
 other attribute is one cell. Code outside this module never gets a cell with a mutable value, only a copy. An operation
@@ -11,15 +11,15 @@ entries with a mutable value that are read. So an operation never copies, encode
 they differ, the cell is checked: it must be encodable, have its annotated type, and be within the bounds on size and
 depth. Then it is decoded again, so that no two cells share a value, and becomes a :class:`Change` in the journal.
 ``discard`` undoes changes that are not in the journal yet. ``rollback`` undoes changes in the journal, and ``redo``
-makes them again. An intention (closed nesting, §2 of Enokido, Higaki, Takizawa) is the computation of an operation
-followed by ``rollback``.
+makes them again. To compute an intention (closed nesting, §2 of Enokido, Higaki, Takizawa), the operation is executed,
+and ``rollback`` then undoes its changes.
 
 **Order.** Entries are iterated in the order of their keys; entries that the operation itself added come after all
 others. So equal states behave alike, even if compatible operations reached two replicas in different orders.
 
 **Digest.** The digest is the sum of the hashes of all cells, updated whenever a cell changes. Two replicas are equal
 iff their digests are equal. The comparison is cheap, and does not depend on the order in which compatible operations
-came.
+were executed.
 """
 
 from collections.abc import Callable, Mapping
@@ -230,10 +230,10 @@ class State:
         return changes
 
     def _replaced(self, attribute: str, after: Any, encoded: Any) -> list[Change]:
-        """Return a list with the change of a whole attribute. The list is empty if the attribute's bytes have not
-        changed; but if the old value is an ``Entries``, it always counts as changed. ``after``: the attribute's bytes
-        after the operation, or MISSING if the operation removed the attribute. ``encoded``: the attribute's bytes
-        before the operation, or None if they are not known."""
+        """Return a list with the change of a whole attribute. If the attribute's bytes have not changed, return an
+        empty list. There is one exception: if the old value is an ``Entries``, the attribute always counts as changed.
+        ``after``: the attribute's bytes after the operation, or MISSING if the operation removed the attribute.
+        ``encoded``: the attribute's bytes before the operation, or None if they are not known."""
         form, before = self.form(attribute), self.cells.get(attribute, MISSING)
         if isinstance(before, Entries):
             before.discard()
@@ -312,7 +312,7 @@ _digest_modulus: Final = 1 << 128
 
 
 def _length(count: int) -> int:
-    """Return how many bytes the length of a dictionary takes."""
+    """Return the number of bytes that encode the length of a dictionary. ``count``: the number of its entries."""
     return 1 if count < 16 else 3 if count < 65_536 else 5
 
 
@@ -339,8 +339,8 @@ class Live:
 
     @classmethod
     def copying(cls, kind: type[Object]) -> "Live":
-        """Return a live state that may contain values of any Python type. Such values are copied, not encoded as on a
-        server."""
+        """Return a live state that may contain values of any Python type. Its values are copied. In a live state of a
+        server, values are encoded and decoded instead."""
         return cls(kind, COPYING)
 
     @property

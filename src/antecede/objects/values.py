@@ -159,7 +159,7 @@ def is_deep(value: Any, within: int = 0) -> bool:
 
 
 def inside(value: Any) -> Any:
-    """Return the values that a value directly contains; empty if the value is not a container."""
+    """Return the values that a value directly contains. If the value is not a container, the result is empty."""
     if isinstance(value, dict):
         return [*dict.values(value), *dict.keys(value)]
     if isinstance(value, list | tuple | set | frozenset):

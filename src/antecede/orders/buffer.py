@@ -9,8 +9,8 @@ lose the message.)
 
 ``pipelined`` (footnote 4): consecutive messages to one receiver need not wait for each other. The footnote requires a
 FIFO transport. On links that reorder, the messages are numbered, and the receiver puts them in sequence before it
-acknowledges them. **All** acknowledgements must have arrived before a message to another receiver is posted (waiting
-only for the last acknowledgement lets a chain of messages overtake an earlier message).
+acknowledges them. **All** acknowledgements must have arrived before a message to another receiver is posted (if the
+sender waited only for the last acknowledgement, a chain of messages could overtake an earlier message).
 
 ``multicast``: the paper does not define it. Posting to all and waiting for all acknowledgements is wrong: a destination
 that has the message may send an answer to a destination that does not have it yet. There are two correct ways:

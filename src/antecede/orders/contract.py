@@ -1,24 +1,26 @@
 """The one contract of all ordering protocols: *when may a message be delivered?*
 
-An order is the part of one process that answers this question; it does nothing else. It has no I/O, no clock and no
+An order is the part of one process that answers this question. It does nothing else. It has no I/O, no clock and no
 randomness:
 
-* ``send(message)`` — the application sends; the order stamps the message and returns the packets to send.
-* ``receive(packet)`` — the network hands over a packet, each at most once, in any sequence. The order answers with a
-  verdict (``DELIVER``, ``HOLD``, ``DUPLICATE``) and with effects (see :mod:`antecede.messages`).
-* ``tick(now)`` — time has passed; only orders that *need* timers do anything.
+* ``send(message)`` — the application sends a message. The order stamps the message and returns the packets to send.
+* ``receive(packet)`` — the network hands over a packet. The network hands over each packet at most once, and the
+  packets may come in any sequence. The order answers with a verdict (``DELIVER``, ``HOLD``, ``DUPLICATE``) and with
+  effects (see :mod:`antecede.messages`).
+* ``tick(now)`` — time has passed. Only orders that *need* timers do anything.
 
 **Every order works on links that reorder.** If an order needs FIFO links, it numbers its own packets. The link below
-handles loss and resends; an order with counters still answers ``DUPLICATE`` to a packet that arrives again, as an
-additional protection.
+the order handles loss and resends. As an additional protection, an order with counters still answers ``DUPLICATE`` to a
+packet that arrives again.
 
-**What survives a crash.** ``snapshot()`` is the durable state. A packet that is only *held* is not in it: the packet
-was not acknowledged, so after a crash the link delivers it again. ``clone()`` is the whole state, held packets
-included.
+**What survives a crash.** ``snapshot()`` returns the durable state. A packet that is only *held* is not in this state:
+the packet was not acknowledged, so after a crash the link delivers it again. ``clone()`` copies the whole state,
+including the held packets.
 
 **Stamps** belong to the order. On the wire they are bytes (``encode``/``decode``). ``decode`` trusts nothing: unknown
 members, counters of messages that we never sent, counters that jump too far, and stamps that are too long raise
-:class:`StampError`. ``size`` is ``len(encode())``; ``dependents`` and ``paper_bytes`` count as the papers do.
+:class:`StampError`. ``size`` is ``len(encode())``. ``dependents`` and ``paper_bytes`` measure a stamp in the same way
+as the papers.
 """
 
 from abc import ABC, abstractmethod

@@ -52,7 +52,7 @@ class Writer:
 
 
 class Reader:
-    """A reader that takes numbers and raw bytes from a stamp, and validates them."""
+    """A reader of numbers and raw bytes in a stamp. It validates what it reads."""
 
     __slots__ = ("_at", "_data", "members")
 
@@ -75,7 +75,7 @@ class Reader:
         return self._long_number(maximum)
 
     def numbers(self, count: int) -> Sequence[int]:
-        """Take the next ``count`` numbers."""
+        """Read the next ``count`` numbers."""
         at = self._at
         several = self._data[at : at + count]
         if len(several) == count and several.isascii():
@@ -101,8 +101,8 @@ class Reader:
         raise StampError("number of more than 63 bits in a stamp")
 
     def count(self, maximum: int, what: str) -> int:
-        """Take the number of entries that follow. Raise if it is larger than ``maximum``, or if fewer bytes follow than
-        entries, because each entry takes at least one byte. ``what`` names the entries in the error message."""
+        """Read the number of entries that follow. Raise if it is larger than ``maximum``, or if fewer bytes follow than
+        entries, because each entry needs at least one byte. ``what`` names the entries in the error message."""
         value = self.number()
         if value > maximum or value > len(self._data) - self._at:
             raise StampError(
@@ -118,7 +118,7 @@ class Reader:
         return value
 
     def counter(self, known: int) -> int:
-        """Take a counter. Raise if it is larger than ``known``, its last known value, by more than
+        """Read a counter. Raise if it is larger than ``known``, its last known value, by more than
         ``limits.counter_jump_max``."""
         value = self.number()
         if value > known + limits.counter_jump_max:
@@ -126,7 +126,7 @@ class Reader:
         return value
 
     def ordinal(self, known: int, what: str = "sequence number") -> int:
-        """Take the number of a message: a counter that starts at 1."""
+        """Read the number of a message: a counter that starts at 1."""
         value = self.counter(known)
         if value == 0:
             raise StampError(f"{what} 0 in a stamp: expected 1 or more")

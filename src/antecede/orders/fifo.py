@@ -3,7 +3,7 @@
 ``none`` delivers every message on arrival. ``fifo`` numbers the messages from each process to each other process, and a
 receiver delivers the messages of one sender in the sequence of their numbers. So if one process sends two messages to
 the same process, and the send s1 comes before the send s2, the receipt r2 does not come before r1 (s1 ≺ s2 ⇒ ¬(r2 ≺
-r1)). A multicast takes the next number on each of its links, so its copies carry different numbers.
+r1)). Each copy of a multicast gets the next number of its link, so the copies may have different numbers.
 """
 
 from typing import Any, ClassVar

@@ -28,8 +28,8 @@ as soon as the releases of all smaller ones have arrived there. After that, it w
 sender's copy to itself, and the links deliver these packets.
 
 Every member delivers by (time, sender), so the order is total. If send(m) happened before send(m'), the time of m is
-smaller than the time of m', because a member that takes m moves its clock beyond the time of m. So the order is causal,
-hence FIFO.
+smaller than the time of m', because a member that receives m moves its clock beyond the time of m. So the order is
+causal, hence FIFO.
 
 A copy that was accepted has been acknowledged, so it is in the durable state while it waits.
 """

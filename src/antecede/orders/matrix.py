@@ -6,11 +6,12 @@ the members of D, a process first counts it for *all* of them and only then stam
 causal order.) A message from j with matrix W may be delivered at i when
 
 * W[j][i] = (delivered from j) + 1, and
-* W[k][i] ≤ (delivered from k) for every other k,
+* W[k][i] ≤ (delivered from k) for every other k.
 
-and W is merged into M only at this delivery. Garg keeps "delivered" in column i of M itself. Then a message from i to
-itself waits for ever (Fig. 12.2), or its duplicate is delivered, too (the ``<=`` of Fig. 12.4), because M[i][i] counts
-the message as soon as it is sent. So here deliveries are counted in a separate vector.
+Here "delivered from j" is the number of messages from j that i has delivered. W is merged into M only at this delivery.
+Garg keeps "delivered" in column i of M itself. Then a message from i to itself waits for ever (Fig. 12.2), or its
+duplicate is delivered, too (the ``<=`` of Fig. 12.4), because M[i][i] counts the message as soon as it is sent.
+Therefore this module counts deliveries in a separate vector.
 
 **Rows are shared, never copied.** Only j changes row j, so any two versions of it are comparable and the newer one (the
 one with the greater total) is the entry-wise maximum. A matrix is therefore a list of immutable rows, a stamp consists

@@ -5,27 +5,29 @@ message m1 **significantly precedes** a message m2 (m1 → m2, §3.2) if one obj
 m2, in one instance or in instances of conflicting operations. m1 also significantly precedes m2 if a chain of such
 pairs leads from m1 to m2. At a common destination of m1 and m2, two rules hold (§3.3, SO):
 
-1. If m1 → m2, and both go to one instance, or they go to conflicting instances and m2 is a request: m1 comes first.
-2. If two requests of conflicting operations both go to several objects: they come in the same order everywhere.
+1. If m1 → m2, then m1 comes first in two cases: both messages go to one instance, or they go to conflicting instances
+   and m2 is a request.
+2. If two requests of conflicting operations go to several objects each, they come in the same order everywhere.
 
 In the paper, (1) says "m1 or m2 is a request". A response m2 could then wait for a request m1, and m1 could wait for
 the end of the instance that needs m2. So here a response never waits for a request to another instance.
 
 **Vectors (§4.1), as interpreted here.** An object keeps a vector for each running instance and for each operation. This
-vector is the maximum over all messages that the instance, or any instance of the operation, has received and sent. A
-received message counts with its receipt vector RV (:mod:`antecede.orders.objects_stamp`). (``V_tj := m.V_j`` in the
-paper contradicts Table 1.) The vector of a message is the maximum over the vectors of the sending instance and of all
-operations that conflict with its operation. The event number of a message (tno) is taken at its send, from a Lamport
-clock that ticks at sends. (In the paper it begins with the number of the *instance*. Then each of two nested calls may
-precede the other.) Every send is counted, not only "changing actions": otherwise two sends of one instance would be
-unordered. A response has its own number; its label names the request that it answers. It follows that
+vector is the maximum over all messages that the instance, or any instance of the operation, has received and sent. For
+a received message, the maximum uses its receipt vector RV instead of its vector V
+(:mod:`antecede.orders.objects_stamp`). (``V_tj := m.V_j`` in the paper contradicts Table 1.) The vector of a message is
+the maximum over the vectors of the sending instance and of all operations that conflict with its operation. The event
+number of a message (tno) is taken at its send, from a Lamport clock that ticks at sends. (In the paper it begins with
+the number of the *instance*. Then each of two nested calls may precede the other.) Every send is counted, not only
+"changing actions": otherwise two sends of one instance would be unordered. A response has its own number; its label
+names the request that it answers. It follows that
 
     m1 → m2  implies  m1.RV ≤ m2.V, in every entry, and m1.tno < m2.tno.
 
 **Stability (§4.3), as interpreted here.** Messages are numbered on each link. Every copy and ``clock`` packet carries
 the last number and the sender's time. So an object knows for each k a time up to which *no message from k is missing*.
 
-* For (1), m waits until for every k nothing is missing up to m.V[k]. (The paper waits for the *next* message of the
+* For (1), m waits until no message from any k is missing up to m.V[k]. (The paper waits for the *next* message of the
   same sender, but a predecessor may come from a third object.) All predecessors have then arrived, and m waits for
   those that are not delivered. Every message whose predecessors have arrived is tried, not only the top of the queue.
 * For (2), a request that goes to several objects, and whose operation conflicts with some operation, waits until
@@ -356,7 +358,7 @@ class Objects(Order):
 
     def spare(self) -> Effects:
         """Set ``sparing``. Return ``ask`` packets for the clock times that held messages need, and that other members
-        do not send without being asked."""
+        send only if they are asked."""
         self.sparing = True
         effects: Effects = []
         for waiting in self._held.values():
@@ -414,7 +416,8 @@ class Objects(Order):
         return len(packet.stamp.vector) if packet.kind == COPY else 0
 
     def paper_bytes(self, packet: Packet) -> int:
-        """Return the size as in the paper (§4.2): n + 1 event numbers of 10 bytes and n sequence numbers of 4 bytes."""
+        """Return the size as Enokido et al. count it (§4.2): n + 1 event numbers of 10 bytes and n sequence numbers of
+        4 bytes."""
         return self.members * 14 + 10 if packet.kind == COPY else 0
 
     # State.

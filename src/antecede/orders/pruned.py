@@ -1,24 +1,25 @@
 """``pruned``: causal order with the least control information (Jang, Park, Cho, Yoon §4).
 
 Each process keeps **CI** (``log`` in the code; not the log of a server): the messages that may still be in transit. For
-each sender k it has pairs (τ, D) — the τ-th message of k may be undelivered at the processes in D. A message carries
-its own τ, the sender's CI, and for its destination j the delivery constraints **DC**: the messages of CI that j must
-have delivered first. **DLV** is the τ of the last message delivered from each sender. Entries that can be inferred are
-removed immediately:
+each sender k, CI has pairs (τ, D). Such a pair means that the τ-th message of k may be undelivered at the processes in
+D. A message carries its own τ, the sender's CI, and for its destination j the delivery constraints **DC**: the messages
+of CI that j must have delivered first. For each sender, **DLV** contains the τ of the last message that was delivered.
+Entries that can be inferred are removed immediately:
 
 * *just replaced* (S2): after m was sent to j, j is removed from the sets D of all other messages, because j delivers
   these before m. (The paper prints "− i"; it must be "− j".)
-* *just delivered* (R4): the receiver adds an entry for the message to its log, without itself in D.
-* *already delivered, already replaced* (R5, R6): if one log has a newer message of k and no longer lists an older one,
+* *just delivered* (R4): the receiver adds an entry for the message to its log. The set D of this entry does not
+  contain the receiver.
+* *already delivered, already replaced* (R5, R6): if one log has a newer message of k but does not list an older one,
   the older one is removed from the other log. An entry in both logs keeps the destinations that both list.
 * the newest entry of each sender stays, even without destinations (S3, R9), because R5 compares with it.
 
 R1's "wait" is the hold-back queue of :mod:`antecede.orders.stamped`. A message that is not newer than DLV is a
 duplicate. If it were accepted, DLV would move backwards, and other messages would wait for ever. R8 never applies if R5
-works, and is left out. CI equals the log of Kshemkalyani and Singhal's optimal algorithm.
+works, so R8 is left out. CI equals the log of Kshemkalyani and Singhal's optimal algorithm.
 
-Destination sets are bit masks. The log of one sender is an immutable flat tuple (τ, D, τ′, D′, …), ascending, which
-copies of a message and the processes of a simulation share.
+Destination sets are bit masks. The log about one sender is a flat tuple (τ, D, τ′, D′, …), sorted by τ. Such a tuple is
+immutable, so the copies of a message share it, and the processes of a simulation share it, too.
 """
 
 from typing import Any, ClassVar
@@ -61,7 +62,7 @@ def merge_logs(mine: Log, theirs: Log) -> Log:
 
 
 class Pruned(StampedOrder):
-    """Deliver a message when the constraints that its stamp has for us are met."""
+    """Deliver a message when the constraints that its stamp contains for this process are met."""
 
     name: ClassVar[str] = "pruned"
     source: ClassVar[str] = "Jang et al. §4"

@@ -8,10 +8,16 @@ Three observations make the stamp small:
 * most senders have only a newest entry without destinations (an *empty* one), for which one bit is enough. A
   destination set is a list of members or a bit map, whichever is shorter.
 
-Layout: the stamp's own timestamp; a bit map of the senders with an entry; a bit map of the senders with more than an
-empty newest entry; the distances. Then for each sender in the second bit map: the number of its entries and, for each
-entry, newest first, the difference to the previous age (not for the newest) and the destinations. At last the
-constraints: their number and, for each, ascending by sender, the difference to the previous sender and the age.
+A stamp consists of the following parts, in this sequence:
+
+* the stamp's own timestamp;
+* a bit map of the senders with an entry, and a bit map of the senders with more than an empty newest entry;
+* for each sender in the first bit map, the distance of its newest entry from the stamp's own timestamp;
+* for each sender in the second bit map, the number of its entries, and then its entries, newest first. Each entry is
+  the difference between its age and the age of the previous entry (left out for the newest entry), and its
+  destinations;
+* the number of constraints, and then the constraints, in ascending order of their senders. Each constraint is the
+  difference between its sender's number and the previous sender's number, and its age.
 """
 
 from functools import lru_cache
@@ -72,7 +78,7 @@ class Control(msgspec.Struct, eq=False, gc=False):
         return self._dependents
 
     def paper_bytes(self) -> int:
-        """Return the size as the paper counts it: four bytes per entry and two per destination."""
+        """Return the size as Jang et al. count it (§6.2): four bytes per entry and two per destination."""
         if self._paper_bytes < 0:
             destinations = sum([mask.bit_count() for log in self.log for mask in log[1::2]])
             self._paper_bytes = 4 * self.dependents() + 2 * destinations
@@ -339,8 +345,9 @@ def _list_size(mask: int) -> int:
 
 
 def _write_set(mask: int, members: int, out: Writer) -> None:
-    """Write a set of members as a list, or as a bit map if this is shorter. A list begins with the number of members
-    plus one; then each member is written as its distance to the previous one. A bit map begins with 0."""
+    """Write a set of members as a list, or as a bit map if this is shorter. A list begins with a number that is one
+    more than the number of members in the set. Then each member of the set is written as its distance to the previous
+    one. A bit map begins with 0."""
     if _list_size(mask) > 1 + _map_size(members):
         out.number(0)
         out.raw(mask.to_bytes(_map_size(members), "little"))

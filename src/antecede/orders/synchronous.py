@@ -2,7 +2,7 @@
 
 The events of a message are its send and its deliveries. A multicast is one message. Let m ⇒ m' mean that m and m' are
 different messages, and an event of m precedes an event of m' in some process. A computation is synchronous iff ⇒ is
-acyclic. The protocol is a rendezvous under locks:
+acyclic. The protocol is a rendezvous that uses locks:
 
 * A process takes part in one message at a time. For this, it has one **lock**; requests for the lock are granted first
   come, first served.

@@ -2,9 +2,9 @@
 it.
 
 In a new worker, importing Arrow, numba and this package takes one second. Loading the compiled kernels takes half a
-second more. This process does both once, before the first fork, and the workers share its memory. After each task,
-Spark runs the garbage collector of the worker. To examine all loaded objects, the collector would need 70 ms each time.
-So the objects that exist before the fork are excluded from collection.
+second more. This process imports the libraries and loads the kernels once, before the first fork, and the workers share
+its memory. After each task, Spark runs the garbage collector of the worker. To examine all loaded objects, the
+collector would need 70 ms each time. So the objects that exist before the fork are excluded from collection.
 
 To load the kernels, this process judges a small trace (:func:`warm`). The trace is in JSON Lines, because Arrow would
 start threads to read Parquet. No thread may run when a worker is forked.

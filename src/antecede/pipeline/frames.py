@@ -70,7 +70,8 @@ def verify(
     epochs: Sequence[Any] | None = None,
     local_max: int = _local_max,
 ) -> Report:
-    """Judge the trace in a table. Return the report of ``antecede verify``, without the keys that only files have.
+    """Judge the trace in a table. Return the report of ``antecede verify``, without the keys that occur only in reports
+    on files.
 
     ``conflicts`` is the table of conflicts for significant order. The table has the same form as the file of
     ``--conflicts FILE``: ``{"*": [["deposit", "audit"]]}``. If the topology changed, ``epochs`` is the list of epochs

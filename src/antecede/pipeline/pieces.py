@@ -23,7 +23,7 @@ Bytes = NDArray[np.uint8]
 
 REGION_EVENTS = 1 << 23
 """The number of events in a region. The lines (the events of each process, in sequence) are processed one region at a
-time. The lines have two arrays, ``source`` and ``argument``; for one region these arrays take 64 MiB together."""
+time. The lines have two arrays, ``source`` and ``argument``. For one region, the two arrays together need 64 MiB."""
 
 
 class Places(msgspec.Struct):

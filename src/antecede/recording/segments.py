@@ -7,10 +7,12 @@ The folder ``trace/`` in the data directory has the rows of closed segments, one
 
 The metadata of each Parquet file contain its **place**, the point where the file ends: the last record, the next
 message id and each process's next index. The rows and the place become durable by one rename. So a conversion that
-continues after the newest file neither skips a row nor writes a row twice. The rest of the log is read from that place
-on. This is possible even while the server writes the log, because only complete commit groups are read.
+continues after the newest file neither skips a row nor writes a row twice. The rest of the log is read from the place
+of the newest file on. This is possible even while the server writes the log, because only complete commit groups are
+read.
 
-The first record of a log names its server. If the log no longer contains the next record that the trace needs, the
+The first record of a log contains the name of the server. A server with ``--trace`` deletes a segment of its log only
+when the rows of the segment are in a Parquet file. So if the next record that the trace needs is not in the log, the
 server ran without ``--trace``. Such a directory is rejected with an error, because its rows could not be numbered.
 """
 
@@ -104,8 +106,8 @@ def place_of(piece: Piece) -> Place:
 
 
 def begin(directory: str, topology: TopologyFile) -> None:
-    """Make the folder of a trace in a data directory, and write the topology into it. A topology file that exists is
-    kept."""
+    """Make the folder of a trace in a data directory, and write the topology into it. If the folder already has a
+    topology file, this file is not changed."""
     files, folder = Files(), f"{directory}/{FOLDER}"
     with named(folder):
         if not os.path.isdir(folder):

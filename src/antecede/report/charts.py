@@ -30,8 +30,8 @@ def text(value: object, length: int = 40) -> str:
 
 def busiest(traffic: Sequence[Mapping[str, Any]]) -> tuple[list[str], dict[tuple[str, str], int]]:
     """Return the names of the processes that send and receive the most copies of messages, and the number of copies for
-    each pair (sender, receiver). A message to three receivers counts as three copies. All remaining processes together
-    have the empty name, which comes last."""
+    each pair (sender, receiver). A message to three receivers counts as three copies. If there are more than
+    ``report_processes_max`` processes, all remaining processes together have the empty name, which comes last."""
     totals: Counter[str] = Counter()
     for row in traffic:
         totals[row["from"]] += row["messages"]
@@ -108,9 +108,9 @@ def _shade(count: int, most: int) -> int:
 
 
 def per_second(by_second: Mapping[int, int]) -> str:
-    """Draw one bar per second with the number of messages sent in it. If the trace is long, one bar stands for several
-    seconds. Return an empty string if all messages were sent in the same second, or if there are none. ``by_second``:
-    second → number of messages."""
+    """Draw one bar per second. Each bar shows how many messages were sent in this second. If the trace is long, one bar
+    stands for several seconds. Return an empty string if all messages were sent in the same second, or if there are no
+    messages. ``by_second`` has the number of messages for each second."""
     if len(by_second) < 2:
         return ""
     first, last = min(by_second), max(by_second)

@@ -18,7 +18,7 @@ class Series(msgspec.Struct, frozen=True):
     name: str
     points: Sequence[tuple[float, float]]
     law: Curve | None = None
-    """A curve to draw as a dashed line, for comparison with the points; None: no curve."""
+    """A curve to draw as a dashed line, for comparison with the points. If it is None, no curve is drawn."""
 
 
 class Panel(msgspec.Struct, frozen=True):

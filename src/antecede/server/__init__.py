@@ -130,7 +130,7 @@ class AgentServer:
             self._request(Look(), now, clock_ms)
 
     def _ring(self, now: float, clock_ms: int) -> None:
-        """Let calls expire after their deadline, and fire the timers that are due."""
+        """End the calls whose deadline has passed, and fire the timers whose time has come."""
         if self.calls.site is not None and (self.calls.alarm_ms() or clock_ms + 1) <= clock_ms:
             self._do(Expired(clock_ms), now)
         if self.timers.alarms and (due_timers := self.timers.due(clock_ms)):
@@ -209,12 +209,13 @@ class AgentServer:
 
     def begin_life(self, life: int) -> None:
         """Start a life of the server, which lasts until its next stop or crash. Call this after the replay of all
-        records. Hellos then contain the number of this life, and the number of frames that were sent before it."""
+        records. After that, each hello (:class:`antecede.link.Hello`) contains the number of this life, and the number
+        of frames that were sent before this life."""
         self.channel.begin_life(life)
 
     def alarm_ms(self) -> int | None:
-        """Return the server time at which the next timer fires or the next call expires. None: no timer is set, and no
-        call can expire."""
+        """Return the server time at which the next timer fires or the next call expires. Return None if no timer is set
+        and no call can expire."""
         timer = self.timers.alarms[0][0] if self.timers.alarms else None
         call = None if self.calls.site is None else self.calls.alarm_ms()
         return timer if call is None else call if timer is None else min(timer, call)

@@ -68,7 +68,8 @@ class Admission:
         self.clients_max = max(1, connections_max - self.strangers_max - servers)
         self.clients = 0
         self.dropped = 0
-        """The number of strangers that were closed because of a limit, or because no file descriptor was left."""
+        """The number of strangers that were closed because of a limit, or because the process had no free file
+        descriptor."""
         self._strangers: dict[ConnectionSlot, None] = {}
         """The strangers, oldest first."""
         self._of_address: Counter[str] = Counter()
@@ -127,7 +128,7 @@ class Admission:
         return slot
 
     def make_room(self) -> None:
-        """Close the oldest stranger, if there is one, because no file descriptor is left."""
+        """Close the oldest stranger, if there is one, because the process has no free file descriptor."""
         if self._strangers:
             self._drop_stranger()
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def take_from_peer(machine: "AgentServer", given: FromPeer, now: float) -> None:
-    """Take a frame, an acknowledgement or a hello from a peer. Ignore it if the link has stopped or was removed."""
+    """Process a frame, an acknowledgement or a hello from a peer. Ignore it if the link has stopped or was removed."""
     domain, peer, content = given.domain, given.peer, given.content
     if machine.stopped and (domain, peer) in machine.stopped:
         return

@@ -29,11 +29,11 @@ class Epoch(msgspec.Struct, frozen=True, array_like=True):
     change: ChangeNumber
     epoch: Mark
     clock_ms: ClockMs
-    """The wall clock when the topology came into force; 0: not known."""
+    """The wall clock when the topology came into force, or 0 if this time is not known."""
     attempt: Mark = ""
-    """The name of the attempt that made the change; empty: not known."""
+    """The name of the attempt that made the change, or an empty string if it is not known."""
     guarantee: Literal["", "none", "fifo", "causal"] = ""
-    """The weakest guarantee among the domains of this topology; empty: not known."""
+    """The weakest guarantee among the domains of this topology, or an empty string if it is not known."""
 
 
 History = Annotated[list[Epoch], Meta(max_length=limits.changes_kept_max)]
@@ -95,7 +95,8 @@ class Abandoned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
 
     change: int
     attempt: str = ""
-    """The name of the attempt that is abandoned; empty: the attempt in progress here."""
+    """The name of the attempt that is abandoned. If it is empty, the attempt in progress on this server is
+    abandoned."""
 
 
 class Paused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=46):

@@ -20,9 +20,9 @@ class Times(msgspec.Struct):
     """The times in a log, up to its last record."""
 
     logged_ms: int = 0
-    """The latest server time; 0: the log contains no time yet."""
+    """The latest server time, or 0 if the log contains no time yet."""
     ahead_ms: int = 0
-    """By how much the wall clock was ahead of server time; negative: it was behind."""
+    """By how much the wall clock was ahead of server time. The value is negative if the wall clock was behind."""
 
 
 class Clock:

@@ -35,11 +35,13 @@ class Connection(Protocol):
     last_sent: float
     """The time of the last write."""
     code: str
-    """The code for the reason why this end closed the connection; empty: it gave no code, or did not close."""
+    """The code for the reason why this end closed the connection. It is empty if this end gave no code, or has not
+    closed the connection."""
     binding: bytes
-    """A value that only the two ends of this TLS connection know; empty without TLS."""
+    """A value that only the two ends of this TLS connection know. It is empty if the connection does not use TLS."""
     certified: tuple[str, ...]
-    """The names in the other end's certificate, which TLS has checked; empty: it showed none."""
+    """The names in the other end's certificate, which TLS has checked. It is empty if the other end showed no
+    certificate."""
 
     @property
     def last_received(self) -> float:
@@ -93,7 +95,8 @@ class Receiver(Protocol):
         ...
 
     def closed(self, reason: str, now: float) -> None:
-        """Process the end of the connection; called once. ``reason`` is empty if the other end closed it."""
+        """Process the end of the connection. The connection calls this method exactly one time. ``reason`` is empty if
+        the other end closed the connection."""
         ...
 
     def writable(self) -> None:

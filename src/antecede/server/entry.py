@@ -34,7 +34,7 @@ LONG: Final = "long"
 """The command with which an operator announces that the next request is long."""
 Operate = Callable[[Who, str, str, list[str], Callable[[wire.Answer], None]], None]
 """A function that runs a command of an operator, and answers immediately or later. Its arguments: the identity and the
-network address of the operator, the command, the arguments of the command, and the function that takes the answer."""
+network address of the operator, the command, the arguments of the command, and the function to call with the answer."""
 
 
 class Entry:
@@ -59,7 +59,7 @@ class Entry:
         self.admission = admission
         self.newest_version = newest_version
         self.closed = ""
-        """The reason why new connections are not accepted; empty: they are accepted."""
+        """The reason why new connections are not accepted. It is empty if new connections are accepted."""
         self.connections: dict[Incoming, None] = {}
         """The connections, in the sequence in which they came."""
         self._dropped = 0
@@ -116,8 +116,8 @@ class Incoming:
         """Whether an operator's request has come (``LONG`` does not count). A second request is an error."""
         self._long = False
         self._patience = limits.hello_seconds_max
-        """The seconds after which the connection is closed, if it has not become the connection of a server or a client
-        by then."""
+        """A number of seconds. If the connection has not become the connection of a server or a client after this time,
+        it is closed."""
         self._refused = False
         """Whether the connection was refused, or was used only to exchange a topology. In both cases, all further parts
         are ignored."""
@@ -126,7 +126,7 @@ class Incoming:
         empty."""
         self._proof: Answering | None = None
         self._who: Who | None = None
-        """The identity that the other end has proved; None: it has proved none."""
+        """The identity that the other end has proved, or None if it has proved none."""
         self._counted = False
         """Whether the guard has counted this connection for the identity of the other end."""
 
@@ -300,8 +300,9 @@ class Incoming:
         self._refuse(refusal)
 
     def _note_claim(self, name: str, refusal: Refusal) -> None:
-        """Show in the status that a program with a wrong token claims to be a peer, if this peer is not connected. The
-        program may really be the peer, with a wrong configuration. Nothing else depends on this claim."""
+        """Show in the status that a program with a wrong token claims to be a peer. Do nothing if this peer is
+        connected, or if this server has an access file. The program may really be the peer, with a wrong configuration.
+        Nothing else depends on this claim."""
         peer = self._entry.peering.peers.get(name)
         if peer is not None and peer.connection is None and self._entry.guard.keyring is None:
             host = self.connection.remote.rpartition(":")[0]

@@ -21,8 +21,8 @@ class Guard:
     """Checks the identities that connect to one server, counts their connections, and writes the audit log."""
 
     def __init__(self, authoriser: Authoriser, keyring: Keyring | None, audit: Audit | None, log: Log) -> None:
-        """``keyring``: proves this server's identity; None: there is no access file, and all programs use the same
-        token."""
+        """``keyring`` proves this server's identity. If it is None, there is no access file, and all programs use the
+        same token."""
         self.authoriser = authoriser
         self.keyring = keyring
         self._audit = audit
@@ -37,7 +37,7 @@ class Guard:
         return Answering(self.keyring, self.authoriser, connection, introduction)
 
     def lapse(self, who: Who | None) -> Refusal | None:
-        """Return why the identity of an open connection is no longer valid; None: it is valid."""
+        """Return why the identity of an open connection is no longer valid, or None if it is still valid."""
         return None if who is None else self.authoriser.lapse(who)
 
     # Connections of identities.
@@ -73,8 +73,8 @@ class Guard:
 
     def refused_stranger(self, remote: str, claims: str, refusal: Refusal, who: Who | None) -> None:
         """Write to the log and to the audit log that the other end of a connection was refused, because it did not
-        prove the name that it claims. ``claims``: this name; empty: the TLS handshake failed before a name was claimed.
-        ``who``: the identity that the other end has proved, if any."""
+        prove the name that it claims. ``claims``: this name. It is empty if the TLS handshake failed before a name was
+        claimed. ``who``: the identity that the other end has proved, if any."""
         self.refused(remote, claims, refusal, who)
         named: dict[str, Any] = {"claims": claims} if claims else {}
         self._log.warning("stranger-refused", **named, remote=remote, code=refusal.code, reason=refusal.reason)
@@ -82,8 +82,8 @@ class Guard:
 
 def page_refusal(authoriser: Authoriser, name: str, secret: str) -> tuple[Who | None, Refusal | None]:
     """Return two values: the identity of the caller that asks for a page of the metrics server, and the reason why this
-    caller may not see the page. ``name``: the page. ``secret``: the caller's bearer token; empty: the caller sent none.
-    The identity is None if the secret is unknown. The reason is None if the caller may see the page."""
+    caller may not see the page. ``name``: the page. ``secret``: the caller's bearer token. It is empty if the caller
+    sent no token. The identity is None if the secret is unknown. The reason is None if the caller may see the page."""
     who = authoriser.page_caller(secret)
     if who is None:
         return None, Refusal(UNKNOWN_CALLER, "unknown bearer token")

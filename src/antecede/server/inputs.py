@@ -120,8 +120,8 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
 
 
 class Denied(msgspec.Struct, frozen=True, gc=False):
-    """A client's publishes that are forbidden by the client's permissions or limits. The machine refuses them after it
-    has processed all earlier publishes of the client. No record contains them."""
+    """A client's publishes that are forbidden by the client's permissions or limits. The server's state machine refuses
+    them after it has processed all earlier publishes of the client. No record contains them."""
 
     client: str
     number: int
@@ -179,7 +179,7 @@ class Outputs(Protocol):
         ...
 
     def hold(self, held: bool) -> None:
-        """Stop reading from all connections (``held``), or continue to read."""
+        """Stop reading from all connections if ``held`` is true. Otherwise, continue to read."""
         ...
 
     def organised(self, due: list[React]) -> None:

@@ -280,7 +280,7 @@ class Truncated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     segments: int
     reason: str
     wall_ms: int
-    """The wall clock time of the server's start that found the torn write."""
+    """The wall clock time, in milliseconds, of the server's start at which the torn write was found."""
 
 
 class Acknowledged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=35):

@@ -1,13 +1,13 @@
 """The topology in force at one server, and its changes.
 
-**The topology in force is part of the log; the file is a proposal.** A log is begun with the text of its topology
-(:class:`Organised`). A change is made in steps, each an item of the log:
+**The topology in force is part of the log, and a topology file is only a proposal.** A log begins with the text of its
+topology (:class:`Organised`). A change is made in steps. Each step is an item of the log:
 
-    Paused      letters that would enter the region of the change (the domains that pause) wait here
-    Staged      ready: the belongings of agents that leave are taken out of the engine; the new topology is known
+    Paused      the pause begins: letters that would enter the region of the change (the domains that pause) wait here
+    Staged      this server is ready: it knows the new topology, and stores the belongings of leaving agents separately
     Received    the belongings of agents that will live here have come from another server
-    Committed   the new topology is in force: agents that came live here, agents that left are forgotten
-    Abandoned   instead of Committed: agents that were to leave live here again, agents that came are forgotten
+    Committed   the new topology is in force: the arrived agents live here now, and the departed agents are forgotten
+    Abandoned   instead of Committed: the leaving agents stay here, and the belongings that have come are forgotten
     Learned     changes that were made without this server are in force (:mod:`antecede.server.peering.learning`)
 
 One server, the coordinator, decides: when its log contains ``Committed``, all other servers must make the change, too.
@@ -101,7 +101,7 @@ class Organisation(SavedOrganisation):
     # Items.
 
     def apply(self, item: Organising, machine: "AgentServer") -> None:
-        """Apply an item of the log that is about the topology. This may change ``machine``, too."""
+        """Apply an item of the log that is about the topology. The item may change ``machine``, too."""
         self.applied += 1
         if isinstance(item, Organised):
             self._note(item, machine)

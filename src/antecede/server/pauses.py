@@ -38,7 +38,7 @@ class Backoff:
         return seconds
 
     def grow_to(self, seconds: float) -> None:
-        """Make the next pause at least this long."""
+        """Set the next pause to at least ``seconds``."""
         self._pause = max(self._pause, seconds)
 
     def reset(self) -> None:

@@ -1,5 +1,5 @@
-"""The effects of items that occur only in few records of the log: for example resets, dead letters that are dropped,
-clients that left, the start of a log."""
+"""The effects of items that occur only in few records of the log. Examples are resets, dead letters that are dropped,
+clients that have left, and the start of a log."""
 
 from typing import TYPE_CHECKING
 

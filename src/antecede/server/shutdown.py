@@ -1,8 +1,8 @@
 """The graceful stop of a server, in four parts.
 
-1. Take nothing more from outside.
+1. Accept no more publishes and no more connections.
 2. Wait until the work in progress has ended, but not longer than allowed.
-3. Close all connections, and take the steps that are left.
+3. Close all connections, and take the remaining steps.
 4. Write a snapshot, so that the next start has nothing to replay.
 
 No guarantee depends on a graceful stop. If the stop interrupts some work, this work is either in the log or was not
@@ -18,7 +18,7 @@ class Shutdown:
     here."""
 
     def __init__(self, core: ServerCore, reason: str, until: float) -> None:
-        """Take nothing more from outside. Work in progress may continue until the time ``until``."""
+        """Accept no more publishes and no more connections. Work in progress may continue until the time ``until``."""
         self._core = core
         self._reason = reason
         self._until = until
@@ -35,7 +35,7 @@ class Shutdown:
 
     @property
     def steps_left(self) -> bool:
-        """Whether the driver must take another turn before the snapshot, because inputs are left."""
+        """Whether the driver must take another turn before the snapshot, because some inputs are not processed yet."""
         driver = self._core.driver
         return bool(driver.inputs) and driver.can_step and not self._core.failure
 

@@ -1,4 +1,4 @@
-"""The timers of a server's agents, by server time: which are set, which are due."""
+"""The timers of a server's agents: store them, and find the timers that must fire. All times are server time."""
 
 from heapq import heapify, heappop, heappush
 
@@ -46,7 +46,8 @@ class Timers:
         return [(agent, letter) for _, agent, letter in fired]
 
     def take_out(self, agent: str) -> list[tuple[int, Letter]]:
-        """Remove the timers of an agent; return for each the server time at which it fires, and its letter."""
+        """Remove the timers of an agent. For each timer, return the server time at which it would have fired, and its
+        letter."""
         numbers = tuple(number for number, timer in self.waiting.items() if timer[1] == agent)
         times = [self.waiting[number][0] for number in numbers]
         taken = [(when, letter) for when, (_, letter) in zip(times, self.fire(numbers), strict=True)]

@@ -1,11 +1,12 @@
 """The regular work of a server: check its high-water marks and quotas, watch its connections, prove that the last group
 of the log is durable, and take snapshots.
 
-A snapshot is due when the log has grown enough since the last one, in bytes or in records. The adapter (the code that
-does the server's I/O) lets another process build the snapshot from the log (:mod:`antecede.server.building`), and the
-server continues meanwhile. If the build fails, it is tried again after a pause. If it fails several times, or if no
-other process can build snapshots, the server copies the machine's state itself and the adapter writes this copy. No
-snapshot is taken while records wait for room on the disk, because the state would be ahead of the log.
+A new snapshot is needed when the log has grown enough since the last snapshot, in bytes or in records. The adapter (the
+code that does the server's I/O) lets another process build the snapshot from the log (:mod:`antecede.server.building`),
+and the server continues meanwhile. If the other process fails to build the snapshot, the build is tried again after a
+pause. If the build fails several times, or if no other process can build snapshots, the server itself copies the state
+of its state machine, and the adapter writes this copy. No snapshot is taken while records wait for room on the disk,
+because the state would be ahead of the log.
 
 Only a later group can prove that a group of the log was durable. If the disk loses the last group, and no later group
 exists, the loss looks like a torn write, and recovery removes the rest of the group. So a server that has nothing to
@@ -65,7 +66,7 @@ class Upkeep:
         self.logged_bytes = 0
         """The bytes written to the log since the last snapshot."""
         self.snapshot_bytes = limits.snapshot_log_bytes
-        """A snapshot is due when ``logged_bytes`` exceeds this number."""
+        """A new snapshot is needed when ``logged_bytes`` exceeds this number."""
         self.logged_records = covers
         """The number of records since the last snapshot."""
         self.direct = False
@@ -90,8 +91,8 @@ class Upkeep:
         self._wrote_at = now
 
     def look(self, now: float) -> Snapshot | Task | None:
-        """Do the regular work that is due. If a snapshot is due, return it or the task to build it; then the
-        caller must call ``kept`` or ``not_kept``. Otherwise return None."""
+        """Do the regular work that is necessary at this time. If a snapshot is needed, return the snapshot or the task
+        to build it. The caller must then call ``kept`` or ``not_kept``. If no snapshot is needed, return None."""
         self._marks.watch(self.stopping)
         engine = self._machine.engine
         if engine.mailboxes or engine.following.held or engine.too_many_dead:

@@ -4,8 +4,9 @@ Each seed gives one schedule (:mod:`antecede.simulator.schedules`). The events o
 oracle that sees only this trace judges them (:mod:`antecede.trace.oracle`). Each run must obey these rules:
 
 * the guarantees of the order hold (FIFO, causal, total, synchronous);
-* every message is delivered, once, at its destinations, after it was sent, and at the end no order holds anything;
-* a second arrival of a packet is answered ``DUPLICATE`` and changes nothing;
+* every message is delivered exactly once at each of its destinations, and only after it was sent;
+* at the end, no order holds anything;
+* if a packet arrives a second time, the order answers ``DUPLICATE``, and its state does not change;
 * orders that know exactly which messages must come first (``TIGHT``) hold no message longer than needed.
 """
 
@@ -80,8 +81,8 @@ class Outcome(msgspec.Struct):
 
 
 def play(spec: OrderSpec, seed: int, *, faults: bool | None = None) -> Outcome:
-    """Play one schedule and judge it. ``faults``: True for links with faults, False for the bare network. If it is
-    None, the seed decides."""
+    """Play one schedule and judge it. If ``faults`` is True, the orders run on links with faults. If it is False, they
+    run on the bare network, without links. If it is None, the seed decides."""
     plan = Plan(spec, seed, faults)
     recorder = Watcher()
     outcome = Outcome(str(spec), seed, str(plan), plan.processes, recorder.events, 0, recorder.findings, faults)
@@ -120,8 +121,8 @@ def _leftover(orders: list[Order]) -> str:
 
 
 def _judge(outcome: Outcome, guarantees: frozenset[str], tight: bool, leftover: str | None) -> None:
-    """Judge the events. ``leftover``: a text about messages that the orders still hold, empty if there are none;
-    ``None`` if an error came before the end."""
+    """Judge the events. ``leftover`` describes what was unfinished at the end, for example a message that an order
+    still holds. It is empty if nothing was unfinished, and ``None`` if an error ended the schedule early."""
     trace = match(outcome.events)
     verdict = judge(trace, tuple(sorted(guarantees)))
     outcome.deliveries = trace.deliveries

@@ -5,10 +5,10 @@ not guarantee this for any other method.
 
 A distribution of times is written as a text, with all times in seconds:
 
-* ``constant:0.1``: always this time;
-* ``exponential:0.1``: the mean;
-* ``uniform:0.05,0.15``: the smallest and the largest time;
-* ``pareto:1.5,0.03``: the shape (a number, not a time) and the smallest time.
+* ``constant:0.1``: every draw is this time.
+* ``exponential:0.1``: an exponential distribution with this mean.
+* ``uniform:0.05,0.15``: a uniform distribution between the smallest and the largest time.
+* ``pareto:1.5,0.03``: a Pareto distribution with this shape (a number, not a time) and this smallest time.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def below(rng: Random, bound: int) -> int:
 
 
 def subset(rng: Random, items: list[int], size: int) -> int:
-    """Draw ``size`` different items, and return them as a bit mask. This changes the sequence of ``items``."""
+    """Draw ``size`` different items, and return them as a bit mask. The function changes the sequence of ``items``."""
     mask = 0
     last = len(items) - 1
     for position in range(size):

@@ -42,8 +42,8 @@ class Figures:
         self.warmup = warmup
         self._routed = routed
         """Whether a message travels hop by hop through domains. Then several copies, one after the other, lead to one
-        destination, and the stamp size of a message is the sum of the stamp sizes of all its copies, divided by the
-        number of its destinations."""
+        destination. In this case, the stamp size of a message is the sum of the stamp sizes of all its copies, divided
+        by the number of its destinations."""
         self._packets = 0
         self.sends = 0
         self.deliveries = 0

@@ -51,12 +51,12 @@ class Kernel:
         heappush(self.events, (time, self.tie(), act, subject))
 
     def step(self) -> None:
-        """Take the next event: set the clock to the time of the event, and carry the event out."""
+        """Take the next event: set the clock to the time of the event, and call its function."""
         self.now, _, act, subject = heappop(self.events)
         act(subject)
 
     def run_until(self, end: float = inf) -> None:
-        """Take events until none is left, or until the next one is later than ``end``."""
+        """Take events until no event remains, or until the next event is later than ``end``."""
         events = self.events
         while events and events[0][0] <= end:
             # As ``step`` does, without another call for each event.
@@ -85,7 +85,7 @@ class World(Kernel):
         self._workload.wake(self, process)
 
     def run(self, workload: Workload, until: float = inf) -> None:
-        """Run the workload until nothing is left to happen, or until the time ``until``."""
+        """Run the workload until no events remain, or until the time ``until``."""
         self._workload = workload
         workload.start(self)
         self.run_until(until)

@@ -77,8 +77,8 @@ class Programs:
         return flight in self.choices.get(flight.at, ())
 
     def choose(self, process: str, order: Order, source: str | None) -> Flight | None:
-        """Remove and return the first packet (from ``source``, if given) that ``order`` would deliver now; None if
-        there is none."""
+        """Remove and return the first packet that ``order`` would deliver now. If ``source`` is not None, only packets
+        from ``source`` are considered. If there is no such packet, return None."""
         for flight in self.choices[process]:
             if source in (None, flight.source) and order.check(flight.packet) is Verdict.DELIVER:
                 del self.choices[process][flight]
@@ -86,8 +86,8 @@ class Programs:
         return None
 
     def take(self, process: str, source: str | None) -> str | None:
-        """Remove and return the first message of the queue, if its sender is ``source`` or ``source`` is None.
-        Otherwise return None."""
+        """Remove the first message of the queue and return its name, if ``source`` is None or is the sender of this
+        message. Otherwise, or if the queue is empty, return None."""
         queue = self.queues[process]
         return queue.popleft()[0] if queue and source in (None, queue[0][1]) else None
 

@@ -26,7 +26,8 @@ class Record:
         self.delivered: dict[str, list[str]] = {process: [] for process in processes}
         """The messages that each application received, in sequence."""
         self.story: list[tuple[int, str]] = []
-        """The history, as sentences. Each has the number of the line in the scenario file that caused it."""
+        """The history, as sentences. Each sentence is stored with the number of the line in the scenario file that
+        caused the event."""
         self.line = 0
         # Rows name destinations in the sequence of these names.
         self._rows = Recorder(sorted(processes), self.events.append)

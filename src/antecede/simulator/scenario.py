@@ -1,8 +1,8 @@
 """Scenario files: a computation written down line by line, like the figures in papers about causal order.
 
 Each line has one statement, with words separated by blanks; ``#`` begins a comment anywhere. Declarations
-(``processes``, ``domain``, ``order``, ``control manual``) apply to the whole file, wherever they stand; all other
-statements are executed in the sequence of the file. ``docs/guide/scenarios.md`` describes the language.
+(``processes``, ``domain``, ``order``, ``control manual``) apply to the whole file, even to the lines before them. All
+other statements are executed in the sequence of the file. ``docs/guide/scenarios.md`` describes the language.
 
 This module turns the bytes of a file into typed statements with line numbers. If the bytes are not a scenario, it
 raises a :class:`ScenarioError` that names the line. The code that plays a scenario is in other modules, and this module

@@ -308,7 +308,7 @@ class ScriptedWorld:
                 self._hand(flight)
 
     def drain(self) -> None:
-        """Let all packets arrive, the oldest first, until none is left. Links resend lost packets."""
+        """Let packets arrive, the oldest first, until no packet is in transit. Links resend lost packets."""
         while True:
             self.settle()
             while flight := self.flights.oldest():

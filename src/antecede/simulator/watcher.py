@@ -21,8 +21,10 @@ class Finding(msgspec.Struct, frozen=True):
     """Something that an order did wrong in one schedule of a campaign."""
 
     kind: str
-    """The name of the guarantee that was violated, or one of ``undelivered``, ``twice``, ``stray``, ``needless``,
-    ``duplicate``, ``error``."""
+    """The name of the guarantee that was violated, or the name of another error: ``undelivered`` (a message was not
+    delivered), ``twice`` (a second delivery), ``stray`` (a second send, or a delivery of a message that was not sent to
+    this process), ``needless`` (a message was held longer than necessary), ``duplicate`` (the order accepted a repeated
+    packet) or ``error`` (an exception)."""
     text: str
 
 

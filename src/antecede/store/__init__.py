@@ -52,8 +52,8 @@ def open_store(
     on_failed: OnFailed | None = None,
     files: Files | None = None,
 ) -> Store:
-    """Open a store. With durability ``disk`` its records survive a power cut, with ``os`` only a kill of the process.
-    With ``memory`` the records do not survive the process."""
+    """Open a store. With durability ``disk``, its records survive a power cut. With ``os``, its records survive a kill
+    of the process, but a power cut can destroy them. With ``memory``, its records are lost when the process ends."""
     if durability not in durabilities:
         raise UsageError(f"durability {durability!r} is not one of {', '.join(durabilities)}")
     if durability == "memory":

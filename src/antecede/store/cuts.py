@@ -16,7 +16,7 @@ from antecede.store.walk import Cut
 
 
 def note_cut(files: Files, directory: str, recovered: Recovered) -> Recovered:
-    """Write a note about the torn write that ``recovered`` names, if any. (The torn write itself is removed later.)
+    """Write a note about the torn write, if ``recovered`` contains one. (The torn write itself is removed later.)
     Return a copy of ``recovered`` in which ``cuts`` contains the truncations of all notes in the directory."""
     cut = recovered.cut
     if cut is not None:

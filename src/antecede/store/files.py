@@ -34,7 +34,8 @@ class Files:
         return randbits(count)
 
     def make_directory(self, path: str) -> None:
-        """Create a directory that only the user of this process can access. ``create`` does the same for files."""
+        """Create a directory that only the user of this process can access. Files from ``create`` have the same
+        restriction."""
         os.mkdir(path, 0o700)
 
     def names(self, directory: str) -> list[str]:

@@ -94,7 +94,7 @@ class LogStore(Closing):
         self.full: StoreFullError | None = None
         self.unvouched = False
         self._vouch = False
-        """Whether ``vouch`` was called, and no group was written since."""
+        """Whether ``vouch`` was called after the newest group was written."""
         self._look = False
         """Whether the commit thread must check again whether there is space for the next segment."""
         self._look_after = 0.0
@@ -104,7 +104,7 @@ class LogStore(Closing):
         self._wake.acquire()
         self._turn = RLock()  # Held by the thread that commits: the commit thread, or the owner's.
         self._slow_share = 0.0
-        """The approximate share of syncs that were slow; recent syncs count most."""
+        """The approximate share of slow syncs among all syncs. Recent syncs have more weight than older ones."""
         self._maintenance = Lock()
         """A lock that lets only one of these tasks run at a time: writing a snapshot, releasing records, closing the
         log."""
@@ -352,9 +352,10 @@ class LogStore(Closing):
             self._accepted_bytes_max = self.figures.durable_bytes + self._segments.room()
 
     def _make_room(self, accepted: int, size: int) -> None:
-        """Make the next segment longer, to have space for one more record; raise an error if the record is refused.
+        """Make the next segment longer, to have space for one more record. Raise an error if the record is refused.
 
-        This waits for the disk. It happens only a few times, until the segments have their full size.
+        This method waits for the disk. A segment is made longer only a few times, until the segments have their full
+        size.
         """
         with self._turn:
             pending = accepted - self.figures.durable_bytes
@@ -391,7 +392,8 @@ class LogStore(Closing):
         return type(self.full)(str(self.full))
 
     def _ask_for_room(self) -> None:
-        """Let the commit thread check for space again, unless it did so recently; called with the lock held."""
+        """Let the commit thread check for space again, unless it has checked a short time ago; called with the lock
+        held."""
         if monotonic() >= self._look_after and not self._look:
             self._look = True
             self._wake_thread()
@@ -422,7 +424,8 @@ class LogStore(Closing):
             raise StoreError(f"{self._segments.directory}: the log is closed")
 
     def _look_again(self, dropped: int) -> None:
-        """Let the commit thread check for space, if the log is full and ``dropped`` (deleted segments) is not 0."""
+        """Let the commit thread check for space, if the log is full and segments were deleted. ``dropped``: the number
+        of deleted segments."""
         with self._lock:
             if dropped and self.full:
                 self._look = True

@@ -2,15 +2,15 @@
 
 The spare segment is allocated before the current segment is full, so a full disk is noticed *before* a record is
 accepted. While the spare segment exists, all pending records fit into it, so accepted records can always be written. If
-it cannot be allocated, only records that fit into the rest of the current segment are accepted.
+the spare segment cannot be allocated, only records that fit into the rest of the current segment are accepted.
 
 The first segment is small, and each segment has twice the size of the previous one, up to the full size. If the pending
 records would not fit into the spare segment, the spare segment is made longer first. This is possible, because nothing
 was written to it yet. So a segment keeps its length from its first group on, and no segment is shorter than the one
 before it.
 
-A segment may be deleted when all its records are released and the next segment has a durable group, from which the
-chain can continue.
+Each group contains the checksum of the group before it, so the groups form a chain. A segment may be deleted when all
+its records are released and the next segment has a durable group. Recovery can then begin the chain at this group.
 """
 
 from collections.abc import Iterator
@@ -163,7 +163,7 @@ class Segments:
             self.total_bytes += more
 
     def turn(self) -> None:
-        """Make the current segment durable and close it; continue in the next segment."""
+        """Make the current segment durable, close it, and continue in the next segment."""
         assert self.spare, "a record was accepted without space for it"
         self.files.fdatasync(self._file)
         self.files.close(self._file)

@@ -144,7 +144,7 @@ class SimulatedDisk(Files):
         self._locked.clear()
 
     def contents(self) -> dict[str, bytes]:
-        """Return the visible bytes of all files, by path, for a copy."""
+        """Return a copy of the visible bytes of each file, by path."""
         return {path: bytes(inode.seen) for path, inode in self.seen.items()}
 
     def replace(self, contents: dict[str, bytes]) -> None:

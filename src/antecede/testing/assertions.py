@@ -25,13 +25,14 @@ from antecede.trace.verdicts import known_orders
 
 
 def assert_causal(trace: Any, *, complete: bool = True, undelivered: bool = True) -> None:
-    """Fail if a message was delivered before a message that it follows from. This includes FIFO order."""
+    """Fail if causal order is broken: a message was delivered before another message that it depends on. Causal order
+    includes FIFO order."""
     __tracebackhide__ = True
     assert_order(trace, "causal", complete=complete, undelivered=undelivered)
 
 
 def assert_fifo(trace: Any, *, complete: bool = True, undelivered: bool = True) -> None:
-    """Fail if two messages of one sender to one receiver were delivered in another sequence than they were sent."""
+    """Fail if a sender sent two messages to one receiver, and the second message was delivered before the first."""
     __tracebackhide__ = True
     assert_order(trace, "fifo", complete=complete, undelivered=undelivered)
 

@@ -8,8 +8,8 @@
 
 The servers are the same state machines that run live. Each server has the real log on a simulated disk. When the power
 is cut, this disk loses everything that was not synced. A world has no threads, no sockets and no wall clock, so the
-same seed gives the same run. This does not apply to a handler that uses random numbers or a clock. When such a handler
-is repeated after a crash, it may act differently. Only the effects of the committed call remain.
+same seed gives the same run. The run may differ if a handler uses random numbers or a clock. When such a handler is
+repeated after a crash, it may act differently from its first call. Only the effects of the committed call remain.
 """
 
 from collections.abc import Iterable, Mapping
@@ -196,7 +196,7 @@ class World:
             raise self._failure(found)
 
     def assert_causal(self) -> None:
-        """Check that so far no message was delivered before a message that it follows from."""
+        """Check that so far no message was delivered before a message on which it depends."""
         late = judge(self.trace(), ("causal",)).causal
         if late:
             raise self._failure([f"{one.message} reached {one.to} after {one.overtaken_by}" for one in late])

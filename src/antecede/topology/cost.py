@@ -1,13 +1,13 @@
 """The cost of a message in a topology (Laumay et al. §6.2).
 
-The paper assumes that sending in a domain of s servers costs s², the size of its matrix clock; a message pays for every
-domain on its route. A bus of n servers has leaves of s servers around a backbone of n/s routers. Its longest route
-costs 2s² + (n/s)². This is 3n for s = √n. The smallest cost is 2√2·n ≈ 2.83·n, for s = √n / ⁴√2 ≈ 0.84·√n. A flat
-topology costs n².
+The paper assumes that sending in a domain of s servers costs s², the size of its matrix clock. The cost of a message is
+the sum of the costs of all domains on its route. A bus of n servers has leaves of s servers around a backbone of n/s
+routers. Its longest route costs 2s² + (n/s)². This is 3n for s = √n. The smallest cost is 2√2·n ≈ 2.83·n, for s = √n /
+⁴√2 ≈ 0.84·√n. A flat topology costs n².
 
-The mean cost over all pairs of servers is computed without examining each pair. If a domain of a forest is removed,
-the rest of its tree falls into parts, one for each member of the domain. The domain is on the route of exactly those
-pairs whose two servers are in different parts.
+The mean cost over all pairs of servers is computed without examining each pair. If a domain of a forest is removed, the
+rest of its tree falls into parts, one for each member of the domain. The domain is on the route of exactly those pairs
+whose two servers are in different parts.
 """
 
 from collections.abc import Callable

@@ -79,7 +79,8 @@ def strength(guarantees: Iterable[str]) -> str:
 
 
 def check(file: TopologyFile, facts_of: Callable[[str], OrderFacts]) -> Check:
-    """Check a topology. ``facts_of`` takes the text of an order, as written in the file, and returns its facts."""
+    """Check a topology. ``facts_of`` gets the text of an order, as written in the file, and returns the facts about
+    this order."""
     facts = {domain.name: facts_of(domain.order) for domain in file.domains}
     cycle = file.organisation.cycle
     refusals = []

@@ -25,7 +25,7 @@ DEAD_FOLLOW: Final = ("deliver", "hold")
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """The limits of one mailbox (0: no limit), and the action when it is full."""
+    """The limits of one mailbox, and the action when it is full. A limit of 0 means that there is no limit."""
 
     letters: int = 0
     bytes: int = 0

@@ -45,7 +45,7 @@ class ReactionSettings(msgspec.Struct, frozen=True):
 
     def keys(self, agent: str) -> str:
         """Return the settings of an agent as text that continues its entry in a topology file, such as
-        ``, isolate = "process"``; empty if the agent has none."""
+        ``, isolate = "process"``. If the agent has no such settings, the text is empty."""
         seconds = f", reaction_seconds_max = {self.named[agent]:g}" if agent in self.named else ""
         return (', isolate = "process"' if agent in self.isolated else "") + seconds
 

@@ -1,16 +1,16 @@
 """The reason why a delivery is late: the overtaking chain with the fewest messages.
 
-A message m from p to q is overtaken by a chain m1 … mk that leaves p with or after send(m), hops from process to
-process, and reaches q before m does (Garg §12.1: "a single message not be overtaken by a sequence of messages"). A copy
-of m itself to another destination may begin the chain. Let T_h[r] be the first position at process r that a chain of at
-most h messages can reach from send(m). T_0 has only one entry, the position of send(m) at p. In round h, all messages
-are examined that some process s sent after T_(h−1)[s] (in round 1: with or after send(m)). T_h[r] is the smallest of
-T_(h−1)[r] and the positions at which r delivered such messages. The first h with T_h[q] < deliver(m) is the length of a
-shortest chain.
+Let m be a message from p to q. A chain of messages m1 … mk overtakes m if three conditions are true: p sends m1 with m
+or after m, each receiver then sends the next message of the chain, and q delivers mk before m (Garg §12.1: "a single
+message not be overtaken by a sequence of messages"). The first message may be a copy of m itself to another
+destination. Let T_h[r] be the first position at process r that a chain of at most h messages can reach from send(m).
+T_0 has only one entry, the position of send(m) at p. In round h, all messages are examined that some process s sent
+after T_(h−1)[s] (in round 1: with or after send(m)). T_h[r] is the smallest of T_(h−1)[r] and the positions at which r
+delivered such messages. The first h with T_h[q] < deliver(m) is the length of a shortest chain.
 
 **Only new sends are examined.** If T became smaller at a process, only the sends between its new T and its old T are
-examined; the sends after the old T were examined in an earlier round. So every send is examined once. Every message of
-round h was sent after a delivery that round h − 1 found, so a chain found in round h has exactly h messages.
+examined, because the sends after the old T were examined in an earlier round. So every send is examined once. Every
+message of round h was sent after a delivery that round h − 1 found, so a chain found in round h has exactly h messages.
 
 **Only the window is examined.** In any sequence of all events that agrees with happened-before, a chain lies between
 send(m) and deliver(m). One such sequence is computed once for all explanations; the search along a process stops at the

@@ -50,7 +50,7 @@ class Conflicts(msgspec.Struct, frozen=True):
         return found if found is not None else self.tables.get(EVERY, {})
 
     def operations(self) -> set[str]:
-        """Every operation that some table names."""
+        """Return every operation that occurs in a table."""
         return {operation for table in self.tables.values() for operation in table}
 
 

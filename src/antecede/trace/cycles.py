@@ -3,10 +3,10 @@
 A recorded trace can claim that an event happened before itself: for example, p delivers message b before it sends a,
 and q delivers a before it sends b. The events form a graph with two kinds of edges: from each event to the next event
 of its process, and from each send to its deliveries. A delivery is *on a cycle with its send* iff a path leads from the
-delivery back to the send, that is, iff both are in one strongly connected component. For all such deliveries, the edge
-from the send to the delivery is removed. The rest of the graph is a partial order. The reason is that every cycle lies
-inside a component, that no edge between a send and a delivery is left inside a component, and that the edges along
-processes alone form no cycle.
+delivery back to the send, that is, iff the delivery and the send are in one strongly connected component. For all such
+deliveries, the edge from the send to the delivery is removed. The rest of the graph is a partial order. The reason is
+that every cycle lies inside a component, that no edge from a send to a delivery remains inside a component, and that
+the edges along processes alone form no cycle.
 
 A message that a process sent to itself between two events of a larger cycle loses its edge, too. According to the
 trace, its delivery also happened before its send.

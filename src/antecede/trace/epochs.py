@@ -138,7 +138,8 @@ class Epochs:
 
 
 class Tally:
-    """Counts late deliveries by epoch, and by whether they break a guarantee."""
+    """Counts late deliveries per epoch. Late deliveries that break a guarantee and other late deliveries are counted
+    separately."""
 
     def __init__(self, epochs: Epochs, orders: Iterable[str]) -> None:
         self._epochs = epochs

@@ -11,7 +11,7 @@ If a gzip stream is damaged or incomplete, everything before the damage is read.
 A byte order mark at the beginning of a file is skipped.
 
 **Writing** gives the same bytes for the same events. The keys of the schema come first, in its order, then the extra
-keys by name. The entries of maps are sorted by name. Absent fields are left out, and so is white space.
+keys by name. The entries of maps are sorted by name. Absent fields and white space are left out.
 """
 
 import gzip

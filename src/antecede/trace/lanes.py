@@ -6,8 +6,9 @@ vector and subtract the second vector. If the guard bit of a lane is still set, 
 there, or both are equal. No lane borrows from the next one. A vector of 3,000 entries is 12 kB, and a maximum takes
 some microseconds, without any library.
 
-**As an array.** If numpy is installed, a vector may instead be an array of numpy. With thousands of entries this is
-several times as fast. In both forms no vector is changed in place, so several owners may share one vector.
+**As an array.** If numpy is installed, a vector may instead be an array of numpy. With thousands of entries, arrays are
+several times as fast as packed vectors. In both forms no vector is changed in place, so several owners may share one
+vector.
 """
 
 from collections.abc import Sequence

@@ -98,7 +98,8 @@ class Matched(msgspec.Struct, frozen=True):
 
 
 def match(events: Iterable[Event]) -> Matched:
-    """Return a :class:`Matched` of well-formed events, given in any sequence. Rows of kind ``hop`` are left out."""
+    """Return a :class:`Matched` of well-formed events, which may come in any sequence. Rows of kind ``hop`` are left
+    out."""
     by_process: dict[str, list[Event]] = {}
     for event in events:
         if event.kind != HOP:

@@ -9,8 +9,8 @@ earlier events of its process, and a delivery comes after its send. We number th
 
 A delivery of m at q is **late** iff q earlier delivered a message m′ with send(m) → send(m′). q has delivered such a
 message m′ iff m's bit came to q in the set of an earlier delivery. If q sent m to itself, m's bit is always in q's set.
-So the sets from deliveries are kept separate from q's own sends. Under FIFO order the delivery is late iff q earlier
-delivered a later message of the same sender. *Needless delay* is defined at :func:`needless_delays`.
+So the sets from deliveries are kept separate from q's own sends. Under FIFO order, the delivery of m is late iff q had
+already delivered a message that the sender of m sent after m. *Needless delay* is defined at :func:`needless_delays`.
 
 An import may have assumed the positions of some rows. Such positions prove nothing, so all orders are judged without
 them (:mod:`antecede.trace.assumed`). Deliveries that are late only if the assumed positions are right are counted as

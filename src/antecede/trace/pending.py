@@ -2,18 +2,20 @@
 
 The usual method (:mod:`antecede.trace.streaming`) has a vector with an entry for each sender. Most of these entries are
 about messages that have been delivered everywhere. Such a message has no further delivery that could be late. A message
-is *pending* if it was sent and not yet delivered everywhere. Each process keeps a set of pending messages. **A delivery
-of m at q is late iff m is in q's set.** If it is not late, m and the messages that m carries are added to q's set. A
-message carries the set that its sender had at the send, and the sender's own earlier messages that are pending.
+is *pending* if it was sent and not yet delivered everywhere.
+
+In this module, each process keeps a set of pending messages. A message *carries* the set that its sender had at the
+send, and the sender's own earlier messages that are pending. **A delivery of m at q is late iff m is in q's set.** If
+the delivery is not late, m and the messages that m carries are added to q's set.
 
 A set is the bits of one integer. A bit becomes free when its message has been delivered everywhere. When half of the
 bits are free, one sweep removes them from all sets. After the sweep, these bits are used again.
 
-**The walk** determines how many messages are pending at the same time. If one process receives everything, such as an
-archive, the walk should begin with that process. Then few messages are pending. :meth:`Matched.in_causal_order` walks
-in this way. In other traces, few messages are pending if the walk is sorted by Lamport clocks. Then each event comes as
-soon as everything before it has happened. If vectors would be smaller than the sets in both of these walks,
-:func:`late_deliveries` returns ``None``.
+**The walk** is the sequence in which the events are processed. It determines how many messages are pending at the same
+time. If one process receives everything, such as an archive, the walk should begin with that process. Then few messages
+are pending. :meth:`Matched.in_causal_order` walks in this way. In other traces, few messages are pending if the walk is
+sorted by Lamport clocks. Then each event comes as soon as everything before it has happened. If vectors would be
+smaller than the sets in both of these walks, :func:`late_deliveries` returns ``None``.
 """
 
 from itertools import accumulate

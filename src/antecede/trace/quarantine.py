@@ -4,17 +4,19 @@ A row that is set aside has no influence on a verdict, like a ``local`` event: i
 are removed. Without some edges, happened-before has fewer pairs of events. So every violation that is still found is
 real, but other violations may be missed, so that ``holds`` may be wrong.
 
-The reasons are tested one after the other, each on the rows that are left, so a row has one reason. The first four
-(``unreadable_line``, ``missing_field``, ``wrong_type``, ``unknown_kind``) are found while reading, row by row. Then:
+The reasons are tested one after the other. Each test examines only the rows that no earlier test has set aside, so a
+row has only one reason. The first four (``unreadable_line``, ``missing_field``, ``wrong_type``, ``unknown_kind``) are
+found while reading, row by row. Then:
 
 ====================== ==============================================================================================
 ``duplicate_row``      the same row again: all but the first one. Texts for people and unknown columns do not count.
 ``duplicate_index``    different rows with the same process and index: all of them, because any may be the true one.
-``duplicate_send``     an id that is sent more than once: all its sends and all its deliveries. Its arrivals are then
-                       without a send, and so orphans.
-``duplicate_delivery`` an id delivered more than once in one process: all but the one of the smallest index.
+``duplicate_send``     an id that is sent more than once: all its sends and all its deliveries. Its arrivals then have
+                       no send, and get the reason ``orphan_arrival``.
+``duplicate_delivery`` an id that is delivered more than once in one process: all these deliveries, except the
+                       delivery with the smallest index.
 ``orphan_delivery``    a delivery for which no valid send of the same id exists (it is missing or set aside).
-``orphan_arrival``     an ``arrive`` row for which no send of the same id is left.
+``orphan_arrival``     an ``arrive`` row for which no valid send of the same id exists.
 ``not_addressed``      a delivery in a process that its send does not name. (An *arrival* there is allowed: messages
                        take detours by coordinators and routers.)
 ``before_send``        a delivery of a message from a process to itself, at a smaller index than its send.
@@ -202,8 +204,8 @@ def counts(sifted: Sifted, unread: Counter[str]) -> dict[str, int]:
 
 
 def readable(rows: int, quarantined: Mapping[str, int]) -> bool:
-    """Return whether at most one row in ten cannot be read as an event. In this case, a verdict on the other rows is
-    meaningful."""
+    """Return whether at most one row in ten cannot be read as an event. If more rows cannot be read, a verdict on the
+    other rows is not meaningful."""
     return _unread(quarantined) <= limits.unread_share_max * rows
 
 

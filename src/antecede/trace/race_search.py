@@ -73,7 +73,7 @@ class Found(msgspec.Struct):
     """The races with the smallest slack, ascending."""
     resolution: int | None = None
     """The resolution of the recorded times: the largest power of ten, in nanoseconds and up to one second, that divides
-    all of them; ``None`` without times."""
+    all of them. It is ``None`` if no times are recorded."""
 
 
 class _Clock:
@@ -290,7 +290,7 @@ class _Kept:
 
 def resolution_of(times: Iterator[int]) -> int | None:
     """Return the resolution of times: the largest power of ten, in nanoseconds and up to one second, that divides all
-    of them. Return None without times."""
+    of them. Return None if there are no times."""
     unit = None
     for moment in times:
         unit = _second if unit is None else unit

@@ -1,20 +1,22 @@
 """Races: the pairs of messages that only timing kept in order.
 
-A pair (m, m′) at q is a **race** if send(m) → send(m′), q delivered m first, deliver_q(m) does not precede send(m′),
-and the declared guarantee of the system does not order the two. If m's copy to q had taken a little longer, it would
-have been late. The guarantee ``fifo`` orders two messages of one sender. The guarantee ``causal`` orders every such
-pair, so there are no races. The guarantee ``none`` orders no pair.
+Let q be a process that delivers the messages m and m′. The pair (m, m′) at q is a **race** if four conditions hold. The
+send of m happened before the send of m′: send(m) → send(m′). At q, m was delivered first. The delivery of m at q did
+not happen before send(m′). The declared guarantee of the system does not order m and m′. If m's copy to q had taken a
+little longer, it would have been late. The guarantee ``fifo`` orders two messages of one sender. The guarantee
+``causal`` orders every two messages with send(m) → send(m′), so there are no races. The guarantee ``none`` orders no
+pair.
 
 :mod:`antecede.trace.race_search` finds the pairs. If several messages of one sender are in a race with the same m′ at
-q, only the last one delivered counts, unless all pairs are requested.
+q, only the last one delivered is counted, unless all pairs are requested.
 
-**Slack** is how much later m could have arrived: the time, by q's own clock, from the arrival of m to the arrival of
-m′. If FIFO order is declared, m′ may have waited for an earlier message of its sender. Then the arrival of that message
-counts instead of the arrival of m′, because m′ could not overtake m before that message had arrived. Without arrivals
-the times of the deliveries are compared. A negative slack means that m arrived after m′ but was delivered first: the
-system kept more order than declared.
+**Slack** is how much later m could have arrived without being late: the time, by q's own clock, from the arrival of m
+to the arrival of m′. If FIFO order is declared, m′ may have waited for an earlier message of its sender, because m′
+could not overtake m before that message had arrived. If that message arrived later than m′, the slack ends at the
+arrival of that message. If the arrivals are not recorded, the times of the deliveries are compared. A negative slack
+means that m arrived after m′ but was delivered first: the system kept more order than declared.
 
-This module knows events and their happened-before. It must not know orders: the caller provides the declared guarantee.
+This module knows events and their happened-before. It must not know orders. The caller provides the declared guarantee.
 """
 
 import os

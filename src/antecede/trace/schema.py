@@ -1,10 +1,10 @@
 """One row of a trace, its strict types, and the metadata of a trace.
 
 A trace is a set of events. Each event belongs to one sequential ``process``, and has one of five kinds. Its ``index``
-is its number in its process, from 0. A message is sent once and delivered at most once at each destination;
-happened-before leads from each event to the later events of its process, and from ``send`` to ``deliver``, never
-through ``arrive``. Rows of kind ``hop`` are a router's own notes: their ``process`` is a server with its own numbering,
-and no verdict uses them.
+is its number in its process, from 0. A message is sent once and delivered at most once at each destination. Each event
+happened before the later events of its process, and each ``send`` happened before the ``deliver`` rows of its message.
+An ``arrive`` row does not connect its message with another process. Rows of kind ``hop`` are a router's own notes.
+Their ``process`` is a server, which numbers them separately, and no verdict uses them.
 
 Types are strict in every file format: ``true`` is not an integer, ``1.0`` is not an index, a number is not a message,
 and an integer beyond 64 bits is not valid. Where the format leaves a choice, we decided:

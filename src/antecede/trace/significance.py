@@ -8,16 +8,16 @@
    conflicts with the one that sends m2;
 3. m1 → m3 → m2 for some message m3.
 
-In (1-2) and (2-2) the first instance must *precede* the second, that is, complete before the second begins: by the
-cases S2.2 and R2.2 of §3.2, messages of interleaved instances are unrelated. An instance that aborted precedes nothing
-(§4.1). A message that no instance sends has no predecessors. Everything that an instance received counts in (2-1),
-including messages that repeat its request, commit it or abort it. :mod:`antecede.trace.cells` defines which instances
-conflict.
+In (1-2) and (2-2) the first instance must *precede* the second: it must be complete before the second begins. The
+reason is that by the cases S2.2 and R2.2 of §3.2, messages of interleaved instances are unrelated. An instance that
+aborted precedes nothing (§4.1). A message that no instance sends has no predecessors. Everything that an instance
+received counts in (2-1), including messages that repeat its request, commit it or abort it. :mod:`antecede.trace.cells`
+defines which instances conflict.
 
 **The computation** is one walk over all events of the trace. The walk visits an event after all events that happened
 before it. An instance *knows* the messages that it received and sent, and all messages that precede these. A message
-carries the messages that its sender knows. From its first send on, an instance also knows its *base*: the messages
-that the conflicting instances before it knew at their end. Such conflicts are looked up by *cell*: a cell is a group of
+carries the messages that its sender knows. From its first send on, an instance also knows its *base*: the messages that
+the conflicting instances before it knew at their end. Such conflicts are looked up by *cell*: a cell is a group of
 instances of one object that have the same conflicts. An object keeps one set of messages for each cell: all messages
 that the completed instances of the cell knew. (Conflict is not transitive, so several cells cannot share a set.) The
 base of an instance is the union of the sets of all cells that conflict with its own cell. Until the first send, the

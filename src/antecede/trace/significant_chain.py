@@ -2,9 +2,9 @@
 
 A chain is a list of messages x0 = m, x1, … xk. Each message x(i) directly precedes the next message x(i+1), by one of
 the four cases (1-1), (1-2), (2-1) and (2-2) in :mod:`antecede.trace.significance`. That is, the object that sent x(i+1)
-had sent or received x(i) before. It had done so either in the instance that sent x(i+1), or in a conflicting instance
-that had ended before the instance that sent x(i+1) began. The last message xk was delivered at m's object before m,
-against the rule. The search starts at m. Each round makes the chains one message longer:
+had sent or received x(i) before. This send or receipt of x(i) belongs either to the instance that sent x(i+1), or to a
+conflicting instance that had ended before the instance that sent x(i+1) began. The last message xk was delivered at m's
+object before m, against the rule. The search starts at m. Each round makes the chains one message longer:
 
 * If an instance sent or received a message of the last round, the later sends of this instance are examined.
 * The sends of conflicting instances that began after the end of such an instance are examined, too. For each cell
@@ -56,7 +56,7 @@ class Acts(msgspec.Struct):
     rivals: Numbers
     """The conflicts of all cells, one cell after the other: for each cell, the cells that conflict with it."""
     copies: Callable[[int], Sequence[int]]
-    """A function that takes a send, and returns the deliveries of its message, ascending."""
+    """A function that is called with a send. It returns the deliveries of the message, ascending."""
 
 
 class Step(msgspec.Struct, frozen=True):

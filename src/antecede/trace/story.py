@@ -10,7 +10,7 @@ from typing import Any
 Name = Callable[[str], str]
 """A function that returns a readable name of a message or a process."""
 Place = Callable[[str, int], str]
-"""A function that returns the place of a row as text, given the row's process and index."""
+"""A function that returns the place of a row as text. Its arguments are the process and the index of the row."""
 
 
 def clauses(explanation: Mapping[str, Any], title: Name, name: Name = str, at: Place | None = None) -> list[str]:

@@ -2,10 +2,10 @@
 
 A *pass* (one of the ``--rounds`` of ``antecede trial changes``) goes through several topologies and back: one domain →
 a bus of domains → one more server → an agent moves to it → a domain is split → back to one domain, without the added
-server. Meanwhile clients start walks; servers are killed, and started again with the topology file that they had at
-first; the command is killed at random moments and started again. Some servers that a change does not need are down
-until the change is made, and learn about the change afterwards. The checks are the same as in all trials: no message is
-lost, delivered twice or late, and the states of agents are right.
+server. Meanwhile clients start walks (:mod:`antecede.walks`). Servers are killed, and started again with the topology
+file that they had at first. ``topology apply`` is killed at random moments and started again. Some servers that a
+change does not need are down until the change is made, and learn about the change afterwards. The checks are the same
+as in all trials: no message is lost, delivered twice or late, and the states of agents are right.
 """
 
 import asyncio
@@ -75,8 +75,8 @@ class Changes(Round):
     pause_seconds = 0.01
 
     def __init__(self, folder: Path, seed: int, servers: int = 8, nice: int = 0, kills: float = 1.0) -> None:
-        """``kills`` is the approximate number of kills per change. Kills of servers and kills of ``topology apply``
-        both count."""
+        """``kills`` is the approximate number of kills per change. Kills of servers and kills of ``topology apply`` are
+        counted together."""
         self.journey = Journey(servers)
         self._kills = kills
         self._extras: list[str] = []

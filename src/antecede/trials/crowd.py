@@ -170,8 +170,8 @@ async def _stranger(place: int, address: str, end: float, seen: Counter[str]) ->
 
 
 def main(arguments: list[str]) -> int:
-    """Run the program that the first argument names (``publish`` or ``strangers``); the second argument has its
-    settings as JSON."""
+    """Run the program whose name is the first argument (``publish`` or ``strangers``). The second argument contains the
+    settings of the program as JSON."""
     what, settings = arguments
     # The load of a real system comes from other machines. Here it must not take the processor from the servers.
     os.nice(_nice)

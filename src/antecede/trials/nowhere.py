@@ -64,8 +64,8 @@ def feed(end: asyncio.BufferedProtocol, data: bytes) -> None:
 
 
 def resident_mib(pid: int | str = "self") -> int:
-    """Return the memory that a process uses now, in MiB; 0 if the operating system does not report it. The default is
-    the current process."""
+    """Return the memory that a process uses now, in MiB, or 0 if the operating system does not report it. The default
+    is the current process."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() >> 20
     except OSError:
@@ -81,8 +81,9 @@ class ReasonHandler(logging.Handler):
         self.exceptions: list[str] = []
 
     def has_reason(self, reason: str) -> bool:
-        """Return whether a log message had this reason. A long reason is cut in the log. For a stopped link, the log
-        has only the part of the reason after "is stopped:"."""
+        """Return whether a log message had this reason. If the reason is long, the log has only its beginning. If the
+        reason is about a stopped link, the log has only the part after "is stopped:". In these two cases, return
+        whether the log has this part."""
         shown = reason[: limits.log_text_chars_max] + "…"
         stopped = reason.partition(" is stopped: ")[2] or reason
         return not self.reasons.isdisjoint({reason, shown, stopped})

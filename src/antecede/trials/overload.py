@@ -53,7 +53,7 @@ stuck = {{ letters = 100 }}
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The length and the load of a trial, and the limits that its result must keep."""
+    """The length and the load of a trial, and the limits for its result."""
 
     seconds: float
     factor: float

@@ -63,7 +63,7 @@ class Round:
 
     def __init__(self, folder: Path, seed: int, topology: TopologyFile | None = None, nice: int = 0) -> None:
         """``topology`` contains the servers, and the agents that the load needs. If it is None, the round uses the five
-        servers of ``SMALL``, with one walker on each."""
+        servers of ``SMALL``, with one walker (:mod:`antecede.walks.walkers`) on each server."""
         self.seed = seed
         self.random = Random(seed)
         self.topology = walking(parse_topology(SMALL)) if topology is None else topology

@@ -139,7 +139,7 @@ class Bus:
 
     async def ready(self) -> None:
         """Wait until more notifications can be sent, because enough earlier notifications are accepted. If the server
-        was overloaded, wait for a pause first."""
+        was overloaded, pause first, so that the server can recover."""
         publishing = self._publishing
         if publishing.pause:
             pause, publishing.pause = publishing.pause, 0.0
@@ -294,9 +294,9 @@ class Bus:
         self._changed.set()
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
-        """Handle a refusal: the server has accepted neither the publish with this number nor any publish after it.
-        ``retry``: whether the refusal is temporary. If it is temporary, the later publishes fail, too. Otherwise they
-        are sent again."""
+        """Handle a refusal: the server has accepted neither the batch that begins with this number nor the batches
+        after it. If ``retry`` is true, the refusal is temporary, and all these batches fail. Otherwise only the first
+        batch fails, and the later batches are sent again."""
         wrong = self._publishing.refused(number, error, retry)
         if wrong is not None:
             self.gone(wrong)
@@ -332,9 +332,9 @@ class Bus:
         self._listen()
 
     async def subscribe(self, topic: str, handler: Call) -> None:
-        """Receive everything sent to a topic from now on. If the handler's first parameter is annotated with a
-        notification's class, the handler gets only notifications of this class. Without such an annotation, the handler
-        gets every notification as a :class:`Received`."""
+        """Receive every notification that is sent to a topic from now on. If the handler's first parameter is annotated
+        with a notification's class, the handler gets only notifications of this class. Without such an annotation, the
+        handler gets every notification as a :class:`Received`."""
         self._handlers.on_topic(topic, handler)
         self._listen()
         await self.send(topic, Subscribe())

@@ -1,8 +1,9 @@
-"""Change the topology of a running system over TCP for an operator: an adapter around
-:mod:`antecede.server.change.changing`.
+"""Change the topology of a running system over TCP, for an operator. :mod:`antecede.server.change.changing` decides the
+steps of the change. This module does the I/O.
 
-The operator's process sends all commands of one step to their servers at the same time. If a server is busy, the
-process sends the command again later. It reports what it waits for. It is safe to kill the process at any point.
+The operator's process sends all commands of one step of the change to their servers at the same time. If a server is
+busy, the process sends the command again later. It reports what it waits for. It is safe to kill the process at any
+point.
 """
 
 import asyncio
@@ -150,8 +151,8 @@ _slow_seconds = 4.0
 """The time after which ``slow`` reports a server that has not answered."""
 _again_seconds_max = 5.0
 """The time for which a command is sent again and again to a server that does not answer, perhaps because it restarts.
-After this time, the change is abandoned. This time does not apply to the commands in ``_unhurried``, which are not sent
-again, and to a command with ``patient``, which is sent until the server answers."""
+After this time, the change is abandoned. There are two exceptions. The commands in ``_unhurried`` are not sent again. A
+command with ``patient`` is sent until the server answers."""
 _busy_seconds_max = 30.0
 """The time for which a command is sent again and again to a server that is busy. A backup keeps a server busy for less
 time."""

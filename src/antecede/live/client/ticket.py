@@ -1,5 +1,5 @@
-"""The tickets that a program awaits until its publishes are accepted, and the interface of the line that sends the
-publishes."""
+"""The tickets that a program awaits until its publishes are accepted, and the interface of the connection on which the
+publishes are sent (:class:`Line`)."""
 
 import asyncio
 from collections.abc import Generator, Iterable

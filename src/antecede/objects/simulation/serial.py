@@ -1,11 +1,11 @@
 """Check that a run ends as if its roots had run alone, one after the other.
 
-Significant order determines the sequence in which messages are delivered. Locks and intentions hide the effects of a
-root until it commits, and then apply the effects as if the root had run alone. The checker of significant order
-examines only messages. This module checks the effects. The trace shows which of two conflicting instances of different
-roots began first at an object. There must be *one* sequence of all roots that agrees with these pairs. The roots are
-then computed in that sequence, on plain dictionaries and without any protocol. This must lead to the same final states
-of the objects.
+Significant order determines the sequence in which messages are delivered. Locks and intentions
+(:mod:`antecede.objects.replay`) hide the effects of a root until it commits, and then apply the effects as if the root
+had run alone. The checker of significant order examines only messages. This module checks the effects. The trace shows
+which of two conflicting instances of different roots began first at an object. There must be *one* sequence of all
+roots that agrees with these pairs. The roots are then computed in that sequence, on plain dictionaries and without any
+protocol. This must lead to the same final states of the objects.
 """
 
 from graphlib import CycleError, TopologicalSorter
@@ -17,7 +17,8 @@ from antecede.trace import LOCAL
 
 def unserial(ended: Ended) -> list[str]:
     """Compute the roots one after the other, in a sequence that agrees with the trace. Return a text for each object
-    that ends in another state than in the run. If there is no such sequence, return one text that says so."""
+    that ends in another state than in the run. If no sequence agrees with the trace, return one text that reports this
+    fact."""
     try:
         order = list(TopologicalSorter(_earlier(ended)).static_order())
     except CycleError as error:

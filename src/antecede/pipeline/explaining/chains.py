@@ -2,8 +2,8 @@
 
 That module defines T_h[r]: the first position at process r that a chain of at most h messages can reach. Both modules
 compute T_h[r] from T_(h−1)[r], examine each send once, and examine nothing after the late delivery. This module
-examines all sends of one round h in one step. The task returns the places (process and index) of only those events that
-are part of an explanation.
+examines all sends of one round h in one step. A Spark task runs the search and returns the places (process and index)
+of only those events that are part of an explanation.
 """
 
 from typing import Any

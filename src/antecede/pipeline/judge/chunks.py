@@ -214,7 +214,7 @@ class _Chunk:
             self.mine[self.lines.flat(rows.process, rows.index)] = 1
 
     def _positions(self, index: Longs) -> Longs:
-        """Return, for each process p, a position in its line: that of the first event with index ``index[p]`` or
+        """Return, for each process p, the position in its line of the first event whose index is ``index[p]`` or
         larger."""
         lines = self.lines
         if not len(lines.indices):

@@ -85,7 +85,7 @@ class _Vectors:
 
     @property
     def grows(self) -> bool:
-        """Whether twice as many lanes are allowed. The limit is ``lanes_max`` or, if this is not set, the memory for
+        """Whether the number of lanes may be doubled. The limit is ``lanes_max`` or, if this is not set, the memory for
         vectors."""
         lanes = len(self.owners.free)
         rows = len(self.slots.outstanding) + 3 * len(self.running.free) + 2 * len(self.cells.done)

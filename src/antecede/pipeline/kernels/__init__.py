@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def cache_directory() -> str:
-    """Return a directory for compiled kernels that only this user can write."""
+    """Return a directory for compiled kernels. Only this user can write in it."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     for directory in (
         Path(home) / "antecede" / "numba",

@@ -1,14 +1,15 @@
 """Consistent cuts of a trace, many at a time. They are found without a walk over all events.
 
-A cut has one index per process. It contains the events of the process with smaller indices. A cut is *consistent* if it
-contains the send of every delivery in it. Ascending cuts divide the trace into *units*. ``bounds[p, k]`` is the index
-of cut k for process p. The number of an event's unit is the number of cuts that do not contain the event.
+A cut has one index for each process. It contains those events of the process whose indices are smaller. A cut is
+*consistent* if it contains the send of every delivery in it. Ascending cuts divide the trace into *units*.
+``bounds[p, k]`` is the index of cut k for process p. The number of an event's unit is the number of cuts that do not
+contain the event.
 
-Consistent cuts are a lattice (Mattern, *Virtual time and global states of distributed systems*). So every cut has a
-greatest consistent cut below it. To find it, look for deliveries that are in the cut while their sends are not. For
-each such delivery, lower the bound of the receiver to the index of the delivery. Repeat this until nothing changes. For
-each delivery only its own message is needed. So each bucket of messages can be processed separately, and the lowest
-bound of all buckets is used.
+Consistent cuts form a lattice (Mattern, *Virtual time and global states of distributed systems*). So every cut has a
+greatest consistent cut below it. To find it, look for deliveries that are in the cut, but whose sends are not in the
+cut. For each such delivery, lower the bound of the receiver to the index of the delivery. Repeat this until nothing
+changes. For each delivery only its own message is needed. So each bucket of messages can be processed separately, and
+the lowest bound of all buckets is used.
 """
 
 import numpy as np

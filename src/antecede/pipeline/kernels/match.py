@@ -2,7 +2,7 @@
 
 A bucket contains every row of its messages. So the quarantine rules from ``duplicate_send`` to ``before_send`` need no
 rows of other buckets. Messages and processes are numbered from 0; a row is an index into the arrays. The rules are
-applied in the order of the trace format, each to the rows that are left.
+applied in the sequence of ``docs/guide/trace.md``. Each rule examines only the rows that no earlier rule has set aside.
 """
 
 from typing import NamedTuple

@@ -1,9 +1,10 @@
 """Check whether the processes' sequences of messages can be merged into one. The answer shows whether the trace has
 total order or, if sends are included in the sequences, synchronous order (see antecede.trace.total_order).
 
-A message is given by the flat position of its send. A message is released when it is at the head of every sequence in
-which it still occurs. A message that cannot be released lies on a cycle, or comes after a message on a cycle. The order
-in which messages are released does not matter.
+A message is identified by the flat position of its send. A *flat position* is a position in the joined lines of all
+processes. A message is released when it is at the head of every sequence in which it still occurs. A message that
+cannot be released lies on a cycle, or comes after a message on a cycle. The order in which messages are released does
+not matter.
 """
 
 import numpy as np
@@ -47,9 +48,9 @@ def following(
 def merge(
     offsets: Longs, source: Ints, argument: Ints, with_sends: bool, occurs: Ints, at_head: Ints, cursors: Longs
 ) -> bool:
-    """Release all messages that can be released. Return whether no message is left. For each sequence, ``cursors`` gets
-    the position of the first message that was not released. If all messages were released, this is the length of the
-    line.
+    """Release all messages that can be released. Return whether all messages were released. For each sequence,
+    ``cursors`` gets the position of the first message that was not released. If all messages of a sequence were
+    released, ``cursors`` gets the length of its line.
 
     ``occurs`` must be zero everywhere, and ``at_head`` must be -1 everywhere.
     """

@@ -69,9 +69,9 @@ def precedences(
     """Process the segments (stretches of lines) from ``begin`` to ``end``. Return the segment at which to continue. If
     all segments are done, this is ``end``.
 
-    The kernel stops early if no slot or no row for a running instance is free. ``drawn`` has the flat positions of the
-    sends of the compared messages, ascending. A slot contains two sets of a message: first its past, then its
-    knowledge.
+    The kernel stops early if no slot or no row for a running instance is free. A flat position is a position in the
+    joined lines of all processes. ``drawn`` has the flat positions of the sends of the compared messages, ascending. A
+    slot contains two sets of a message: first its past, then its knowledge.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     first, last, cell = instances.first, instances.last, instances.cell

@@ -27,8 +27,8 @@ _index_max = 2**31 - 1
 
 
 class Given(NamedTuple):
-    """Rows before they are sorted. If ``known[row]`` is true, the destinations of the row are from ``ends[row]`` to
-    before ``ends[row + 1]`` in ``to``."""
+    """Rows before they are sorted. If ``known[row]`` is true, the destinations of the row are
+    ``to[ends[row] : ends[row + 1]]``."""
 
     process: Ints
     indices: Longs

@@ -2,10 +2,10 @@
 
 A message carries a vector (or a set) with the knowledge of its sender. The vector is stored in a *slot* from the send
 of the message to its last delivery. During that time, the entry of the send in the array ``argument`` is the number of
-the slot; before, it was the number of awaited deliveries. A delivery knows the position of its send, so it finds the
-slot.
+the slot. Before the send, this entry is the number of awaited deliveries. A delivery knows the position of its send, so
+it finds the slot.
 
-Arguments that belong together are named tuples, which cost nothing in compiled code.
+Arguments that belong together are combined into named tuples. In compiled code, named tuples cost nothing.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ class Vectors(NamedTuple):
     """The vectors of the processes: the sends that each process knows through deliveries."""
 
     lane_of: Ints
-    """For each process, the lane of its entry, -1 if it has none."""
+    """For each process, the lane of its entry in the vectors, or -1 if the process has no lane."""
     known: NDArray[Any]
     """For each process, the entries of its vector."""
     slot_of: Ints
@@ -82,7 +82,8 @@ def doubled(rows: NDArray[Any], axis: int = 0) -> NDArray[Any]:
 
 @compiled
 def take(slots: Slots, deliveries: int) -> int:
-    """Take a free slot, for a message with ``deliveries`` deliveries, and return its number; a slot must be free."""
+    """Reserve a free slot for a message that has ``deliveries`` deliveries, and return the number of the slot. At least
+    one slot must be free."""
     slots.left[0] -= 1
     slot: int = slots.free[slots.left[0]]
     slots.outstanding[slot] = deliveries

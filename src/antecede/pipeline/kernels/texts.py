@@ -2,8 +2,8 @@
 
 Texts are stored in one array of bytes, as in Arrow. Each is hashed to 64 bits to find its bucket and its place in a
 table, but the texts themselves are compared. So the quality of the hash affects only the speed, never the result, and
-two different ids never get the same number. Tests check this with a mask ``narrow`` that keeps only few bits of the
-hash, so that different ids have the same hash.
+two different ids never get the same number. In tests, a mask ``narrow`` keeps only few bits of the hash. Then many
+different ids have the same hash, and the tests check that these ids still get different numbers.
 
 Many systems use UUIDs. A UUID in its usual form (lower case, with hyphens) is stored as 16 bytes, two *words*, which
 take half the space and are fast to compare. Both forms of an id have the same hash.
@@ -75,8 +75,8 @@ def _hashed_words(high: np.uint64, low: np.uint64) -> np.uint64:
 
 @compiled
 def uuids(offsets: Ints, data: Bytes, out: Words) -> bool:
-    """Write the two words of each text to ``out``, if all texts are UUIDs in their usual form. Return whether they
-    are."""
+    """Write the two words of each text to ``out`` and return True, if all texts are UUIDs in their usual form.
+    Otherwise return False."""
     for i in range(len(offsets) - 1):
         if offsets[i + 1] - offsets[i] != UUID_LENGTH:
             return False
@@ -105,7 +105,8 @@ def hash_uuids(words: Words, narrow: np.uint64, out: Words) -> None:
 
 @compiled
 def number_uuids(words: Words, hashed: Words, out: Ints) -> int:
-    """Number the UUIDs from 0; equal ones get the same number. Return how many numbers there are."""
+    """Give each UUID a number, beginning with 0. Equal UUIDs get the same number. Return how many different UUIDs there
+    are."""
     size = 16
     while size < 2 * len(hashed):
         size *= 2
@@ -165,7 +166,8 @@ def hash_texts(offsets: Ints, data: Bytes, narrow: np.uint64, out: Words) -> Non
 
 @compiled
 def number(offsets: Ints, data: Bytes, hashed: Words, out: Ints) -> int:
-    """Number the texts from 0; equal texts get the same number. Return how many numbers there are."""
+    """Give each text a number, beginning with 0. Equal texts get the same number. Return how many different texts there
+    are."""
     size = 16
     while size < 2 * len(hashed):
         size *= 2
@@ -216,13 +218,13 @@ def hides(offsets: Ints, valid: Bytes, first: int) -> bool:
 
 @compiled
 def runs(lane: Ints, index: Longs, start: Longs, end: Longs, out_lane: Ints, out_start: Longs, out_end: Longs) -> int:
-    """Combine consecutive indices of the same lane (a process, or the hops of a server) into runs. The last run
-    of a lane is open. It is closed when the next index of the lane does not continue it. Closed runs are written to
+    """Combine consecutive indices of the same lane (a process, or the hops of a server) into runs. The last run of a
+    lane is open. It is closed when the next index of the lane does not continue it. Closed runs are written to
     ``out_lane``, ``out_start`` and ``out_end``. Return the number of closed runs.
 
-    ``start`` and ``end`` have the open run of each lane; they are equal if the lane has no open run. The arrays for
-    closed runs are as long as ``index``. If the rows of a process are in the order of their indices, as in most traces,
-    its runs are long.
+    ``start`` and ``end`` contain, for each lane, the start and the end of its open run. The two are equal if the lane
+    has no open run. The arrays for closed runs are as long as ``index``. If the rows of a process are in the order of
+    their indices, as in most traces, its runs are long.
     """
     closed = 0
     for i in range(len(index)):

@@ -164,9 +164,10 @@ def recount(lines: Flat, segments: Segments, count: int) -> None:
 def circular(offsets: Longs, source: Ints, argument: Ints, cursors: Longs) -> Longs:
     """Return the flat positions of the deliveries that lie on a cycle with their send.
 
-    No event before the cut ``cursors`` lies on a cycle, so only the later events are searched. A delivery is on a cycle
-    with its send iff both are in one strongly connected component of the events, with edges along processes and from
-    sends to deliveries (Tarjan's algorithm without recursion; see antecede.trace.cycles).
+    No event before the cut ``cursors`` lies on a cycle, so only the later events are searched. The events form a graph.
+    Its edges lead from each event to the next event of its process, and from each send to its deliveries. A delivery is
+    on a cycle with its send iff both are in one strongly connected component of this graph. Tarjan's algorithm, without
+    recursion, finds the components (see antecede.trace.cycles).
     """
     processes = len(offsets) - 1
     events = offsets[processes]

@@ -1,4 +1,4 @@
-"""The second stage for significant order: it matches buckets of rows that carry their operation instances.
+"""The second stage for significant order: it matches buckets of rows that contain their operation instances.
 
 Each bucket numbers the names of its instances, operations and parents. The task that assembles the lines replaces these
 numbers by numbers for the whole trace. This task also decides which row belongs to which instance, by the rules of

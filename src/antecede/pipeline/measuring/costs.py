@@ -1,9 +1,11 @@
 """The first stage of ``pipeline.measuring``: it measures the rows of one bucket. The later stages
-(:mod:`antecede.pipeline.measuring.sums`) add up values by sender, and measure on the assembled lines.
+(:mod:`antecede.pipeline.measuring.sums`) add up values by sender, and compute the figures that depend on the sequence
+of events of each process.
 
 A bucket has all rows of its messages, so it knows their copies, stamps, hops, delays and arrivals. Values that are
 summed by sender are passed to the output part of the sender. Values that depend on the event sequence of a process are
-passed to the task that assembles the lines. The definitions are those of :mod:`antecede.trace.costs`, in every detail.
+passed to the task that assembles the *lines*, the events of each process in sequence. All definitions are exactly the
+same as in :mod:`antecede.trace.costs`.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,12 +1,13 @@
 """The cost of a message: α + β·σ(order, s) for each domain that it enters.
 
 * **α** is the CPU time of one durable hop, from the log of one server to the log of the next server.
-* **β** is the cost of one byte of stamp: CPU time to encode, decode and keep it, and the network at 1 Gbit/s (8 ns).
-* **σ(order, s)** is the mean stamp in bytes in a domain of s servers. For ``matrix`` it is s²; for the other orders it
-  comes from the table below. ``antecede sweep stamps`` measured this table with uniform unicasts: each server receives
-  200 messages as warm-up, which fill the sets of ``direct`` and ``updates``, and then 200 messages that are measured.
-  Between two sizes σ is interpolated on a double logarithmic scale, and beyond the last size it continues with the last
-  slope.
+* **β** is the cost of one byte of stamp: the CPU time to encode, decode and keep the byte, and 8 ns on a network of 1
+  Gbit/s.
+* **σ(order, s)** is the mean stamp in bytes in a domain of s servers. For ``matrix`` it is s². For the other orders it
+  comes from the table ``STAMP_BYTES``. ``antecede sweep stamps`` measured this table with uniform unicasts. Each server
+  first receives 200 messages as warm-up. The warm-up fills the sets from which ``direct`` and ``updates`` make their
+  stamps. Then each server receives 200 messages that are measured. Between two sizes σ is interpolated on a double
+  logarithmic scale, and beyond the last size it continues with the last slope.
 
 ``--model paper`` is the assumption of Laumay et al. (§6.2): α = 0, β = 1, σ = s², for every order.
 

@@ -52,7 +52,7 @@ def plan_of(domains: Sequence[Sequence[int]], servers: int, root: int = 0) -> Pl
 
 
 def domains_of(plan: Plan) -> Domains:
-    """Return the domains of a plan, sorted, each with its servers ascending."""
+    """Return the domains of a plan, as a sorted list. Each domain is the list of its servers in ascending order."""
     parent, block = plan
     found: dict[int, list[int]] = {}
     for server, above in enumerate(parent.tolist()):

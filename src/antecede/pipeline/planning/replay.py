@@ -26,12 +26,12 @@ from antecede.simulator.kernel import World
 from antecede.topology import Domain, Topology
 
 _gap_seconds = 0.1
-"""The mean time between two sends of one server."""
+"""The mean time between two sends of one server, and the mean delay of a packet, in seconds."""
 
 _bytes_replayed_max = 2.0e7
-"""A limit for the expected size of all stamps in a replay, in bytes; a replay of this size takes some seconds. If the
-expected size is above the limit, the replay sends fewer messages. The limit never reduces the number of messages below
-``_sample_min``."""
+"""A limit for the expected size of all stamps in a replay. The size is a number of bytes or, with ``--model paper``, a
+number of counters. A replay of this size takes some seconds. If the expected size is above the limit, the replay sends
+fewer messages. The limit never reduces the number of messages below ``_sample_min``."""
 
 _sample_min = 500
 

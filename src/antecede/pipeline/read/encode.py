@@ -1,11 +1,11 @@
 """The first stage: it reads a split and produces encoded rows, runs of indices, and a summary.
 
 The output is divided into numbered parts of two kinds. The first parts are for *places* (a place is a process and an
-index). They get the runs of indices; all runs of one process go to the same part. Part 0 also gets the summaries. The
-other parts are the *buckets*. They get the encoded rows; all rows of one message go to the same bucket.
+index). They get the runs of indices. All runs of one process go to the same part. Part 0 also gets the summaries. The
+other parts are the *buckets*. They get the encoded rows. All rows of one message go to the same bucket.
 
-Buckets do not get ``hop`` rows, nor ``local`` rows without clocks, unless the layout requests them. These rows are only
-counted, and later stages know only their indices.
+``hop`` rows, and ``local`` rows without clocks, go to buckets only if the layout requests them. Otherwise these rows
+are only counted, and later stages know only their indices.
 """
 
 from collections import Counter
@@ -42,8 +42,8 @@ large, because writing and reading a piece has a fixed cost."""
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """The layout of the first stage's output: how many parts are for places (process and index), how many are buckets,
-    and which optional values the rows carry to later stages."""
+    """The layout of the first stage's output: how many parts are for places (process and index), how many parts are
+    buckets, and which optional values the rows contain for later stages."""
 
     places: int
     buckets: int
@@ -51,14 +51,14 @@ class Layout(msgspec.Struct, frozen=True):
     narrow: int = WIDE
     """Mask for the hashes of message ids. Tests keep fewer bits, so that different ids get the same hash."""
     numbered: bool = False
-    """Whether rows carry their row number. The row number is used to find a row again, for example to copy it to the
+    """Whether rows contain their row number. The row number is used to find a row again, for example to copy it to the
     quarantine."""
     timed: bool = False
-    """Whether rows carry their time, which is used to choose where the trace is divided into chunks."""
+    """Whether rows contain their time, which is used to choose where the trace is divided into chunks."""
     figures: bool = False
-    """Whether rows carry the values for measuring: times, sizes, hops."""
+    """Whether rows contain the values that are used for measuring: times, sizes and hops."""
     instances: bool = False
-    """Whether rows carry the values for significant order: instances, operations, parents, types."""
+    """Whether rows contain the values for significant order: instances, operations, parents and types."""
     region_events: int = REGION_EVENTS
     """Number of events in a region. The lines (the events of each process, in sequence) are assembled one region at a
     time. Tests use smaller regions."""
@@ -72,8 +72,8 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class Runs(msgspec.Struct, tag="runs"):
-    """Runs of consecutive indices, each with its start and end. The indices belong to processes, or to the hops of
-    servers if ``hop`` is true."""
+    """Runs of consecutive indices, each with its start and end. If ``hop`` is true, the indices belong to the hops of
+    servers. Otherwise they belong to processes."""
 
     names: list[str]
     hop: bool
@@ -96,7 +96,7 @@ class Summary(msgspec.Struct, tag="split"):
     reasons: dict[str, int]
     unread_first: dict[str, tuple[int, str]]
     """For each reason why rows are not events, the first row with this reason: the number of the row, and a description
-    of the fault. This number counts from 1, while ``at`` in encoded rows counts from 0."""
+    of the fault. This number counts from 1, but ``at`` in encoded rows counts from 0."""
     nulled: dict[str, int]
     nulled_first: dict[str, tuple[int, str]]
     clocked: bool

@@ -74,8 +74,8 @@ def hashed_ids(ids: Any, narrow: int) -> Words:
 
 
 def numbered_ids(ids: Any, hashed: Words) -> tuple[Ints, int]:
-    """Number the ids from 0; equal ids get the same number. Return the number of each id, and how many different ids
-    there are."""
+    """Give each id a number, beginning with 0. Equal ids get the same number. Return the number of each id, and how
+    many different ids there are."""
     code = np.zeros(len(ids), np.int32)
     if is_narrow(ids):
         return code, number_uuids(words_of(ids), hashed, code)

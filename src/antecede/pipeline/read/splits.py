@@ -7,7 +7,7 @@ numbered within a split. The number of a line in its file is known only when the
 counted.
 
 An input is a path on the machine that reads it, or an address that Arrow's file systems know (``s3://``, ``gs://``,
-``hdfs://``, ``file://``). On a cluster the workers read the files, so every worker must have the path. Splits name
+``hdfs://``, ``file://``). On a cluster the workers read the files, so each path must exist on every worker. Splits name
 their files by absolute paths, because the tasks that read them have a different working directory.
 """
 

@@ -13,9 +13,9 @@ DONE, SLOTS, ENTRIES, WINDOW, IMPOSSIBLE = range(5)
 that the order never reaches."""
 
 NOTHING, FORGOTTEN = -1, -2
-"""Values that a function returns in place of a sender, when it looks for a message that is missing. ``NOTHING``: no
-message is missing. ``FORGOTTEN``: it is unknown whether a message is missing, because an old row that is needed to find
-out is no longer stored."""
+"""Values that a function returns instead of a sender when it looks for a message that is missing. ``NOTHING``: no
+message is missing. ``FORGOTTEN``: it is unknown whether a message is missing. An old row would show it, but this row is
+no longer stored."""
 
 Ints = NDArray[np.int64]
 Shorts = NDArray[np.int32]

@@ -4,11 +4,12 @@ A grid has one cell for each combination of the values of its axes. The length o
 messages that each process receives, as in Jang et al.; a multicast to k processes is received k times. ``scale``
 multiplies the length of the warm-up and of the measurement.
 
-The named studies repeat those of the papers and extend them:
+These are the named studies. If a paper has a measurement, its study repeats and extends the measurement:
 
 * ``paper003``: Jang et al. §6. Each process receives 10,000 messages in the warm-up, and then 50,000 messages that are
-  measured; 5 runs. In addition to the paper, the study has the order ``updates``, and a bus of domains.
-* ``paper000``: Laumay et al. §6.2, organisations of up to 1,000 servers. The paper stops at 150.
+  measured. There are 5 runs. The study adds the order ``updates`` and a bus of domains, which are not in the paper.
+* ``paper000``: Laumay et al. §6.2, with organisations of up to 1,000 servers. The largest organisation in the paper has
+  150 servers.
 * ``paper002``: Mattern and Fünfrocken §4.3. The paper has no measurement; the study measures the latency for several
   ratios of send gap to one-way delay.
 * ``paper004``: Enokido, Higaki and Takizawa. The paper has no measurement either; the study measures what is saved if

@@ -1,9 +1,9 @@
 """The steps of ``pruned`` over arrays: its log, its stamps and their sizes (see :mod:`antecede.pipeline.sweep.kernel`).
 
-The steps are those of Jang et al. §4.2, as in :mod:`antecede.orders.pruned`; names such as S2 and R5 are rules of that
-paper. The sizes are those of :mod:`antecede.orders.pruned_stamp`. The log of a process is stored by sender: for each
-sender, the number of entries, and the timestamp and the destinations of each entry, in ascending order of the
-timestamps.
+The steps are those of Jang et al. §4.2, as in :mod:`antecede.orders.pruned`. Names such as S2 and R5 are rules of that
+paper. A *status* that a function returns is a constant of :mod:`antecede.pipeline.sweep.basics`. The sizes are those of
+:mod:`antecede.orders.pruned_stamp`. The log of a process is stored by sender: for each sender, the number of entries,
+and the timestamp and the destinations of each entry, in ascending order of the timestamps.
 """
 
 from typing import NamedTuple
@@ -40,8 +40,9 @@ def _set_size(mask: int, members: int) -> int:
 
 @inner
 def _replace(logs: Logs, process: int, to: int, members: int, copy_slots: Ints) -> int:
-    """Apply the rules S2 and S3 when a message is sent: move the constraints of each destination from the sender's log
-    to the copy for that destination. In the log, the new message replaces these constraints. Return a status."""
+    """Apply the rules S2 and S3 of Jang et al. when a message is sent: move the constraints of each destination from
+    the sender's log to the copy for that destination. In the log, the new message replaces these constraints. Return a
+    status."""
     room = logs.constraint_time.shape[1]
     for k in range(members):
         length = logs.length[process, k]
@@ -134,8 +135,8 @@ def _constraints_size(logs: Logs, slot: int, copy: int) -> int:
 
 @inner
 def _merge(logs: Logs, process: int, k: int, times: Ints, masks: Masks, first: int, end: int) -> int:
-    """Apply the rules R5, R6 and R9 for one sender ``k``: merge the entries ``first`` to ``end`` − 1 of ``times`` and
-    ``masks`` into the log of a process. Return a status."""
+    """Apply the rules R5, R6 and R9 of Jang et al. for one sender ``k``: merge the entries ``first`` to ``end`` − 1 of
+    ``times`` and ``masks`` into the log of a process. Return a status."""
     room = logs.time.shape[2]
     length = logs.length[process, k]
     own_time, own_mask = logs.time[process, k], logs.mask[process, k]
@@ -230,8 +231,9 @@ def send_log(logs: Logs, slot: int, source: int, to: int, copy_slots: Ints) -> i
 
 @inner
 def missing_log(logs: Logs, delivered: Ints, place: int, target: int) -> tuple[int, int]:
-    """Check the messages in the constraints of a copy (rule R1). Return the sender and number of the first message that
-    the target has not delivered. If the target has delivered all of them, return ``NOTHING`` and 0."""
+    """Check the messages in the constraints of a copy (rule R1 of Jang et al.). Return the sender and number of the
+    first message that the target has not delivered. If the target has delivered all of them, return ``NOTHING`` and
+    0."""
     for at in range(logs.constraints[place]):
         k = logs.constraint_sender[place, at]
         if logs.constraint_time[place, at] > delivered[target, k]:

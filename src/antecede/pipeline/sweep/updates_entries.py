@@ -1,4 +1,5 @@
-"""The steps of ``updates`` over arrays (see :mod:`antecede.pipeline.sweep.kernel` and :mod:`antecede.orders.updates`).
+"""The steps of the order ``updates``, computed on arrays (see :mod:`antecede.pipeline.sweep.kernel` and
+:mod:`antecede.orders.updates`).
 
 Each process has a matrix of n × n entries for n processes. Entry (line, column) has the number line · n + column. The
 stamp of a copy is the list of entries that the copy's target lacks.
@@ -11,7 +12,8 @@ from antecede.pipeline.sweep.basics import DONE, IMPOSSIBLE, NOTHING, Ints, Shor
 
 
 class Entries(NamedTuple):
-    """The arrays of ``updates``: the state of all processes, and the stamps of undelivered copies by copy slot."""
+    """The arrays of the order ``updates``: the state of all processes, and the stamp of each undelivered copy. A stamp
+    is stored at the copy slot that the copy occupies (:class:`antecede.pipeline.sweep.kernel.Messages`)."""
 
     state: Ints
     stamped: Ints

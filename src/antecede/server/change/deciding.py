@@ -3,14 +3,15 @@
 The coordinator's log decides (:mod:`antecede.server.change.changing`). If a server gets no command of the attempt for
 some time, it acts as follows:
 
-* If the coordinator has not committed the change, it abandons the change. From then on it cannot commit the change.
-* A server that pauses for the change, but has not staged it, abandons it as well. This is safe: the change cannot be
-  committed unless this server stages it.
+* If this server is the coordinator and has not committed the change, it abandons the change. After that, it cannot
+  commit the change.
+* A server that pauses for the change, but has not staged it, abandons the change as well. This is safe, because the
+  change cannot be committed unless this server stages it.
 * Any other server that has staged the change must not decide. It asks the coordinator repeatedly: it connects, and
   sends a hello with the attempt. The coordinator answers with its own hello. This hello has the number of the change in
   force there, and the attempt in progress there. If the change is neither in force nor in progress there, the
-  coordinator has abandoned it. Only a hello that answers the question counts: the coordinator may have sent an earlier
-  hello before it took part in the change.
+  coordinator has abandoned it. Only a hello that answers the question is used, because the coordinator may have sent an
+  earlier hello before it took part in the change.
 
 A server that was down at the commit learns of it in another way. The first server of the topology sends the history of
 changes, with the attempts that made them, to servers that are behind (:mod:`antecede.server.peering.learning`).
@@ -39,10 +40,10 @@ class Deciding:
         self._decide = decide
         self._attempt = machine.organisation.attempt
         self._commanded = 0.0
-        """The time of the last command of the attempt; 0: no command has come since the server started."""
+        """The time of the last command of the attempt, or 0 if no command has come since the server started."""
         self._since: float | None = None
         """The time since which the attempt counts as idle. This is the time of its last command. If no command has come
-        since the server started, it is the time of the first check. None: no attempt is in progress."""
+        since the server started, it is the time of the first check. It is None if no attempt is in progress."""
         self._ask_at = 0.0
 
     def commanded(self, now: float) -> None:
@@ -50,8 +51,8 @@ class Deciding:
         self._commanded = self._since = now
 
     def idle(self, now: float) -> float | None:
-        """Return the seconds since the last command of the attempt in progress; None: no attempt is in progress. If no
-        command has come since the server started, return 3600, as if the last command came an hour ago."""
+        """Return the seconds since the last command of the attempt in progress. If no command has come since the server
+        started, return 3600, as if the last command came an hour ago. Return None if no attempt is in progress."""
         return None if not self._in_progress else max(0.0, now - self._commanded) if self._commanded else _long_ago
 
     @property
@@ -81,7 +82,7 @@ class Deciding:
         return ""
 
     def receive_hello(self, hello: ServerHello) -> bool:
-        """Take a hello of an authenticated server. If it shows that the coordinator has abandoned the change that is
+        """Process a hello of an authenticated server. If it shows that the coordinator has abandoned the change that is
         staged here, abandon this change here, too, and return True."""
         staged = self._machine.organisation.staged
         if staged is None:

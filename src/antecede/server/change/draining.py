@@ -1,8 +1,9 @@
 """Exchange the letters that are in transit between stopped servers, in memory, until all have arrived.
 
-The machines of all servers are connected directly: no sockets, no clients, no reactions, no timers. They do the same as
-running servers: a step takes frames, and the frames that this step sends reach other servers only after the step's
-record is durable. So the process may be killed at any point: at the next start, the servers continue from their logs.
+The state machines of all servers are connected directly. There are no sockets, no clients, no reactions and no timers.
+The state machines follow the same rule as running servers: a step processes frames, and the frames that this step sends
+reach other servers only after the step's record is durable. So this process can be killed at any point. At the next
+start, the servers continue from their logs.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,16 +1,17 @@
 """A server's part in a change of the topology: it answers the commands of the operator's process.
 
 A running server gets the commands over the network, like other commands of operators
-(:mod:`antecede.server.operations`). For a stopped server, they are called directly on its machine. Their sequence is in
-:mod:`antecede.server.change.changing`. Each command may be repeated: the repetition has no further effect.
+(:mod:`antecede.server.operations`). For a stopped server, a program loads the server's data directory and calls the
+commands directly (:mod:`antecede.live.directories`). The sequence of the commands is in
+:mod:`antecede.server.change.changing`. Each command may be repeated, because a repetition has no further effect.
 
-A command names its attempt: ``7:ab12`` is the attempt ``ab12`` to make change 7. So the commands of two operators do
-not mix: a server takes part in one attempt at a time, and refuses the commands of any other attempt.
+A command names its attempt: ``7:ab12`` is the attempt ``ab12`` to make change 7. A server takes part in one attempt at
+a time, and refuses the commands of any other attempt. So the commands of two operators do not mix.
 
 Some commands have a :meth:`Participant.preparation`, which a driver carries out before the command. For
 ``change-classes``, ``change-stage`` and ``change-receive`` the preparation imports classes and reads states, and must
 not be left out. For ``change-learn`` it plans the change, and should not be left out. A preparation may take long. It
-does not use the machine, so another thread may do it.
+does not use the server's state machine, so another thread may carry it out.
 """
 
 from base64 import b64decode, b64encode
@@ -55,11 +56,13 @@ class Participant:
         """The belongings that other servers have sent for the staged change, with their sizes in bytes. The key is the
         Python ``id`` of the belongings."""
         self.idle_seconds: Callable[[], float | None] = lambda: None
-        """Returns the seconds since the last command of the attempt in progress; None: no attempt is in progress."""
+        """A function that returns the seconds since the last command of the attempt in progress. It returns None if no
+        attempt is in progress."""
         self.present: Callable[[], Collection[str]] = tuple
-        """Returns the names of the clients that are connected."""
+        """A function that returns the names of the clients that are connected."""
         self.restored: Callable[[], str] = lambda: ""
-        """Returns the id of the restored system that this server belongs to; empty: it was not restored."""
+        """A function that returns the id of the restored system to which this server belongs. It returns an empty text
+        if this server was not restored."""
         self.belong: Callable[[str], None] = lambda restored: None
         """A function that stores durably that this server belongs to the restored system with this id."""
         self.commands: dict[str, tuple[int, Callable[..., Any]]] = {
@@ -295,8 +298,8 @@ class Participant:
         return {"server": self._machine.name, "agents": len(going), "data": b64encode(piece).decode(), "more": more}
 
     def receive(self, attempt: str, page: str, last: str, data: str) -> dict[str, Any]:
-        """Take one page of the belongings of agents and clients that will live here; ``last``: "1" for the last
-        page."""
+        """Receive one page of the belongings of agents and clients that will live here. ``last`` is "1" if this is the
+        last page."""
         staged, number = self._staged(attempt), read_number(page)
         pages = [*self._earlier(number), _bytes(page, data)]
         if sum(map(len, pages)) + self._came_bytes() > limits.change_bytes_max:

@@ -5,10 +5,11 @@ peers. So a server of the old system and a server of the restored system refuse 
 anything. New letters get ids that the old system never used. Everything else is kept: agents, mailboxes, clients and
 their numbers, timers, orders, and the frames in transit, which are still stored in the senders' links.
 
-**The check.** The snapshots must be one consistent cut. For each pair of servers in a domain this means: Every frame
-that one server has accepted was sent by the other server. Every frame that was sent and not accepted is still stored at
-the sender, which can send it again. A server that has met the other server remembers its present incarnation. Both have
-reset the domain the same number of times. Copies of directories that were made at different moments fail this check.
+**The check.** The snapshots must be one consistent cut. For each pair of servers in a domain, all of this must be true.
+Every frame that one server has accepted was sent by the other server. Every frame that was sent and not accepted is
+still stored at the sender, which can send it again. A server that has met the other server remembers the present
+incarnation of the other server. Both servers have reset the domain the same number of times. Copies of directories that
+were made at different moments fail this check.
 """
 
 from collections.abc import Iterator, Mapping

@@ -2,16 +2,17 @@
 the other, and then adapts the server to the new topology.
 
 :class:`antecede.server.change.participation.Participant` carries out the commands. For each command it first checks the
-state of the machine, and then gives an item to the next step. No other item about a change may come between the check
-and this step. So a command waits until a step has taken the item of the previous command. A command is answered when
-its own item is durable.
+state of the server's state machine, and then gives an item to the next step. No other item about a change may come
+between the check and this step. So a command waits until a step has processed the item of the previous command. A
+command is answered when its own item is durable.
 
 After a step with such an item, the server is adapted to the topology that is now in force. Agents that are paused for a
 move are dropped from memory. The server connects again to peers with which it shares a domain that has started with a
-new state. Clients of a removed server get the address of the server that has their mailboxes now. The adapter does the
-rest (:class:`Adapter`). When a server is removed, the adapter ends the process of the server.
+new state. Clients of a removed server get the address of the server that has their mailboxes now. Everything that
+depends on how the server runs is done by its :class:`Adapter`. For example, when the server is removed, the adapter
+ends the process of the server.
 
-While the server is paused for a backup, it carries out no command that changes anything: otherwise the copies of two
+While the server is paused for a backup, it carries out no command that changes anything. Otherwise the copies of two
 servers could contain different decisions.
 
 :mod:`antecede.server.change.deciding` says what happens if the operator's process is gone.
@@ -78,7 +79,7 @@ class Adapter:
         """Use the agent classes and the server addresses of a topology that has come into force."""
 
     def belong(self, restored: str) -> None:
-        """Write the id of the restored system that this server belongs to from now on."""
+        """Store durably that from now on this server belongs to the restored system with the id ``restored``."""
 
     def removed(self) -> None:
         """End the server, which is not part of the topology any more."""

@@ -23,7 +23,8 @@ class Command(msgspec.Struct, frozen=True):
     name: str
     arguments: tuple[str, ...] = ()
     patient: bool = False
-    """Whether to keep waiting if the server does not answer. This is used when the change is decided."""
+    """Whether the command is sent again until the server answers, without a limit of time. It is true only for
+    ``change-commit``, and only if the server must take part in the change."""
 
     @property
     def seconds_max(self) -> float:
@@ -75,13 +76,14 @@ class View(msgspec.Struct, frozen=True):
     topology: TopologyText
     removed: bool = False
     staged: ChangeNumber = 0
-    """The number of the change that is staged or for which the server pauses; 0: none."""
+    """The number of the change that is staged or for which the server pauses. It is 0 if there is no such change."""
     coordinator: Name = ""
     attempt: Mark = ""
-    """The attempt that the server takes part in; empty: none."""
+    """The name of the attempt in which the server takes part, or an empty text if there is none. An attempt is one try
+    to make a change."""
     idle: float | None = None
-    """The seconds since the last command of ``attempt``; None: there is no attempt, or the server does not count the
-    seconds."""
+    """The seconds since the last command of ``attempt``. It is None if there is no attempt, or if the server does not
+    count the seconds."""
     since: Since = {}
     obstacles: list[str] = []
     leaving: dict[str, int] = {}
@@ -91,7 +93,8 @@ class View(msgspec.Struct, frozen=True):
     checks: bool = False
     """Whether the server knows the command ``change-classes``. Servers of older versions do not know it."""
     restored: Mark = ""
-    """The id of the restored system that the server belongs to; empty: it was not restored."""
+    """The id of the restored system that the server belongs to. It is empty if the server does not belong to a restored
+    system."""
 
 
 def attempt_of(change: int, attempt: str) -> str:

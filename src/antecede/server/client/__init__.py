@@ -44,7 +44,8 @@ class LineOwner(Protocol):
     name: str
 
     def welcomed(self, address: str, last: int) -> None:
-        """Take the server's welcome: the server accepts this client, and has its publishes up to number ``last``."""
+        """Process the server's welcome. The server accepts this client, and has already accepted its publishes up to
+        number ``last``."""
         ...
 
     def accepted(self, upto: int) -> None:
@@ -52,7 +53,7 @@ class LineOwner(Protocol):
         ...
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
-        """Take the refusal of the publish with this number. The server has not accepted later publishes either.
+        """Process the refusal of the publish with this number. The server has not accepted later publishes either.
         ``retry``: whether the server may accept the same publish later."""
         ...
 
@@ -85,7 +86,7 @@ class ClientLine:
         self._owner = owner
         self._keyring = keyring
         self._proof: Dialing | None = None
-        """The proof of identity that is in progress; None: there is none."""
+        """The proof of identity that is in progress, or None if no proof is in progress."""
         self._left = False
         """Whether this client has closed the connection, because the server did not prove its identity."""
         self._newest_version = newest_version
@@ -95,31 +96,32 @@ class ClientLine:
         self._random = random
         self._temporary = wire.is_temporary(owner.name)
         self._lost_at: float | None = None
-        """The time at which the last connection with a welcome ended. None: this connection is still open, or there was
-        no such connection yet."""
+        """The time at which the last connection with a welcome ended. It is None while such a connection is open, and
+        before the first such connection."""
         self._connection: Connection | None = None
         self._parts: list[wire.Part] = []
         self._backoff = Backoff()
         self._flushing = False
         self.welcomed = False
         self.dial_at: float | None = None
-        """The time at which to dial next; None: no dialing is planned."""
+        """The time at which to dial next, or None if no dial is planned."""
         self.trouble = ""
         """The reason why the last attempt to connect failed, or why the last connection ended."""
         self.refusal = ""
-        """The reason why the server or this client closed the connection for good. Empty: the connection was not closed
-        for good."""
+        """The reason why the server or this client closed the connection for good. It is empty if the connection was
+        not closed for good."""
         self._refusal_code = ""
         self.closed_here = False
         self.moved_to = ""
-        """The new address to dial, if the server has sent one; empty: the address has not changed."""
+        """The new address to dial. It is empty if the server has not sent a new address."""
 
     def start(self, now: float) -> None:
         """Dial the server."""
         self.dial_at = now
 
     def dials(self, now: float) -> bool:
-        """Return whether to dial now. If so, ``opened`` or ``dial_failed`` must follow."""
+        """Return whether to dial now. If the result is true, the caller must dial, and must then call ``opened`` or
+        ``dial_failed``."""
         if self.dial_at is None or self.dial_at > now:
             return False
         self.dial_at = None
@@ -144,8 +146,9 @@ class ClientLine:
     # Writing.
 
     def publish(self, ticket: Ticket, last: bool) -> None:
-        """Send a ticket (a batch of publishes), if there is a connection; otherwise it is sent after the next welcome.
-        ``last``: no other publish follows at this moment, so all parts that wait are written at once."""
+        """Send a ticket (a batch of publishes) if there is a connection with a welcome. Otherwise the ticket is sent
+        after the next welcome. ``last``: whether no other publish follows at this moment. If it is true, all parts that
+        wait are written immediately."""
         if self.welcomed:
             bodies = list(ticket.bodies)
             sent = ticket.number, ticket.to, ticket.kind, bodies, ticket.ask
@@ -156,8 +159,8 @@ class ClientLine:
                 self._soon()
 
     def done(self, letters: list[str], dead: str) -> None:
-        """Report letters as handled. ``dead``: the reason why the last of these letters is dead. Empty: the letter is
-        not dead."""
+        """Report letters as handled. ``dead``: the reason why the last of these letters is dead. It is empty if this
+        letter is not dead."""
         self._put(wire.Done(letters, dead))
 
     def listen(self) -> None:
@@ -286,11 +289,11 @@ class ClientLine:
             self._dial_later(now)
 
     def writable(self) -> None:
-        """Continue writing: the connection has room again."""
+        """Continue writing, because the connection has room again."""
         self.flush()
 
     def watch(self, now: float) -> None:
-        """Send a ping from time to time; close a connection that is silent."""
+        """Send a ping from time to time, and close a connection that is silent."""
         if self._connection is not None:
             keep_alive(self._connection, now)
 

@@ -1,17 +1,23 @@
 """The letters that a client receives, without I/O: when each letter is handled, tried again, given up and reported.
 
-Letters are handled one after the other, in their sequence, and each is reported as done **after its handler has
-returned**. Until a letter is reported, the server keeps it, and hands it out again on the next connection. If a letter
-that was already handled comes again, it is reported as done again, and its handler is not called.
+Letters are handled one after the other, in their sequence. Each letter is reported to the server as done **after its
+handler has returned**. Until a letter is reported, the server keeps it, and hands it out again on the next connection.
+If a letter that was already handled comes again, it is reported as done again, and its handler is not called.
 
 A handler that fails is called again after a pause, which grows with each try. Meanwhile later letters wait. If the last
 try fails, the letter is reported as dead, with the reason. Answers to the client's own questions need no handler, but
 wait until all earlier letters are handled.
 
-While ``waiting`` is true, the owner calls:
+While ``waiting`` is true, the owner calls ``next``:
 
-    letter = inbox.next(now)            then call its handler; None: wait until ``deadline``, or for more letters
-    inbox.handled()                     or failed(reason, now), or dead(reason)
+    letter = inbox.next(now)
+
+If ``letter`` is None, the owner waits until ``deadline``, or for more letters. Otherwise the owner calls the handler of
+the letter, and then reports the result by one of these calls:
+
+    inbox.handled()
+    inbox.failed(reason, now)
+    inbox.dead(reason)
 """
 
 from collections import deque
@@ -32,20 +38,22 @@ class Inbox:
         done: Callable[[list[str], str], None],
         begins: Callable[[str], None],
     ) -> None:
-        """``answered``: takes an answer. ``done``: reports letters as handled; its second argument is the reason why
-        the last of these letters is dead (empty: it is not). ``begins``: called with a letter's id before a handler
-        gets the letter."""
+        """``answered``: a function that handles an answer. ``done``: a function that reports letters as handled. Its
+        second argument is the reason why the last of these letters is dead, or empty if this letter is not dead.
+        ``begins``: a function that is called with a letter's id before a handler gets the letter."""
         self._answered = answered
         self._done = done
         self._begins = begins
         self._letters: deque[Letter] = deque()
         """Letters that were delivered on this connection and are not yet handled."""
         self._reported: list[str] = []
-        """The ids of the letters to report as done next: they were handled on this connection."""
+        """The ids of the letters that were handled on this connection and must still be reported as done."""
         self._handled: dict[str, str] = {}
-        """The id of a letter that was handled lately → the reason why the letter is dead; empty: it is not dead."""
+        """The id of a letter that was handled recently → the reason why the letter is dead, or an empty text if it is
+        not dead."""
         self._current: Letter | None = None
-        """The letter whose handler runs, or will be called again after a pause. None: there is no such letter."""
+        """The letter whose handler runs, or will be called again after a pause. It is None if there is no such
+        letter."""
         self._outdated = False
         """Whether the connection on which the current letter came is gone."""
         self._tries = 0
@@ -61,8 +69,8 @@ class Inbox:
         self._outdated = True
 
     def delivered(self, letters: list[Letter]) -> None:
-        """Take letters that have arrived. Answers are handled immediately if no earlier letter is still to be
-        handled."""
+        """Add letters that have arrived. If no earlier letter is still to be handled, the answers at the beginning of
+        ``letters`` are handled immediately."""
         if not self._letters and self._current is None:
             answers = 0
             while answers < len(letters) and letters[answers].answers:
@@ -79,8 +87,8 @@ class Inbox:
         return bool(self._letters or self._current or self._reported)
 
     def next(self, now: float) -> Letter | None:
-        """Return the letter whose handler must be called now. None: no letter needs a handler, or the next letter must
-        wait until it is tried again."""
+        """Return the letter whose handler must be called now. Return None if no letter needs a handler, or if the next
+        letter must wait until it is tried again."""
         if self._current is None:
             self._current = self._take()
         if self._current is None or now < self._try_at:
@@ -91,7 +99,8 @@ class Inbox:
         return self._current
 
     def deadline(self) -> float | None:
-        """The time at which a handler is tried again, or None."""
+        """Return the time at which the handler of the current letter is tried again. Return None if a handler runs, or
+        if there is no current letter."""
         return None if self._current is None or self.running else self._try_at
 
     def handled(self) -> None:
@@ -99,7 +108,8 @@ class Inbox:
         self.dead("")
 
     def failed(self, reason: str, now: float) -> None:
-        """Record that the handler failed: it is tried again, or its letter is dead."""
+        """Record that the handler failed. If this was the last try, the letter is dead. Otherwise the handler is called
+        again after a pause."""
         self._tries += 1
         if is_last_try(self._tries):
             self.dead(reason)
@@ -116,7 +126,8 @@ class Inbox:
         self._settle(letter, reason, self._outdated)
 
     def _take(self) -> Letter | None:
-        """Take the next letter that needs a handler; None: there is none. Answers before it are handled here."""
+        """Remove the next letter that needs a handler from the letters that wait, and return it. Return None if there
+        is no such letter. Answers before it, and letters before it that were already handled, are processed here."""
         self._outdated, self._tries, self._try_at = False, 0, 0.0
         while self._letters:
             letter = self._letters.popleft()

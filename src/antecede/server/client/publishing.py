@@ -1,9 +1,9 @@
 """A client's publishes, without I/O: numbers, batches, how many may be outstanding, and what is sent again.
 
-**Numbers.** Publishes are numbered 1, 2, 3 … without gaps and kept until the server has accepted them. After a broken
-connection the server's welcome says which publishes it has. The client sends only the others again, so the server gets
-no publish twice. If the server refuses a publish, it skips the later publishes, too. The client then lets the skipped
-publishes fail, or numbers them again and sends them again (``Numbering.refused``).
+**Numbers.** Publishes are numbered 1, 2, 3 … without gaps. The client keeps each publish until the server has accepted
+it. After a broken connection, the server's welcome says which publishes the server has. The client sends only the
+others again, so the server gets no publish twice. If the server refuses a publish, it skips the later publishes, too.
+The client then lets the skipped publishes fail, or numbers them again and sends them again (``Numbering.refused``).
 
 **Batches.** Consecutive notifications of one type to the same destinations share a batch, up to a largest number and
 size. The batch that is being filled is sent when the owner calls ``flush``, or when a notification does not fit into
@@ -43,10 +43,11 @@ class Ticket:
         self.kind = kind
         self.ask = ask
         self.context = context
-        """The trace context and the label of all these publishes, as in ``Letter.context``; empty: neither."""
+        """The trace context and the label of all these publishes, as in ``Letter.context``. It is empty if there is
+        neither a trace context nor a label."""
         self.begun: list[tuple[int, str]] = []
-        """Pairs of a position in the batch and the id of a letter: the client began to handle this letter before the
-        publish at this position."""
+        """Pairs (position in the batch, id of a letter). The client began to handle this letter before the publish at
+        this position."""
         self.bodies: list[bytes] = []
         self.bytes = 0
 
@@ -149,7 +150,8 @@ class Numbering(Generic[T]):
         return None
 
     def fail(self, error: AntecedeError) -> None:
-        """Report the error for all publishes that are not accepted yet: the connection has ended for good."""
+        """Report the error for all publishes that are not accepted yet. The caller calls this method when the client
+        will not connect again."""
         tickets, self.tickets = self.tickets, deque()
         if self.open is not None:
             tickets.append(self.open)
@@ -192,11 +194,12 @@ class Publishing(Generic[T]):
         self._flush_soon = flush_soon
         self._flushing = False
         self.closed: AntecedeError | None = None
-        """The reason why nothing more can be published; None: publishing is possible."""
+        """The reason why nothing more can be published. If it is None, publishing is possible."""
         self.pause = 0.0
         """How many seconds to wait before the next publish, because the server was overloaded."""
         self._begun = ""
-        """The id of the last letter that the client has begun to handle; empty: there was none."""
+        """The id of the last letter that the client has begun to handle. It is empty if the client has not begun to
+        handle any letter."""
 
     def put(self, to: str | Iterable[str], kind: str, body: bytes, context: str = "") -> T:
         """Publish a notification; return the batch that it is part of."""
@@ -218,7 +221,7 @@ class Publishing(Generic[T]):
         return ticket
 
     def check_room(self, count: int) -> None:
-        """Raise an error if this many notifications cannot be published in one call now."""
+        """Raise an error if it is not possible now to publish ``count`` notifications in one call."""
         if self.closed is not None:
             raise again(self.closed)
         if count > limits.publish_many_max:
@@ -298,7 +301,7 @@ class Publishing(Generic[T]):
 
     def begins(self, letter: str) -> None:
         """Record that the client begins to handle this letter. In the server's trace, the delivery of this letter comes
-        before all publishes from now on."""
+        before all publishes that the client makes after this call."""
         ticket, self._begun = self.numbering.open, letter
         if ticket is not None:
             begun, place = ticket.begun, len(ticket.bodies)
@@ -341,8 +344,9 @@ class Publishing(Generic[T]):
             self._send(ticket, False)
 
     def fail(self, error: AntecedeError) -> AntecedeError:
-        """Report the error for all publishes that are not accepted yet: the connection has ended for good. Publish
-        nothing from now on. Return the error that was given in the first call of this method."""
+        """Report the error for all publishes that are not accepted yet, and publish nothing from now on. The caller
+        calls this method when the client will not connect again. Return the error that was given in the first call of
+        this method."""
         self.closed = self.closed or error
         self.numbering.fail(self.closed)
         return self.closed

@@ -79,7 +79,7 @@ class Questions(Generic[T]):
             self.fail(ticket, again(error))
 
     def deadline(self) -> float | None:
-        """Return the time at which ``expire`` must be called; None: no call is needed."""
+        """Return the time at which ``expire`` must be called. Return None if no call is needed."""
         return self._due
 
     def expire(self, now: float) -> None:

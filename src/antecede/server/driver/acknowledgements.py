@@ -17,13 +17,14 @@ class Acknowledgements:
     def __init__(self) -> None:
         self.any = False
         """Whether acknowledgements must still be sent: frames have come since the last acknowledgements, or a step has
-        left acknowledgements for later."""
+        postponed acknowledgements."""
         self.wait = False
-        """Whether a step left acknowledgements for later, and no step has sent them yet."""
+        """Whether a step postponed acknowledgements, and no step has sent them yet."""
         self.frames = 0
         """The number of frames that have not been acknowledged yet."""
         self.due = inf
-        """From this time on, the next step sends the acknowledgements that wait; infinite: no acknowledgements wait."""
+        """From this time on, the next step sends the acknowledgements that wait. The value is infinite if no
+        acknowledgements wait."""
 
     def received(self, frames: int) -> None:
         """Count frames that must be acknowledged."""
@@ -35,7 +36,7 @@ class Acknowledgements:
         return now >= self.due or self.frames >= _frames_together
 
     def stepped(self, waiting: bool, now: float) -> None:
-        """Record that a step was taken. ``waiting``: whether this step left acknowledgements for later."""
+        """Record that a step was taken. ``waiting``: whether this step postponed acknowledgements."""
         self.any = self.wait = waiting
         if not waiting:
             self.frames, self.due = 0, inf
@@ -43,7 +44,8 @@ class Acknowledgements:
             self.due = now + _ack_seconds
 
     def deadline(self) -> float | None:
-        """Return the time at which a step must be taken to send acknowledgements; None: no acknowledgements wait."""
+        """Return the time at which a step must be taken to send acknowledgements, or None if no acknowledgements
+        wait."""
         return None if self.due == inf else self.due + _ack_seconds
 
 

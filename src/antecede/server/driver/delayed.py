@@ -28,7 +28,7 @@ class DelayedOutput:
         """The number of the record that was the newest when the last of the waiting replies came. The replies may leave
         when this record is durable."""
         self.leave_at: float | None = None
-        """The time at which the waiting output must leave; None: nothing waits."""
+        """The time at which the waiting output must leave, or None if nothing waits."""
 
     def __bool__(self) -> bool:
         return self.leave_at is not None
@@ -54,11 +54,11 @@ class DelayedOutput:
         recorded: int = 0,
         sure: bool = False,
     ) -> tuple[list[Outgoing], _Replies]:
-        """Take the output of a step. Return the frames and replies that leave now, in their sequence; the others wait.
+        """Take the output of a step. Return the frames and replies that leave now, in their sequence. The others wait.
         ``letters``: whether letters for clients follow. If so, the replies leave now. ``recorded``: the number of the
         newest record. ``sure``: whether the step has answers that leave before this record is durable. If so, the
-        step's acknowledgements are not urgent: without them, the record need not be synced immediately. If nothing
-        waits, and neither the first frame nor the first reply is ``unhurried``, a caller may omit this call."""
+        step's acknowledgements are not urgent, because the record need not be synced immediately if they wait. If
+        nothing waits, and neither the first frame nor the first reply is ``unhurried``, a caller may omit this call."""
         due = self.leave_at is not None and now >= self.leave_at - _early_seconds
         if frames or self._frames:
             self._frames += frames
@@ -86,4 +86,4 @@ class DelayedOutput:
 
 _company_seconds: Final = 0.004
 _early_seconds: Final = 0.001
-"""An alarm that comes too early, by at most this time, counts as on time."""
+"""A time in seconds. If an alarm is too early by at most this time, it is treated like an alarm that is on time."""

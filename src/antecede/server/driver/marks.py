@@ -62,7 +62,7 @@ class Marks:
         self._rough = 0
         """Number of checks in a row that did not count the letters."""
         self.shortage = ""
-        """The reason why there may soon be no space for more records; empty: there is enough space."""
+        """The reason why there may soon be no space for more records. It is empty if there is enough space."""
 
     def watch(self, stopping: bool) -> None:
         """Check all queues and the log against their marks. Refuse publishes if a mark is exceeded or the server is

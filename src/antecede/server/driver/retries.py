@@ -4,9 +4,9 @@ A failed reaction is tried again after a pause. If it fails again, the next paus
 to nothing else. After the last try the letter becomes a dead letter, with the reason. The reactions to the letters
 before it in the same batch are kept. These tries are counted in memory, so the count begins again after a restart.
 
-While a change of the topology that adds agents is staged here, no letter becomes dead because of failed tries. Other
-servers may have made the change already, so a handler may want to answer a new agent that this server does not know
-yet.
+While a change of the topology that adds agents is staged here, no letter becomes dead because its handler raised
+exceptions. Other servers may have made the change already. So a handler may fail because it answers a new agent that
+this server does not know yet. This rule does not apply to a handler that ends a process.
 
 If a handler ends the server's process, or the worker process in which the handler runs, the call of the handler counts
 as a try of its letter. The other letters of the batch are handled again, but the call does not count as a try of these
@@ -14,8 +14,8 @@ letters. The letter is now a *suspect* (:mod:`antecede.engine.tries`): it is han
 one suspect is handled at a time. Tries that ended the server's process are counted in the log.
 
 If a handler asks for the id of its reaction too early (:mod:`antecede.engine.context`), the reaction has not failed. It
-runs again when its letter is durable. From then on its agent is *keyed*: all batches of this agent wait until their
-letters are durable.
+runs again when its letter is durable. After such a reaction, the agent is *keyed*: all batches of this agent wait until
+their letters are durable.
 """
 
 from collections import deque
@@ -55,7 +55,7 @@ class Retries:
         self.queue: deque[React] = deque()
         """Suspect letters whose pause is over, each as a batch. They run one at a time."""
         self._running = ""
-        """The agent that handles a suspect letter now; empty: no suspect letter is being handled."""
+        """The agent that handles a suspect letter now. It is empty if no suspect letter is being handled."""
         self._number = 0
         self.keyed: set[str] = set()
         """The agents that have asked for the id of a reaction too early. All their batches wait until their letters are
@@ -114,8 +114,8 @@ class Retries:
         return admitted, dead
 
     def exhausted(self, due: React) -> Reaction | None:
-        """Return the reaction that makes the first letter of the batch dead, if the letter has had all its tries and
-        the process ended during each of them. Return None if a try is left."""
+        """Return the reaction that makes the first letter of the batch dead, if the letter may not be tried again and
+        the process ended during each try. Return None if the letter may be tried again."""
         letter = due.letters[0]
         tries = self._suspects.of(due.agent, letter.id)
         if not is_last_try(tries):
@@ -157,7 +157,7 @@ class Retries:
             self._running = ""
 
     def deadline(self) -> float | None:
-        """Return the time at which the next pause is over; None: no batch waits."""
+        """Return the time at which the next pause is over, or None if no batch waits."""
         return self.waiting[0][0] if self.waiting else None
 
     def settle_plain(self, due: React, letters: list[str]) -> None:

@@ -1,5 +1,5 @@
-"""The interface between the driver of a server and its adapters: the work after a turn, and the time of the next commit
-of the log."""
+"""The interface between the driver of a server and its adapters (the live server and the simulator): the work after a
+turn, and the time of the next commit of the log."""
 
 from enum import Enum
 from typing import Final
@@ -29,9 +29,10 @@ class Commit(Enum):
     """The adapter commits immediately, in its own thread, because something waits for the records, and there is no
     other work."""
     SOON = "soon"
-    """The commit thread commits, together with records that come meanwhile."""
+    """The commit thread commits the records, together with records that come in the meantime."""
     LATER = "later"
-    """Not now: nothing waits for the records. They are committed with a later record, or at the deadline."""
+    """Do not commit now, because nothing waits for the records. They are committed with a later record, or at the
+    deadline."""
 
 
 HERE: Final = Commit.HERE

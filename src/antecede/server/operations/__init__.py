@@ -237,8 +237,8 @@ class Operations:
 
     def mailbox_drop(self, address: str) -> dict[str, Any]:
         """Delete the first letters of a disconnected client's mailbox, at most ``drop_letters_max``. The letters cannot
-        be restored. Return how many were deleted and how many are left. If a deleted letter is a question, its sender
-        is not informed."""
+        be restored. Return the number of deleted letters and the number of remaining letters. If a deleted letter is a
+        question, its sender is not informed."""
         machine, sessions = self._machine, self._sessions
         if self._lives(address):
             raise UsageError(f"{address} is an agent: only a client's mailbox can be dropped")
@@ -283,8 +283,8 @@ class Operations:
         return {"server": machine.name, "domain": domain, "generation": int(generation), "sent_again": again}
 
     def _check_room(self) -> None:
-        """Raise OverloadError if records wait for space on the disk. This check is for commands that change something:
-        while records wait, the operator could not learn whether the change is durable."""
+        """Raise OverloadError if records wait for space on the disk. Commands that change something call this method
+        before the change. As long as records wait, the operator could not learn whether a change is durable."""
         if self._driver.behind:
             raise OverloadError(f"server {self._machine.name} cannot write its log: {self._driver.trouble}")
 

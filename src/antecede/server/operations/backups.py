@@ -11,18 +11,19 @@ different moments can break both conditions. The state of all servers at one *in
 acknowledgements leave a server only when their records are durable. Several servers cannot be copied in one instant,
 but two rounds are enough (:mod:`antecede.server.operations.cutting`):
 
-- ``backup`` **holds** a server: from now on nothing that peers send is accepted (:meth:`Peering.pause`). Agents,
-  timers, clients and the log go on. The operator begins the second round only when *all* servers are held.
-- ``backup-cut`` takes the **cut**: the records that are durable now, with the newest snapshot. Then the server goes on.
+- ``backup`` **holds** a server: from now on nothing that peers send is accepted (:meth:`Peering.pause`). Agents, timers
+  and clients continue, and the log grows. The operator begins the second round only when *all* servers are held.
+- ``backup-cut`` takes the **cut**: the records that are durable now, with the newest snapshot. Then the server accepts
+  messages from peers again.
 
 If the receiver's cut contains a frame as accepted, the receiver accepted the frame before the receiver was held. So the
-frame was durable at the sender before the first cut (1). If the sender's cut no longer contains a frame, the frame was
-acknowledged before the sender was held. So the frame was durable at the receiver before the first cut (2). A server
-that was restarted, or that waited too long for the cut, is no longer held, and refuses the cut.
+frame was durable at the sender before the first cut (1). If the sender has already forgotten a frame at its cut, the
+frame was acknowledged before the sender was held. So the frame was durable at the receiver before the first cut (2). A
+server that was restarted, or that waited too long for the cut, is not held any more, and refuses the cut.
 
 Afterwards the operator reads the files of the cut, page by page (``backup-read``), and ends the backup
 (``backup-end``). The adapter (the code that does the server's I/O) keeps these files as they were at the cut, although
-the log goes on.
+the log grows.
 """
 
 from base64 import b64encode

@@ -123,10 +123,10 @@ class DeadLetters:
         letters_max: int,
         size: Callable[[Dead], int],
     ) -> Page:
-        """Return one page of dead letters. Their numbers are larger than ``after`` and at most ``last`` (0: no limit).
-        They match ``agent``, ``type_``, ``reason`` and ``before_ms`` (empty or 0: every letter matches). The page has
-        at most ``letters_max`` letters, and at most ``first`` (0: no further limit). ``size``: a function that returns
-        the size of a letter; the total size of a page is limited."""
+        """Return one page of dead letters. Their numbers are larger than ``after`` and, if ``last`` is not 0, at most
+        ``last``. They match ``agent``, ``type_``, ``reason`` and ``before_ms``. If one of these four is empty or 0, it
+        matches every letter. The page has at most ``letters_max`` letters and, if ``first`` is not 0, at most ``first``
+        letters. ``size``: a function that returns the size of a letter. The total size of a page is limited."""
         wanted = _number("first", first)
         within = Range(
             _number("after", after),

@@ -106,7 +106,7 @@ class Peering:
         return self._machine.organisation.change
 
     def attach(self, driver: Driver) -> None:
-        """Set the driver that takes the inputs from peers."""
+        """Set the driver that processes the inputs from peers."""
         self._driver = driver
         self._feed = driver.feed
 
@@ -117,14 +117,15 @@ class Peering:
                 peer.dial_at = now
 
     def stop(self, reason: str) -> None:
-        """Close all connections and dial no more."""
+        """Close all connections, and stop dialing."""
         for peer in self.peers.values():
             peer.dial_at, peer.ours_to_dial = None, False
             if peer.connection is not None:
                 peer.connection.close(reason)
 
     def hold(self, held: bool) -> None:
-        """Stop reading from all peers if ``held``; otherwise read from them again, unless they are paused."""
+        """Stop reading from all peers if ``held`` is true. Otherwise read from all peers again, unless ``paused`` is
+        true."""
         self._held = held
         self._hold()
 
@@ -163,10 +164,11 @@ class Peering:
                     peer.dial_at = now
 
     def organise(self, now: float, learned: bool = False) -> None:
-        """Follow the topology that is now in force. Close the connection to a peer if the two servers now share other
-        domains than before, or if a shared domain starts with a new state: frames from before are not valid, so new
-        hellos are needed. ``learned``: whether this server has learned the topology from another server. If so, close
-        all connections, because any peer may have an older topology."""
+        """Follow the topology that is now in force. Close the connection to a peer in two cases: the two servers share
+        other domains than before the change, or a shared domain starts with a new state. Frames from the time before
+        the change are then not valid, so new hellos are needed. ``learned``: whether this server has learned the
+        topology from another server. If it is true, close all connections, because any peer may have an older
+        topology."""
         consumers, shared = self._machine.channel.consumers, shared_domains(self._machine)
         begun = {name for name, one in self._consumers.items() if consumers.get(name) is not one}
         self._consumers = dict(consumers)
@@ -252,7 +254,7 @@ class Peering:
         return name not in self.peers
 
     def dialed(self, name: str, connection: Connection) -> Dialed:
-        """Take the connection to a server that we dialed. Return the object that handles what is received on it."""
+        """Record that a dial has succeeded. Return the object that handles what is received on the new connection."""
         if self._dial_ended(name):
             return Inquiry(self, Peer(name, [], False), connection)
         # Two connections at once would have hellos of different moments.
@@ -375,8 +377,9 @@ class Peering:
             peer.connection.send([wire.Pong()])
 
     def closed_by_peer(self, peer: Peer, part: wire.Bye, stranger: str = "") -> None:
-        """Process the reason with which the other end closes a connection. ``stranger``: the address of the other end,
-        if it has not proved that it is the peer (then the reason may come from another program); otherwise empty."""
+        """Process the reason with which the other end closes a connection. ``stranger``: if the other end has not
+        proved that it is the peer, the address of the other end. (The reason may then come from another program.)
+        Otherwise ``stranger`` is empty."""
         peer.bye = reason = part.reason[: limits.reason_chars_max]
         if stranger:
             known = reason[: limits.log_text_chars_max // 2]
@@ -454,4 +457,5 @@ class Peering:
 
 
 _tries_unlogged: Final = 4
-"""Up to this number of failed dials are not logged. Peers that start together need about a second to connect."""
+"""The number of failed dials to a peer before a failure is logged. Peers that start together need about a second to
+connect."""

@@ -57,8 +57,8 @@ class Inquiries:
         return asked
 
     def answered(self, hello: wire.ServerHello) -> None:
-        """Take the answer to a question. If this server is new and the other server does not know it, record that this
-        server is not part of the system yet."""
+        """Process the answer to a question. If this server is new and the other server does not know it, record that
+        this server is not part of the system yet."""
         organisation = self._machine.organisation
         if not hello.known and organisation.is_new(self._machine.channel):
             if not organisation.outside:

@@ -1,21 +1,22 @@
 """Changes that were made without this server: it learns them from another server, before frames flow between the two.
 
 A server for which nothing changes (see :mod:`antecede.topology.change`) need not be up when a change is made. While it
-is *behind*, it goes on with the topology that it knows. When two servers connect, the one that is ahead sends a
+is *behind*, it continues with the topology that it knows. When two servers connect, the one that is ahead sends a
 **lesson**: the topology in force, and the history of changes that led to it. The other one records the lesson
 (``Learned``). The two servers exchange frames only after the lesson is recorded. This rule has two advantages:
 
-* no frame is taken from a server with a newer topology, so this server knows all senders and destinations in a frame;
+* this server accepts no frame from a server with a newer topology, so it knows all senders and destinations in the
+  frames that it accepts;
 * one lesson covers several changes that were missed, because none of them changed anything for this server.
 
 **Who is believed.** An attacker who controls a server could invent changes. Servers that believe such a change would
 follow a false topology, and could never again connect to the servers that did not make this change. So a server learns
 only from the **first server** in its topology (the topology that is in force at this server). The first server takes
 part in every change of this topology, so it knows whether the topology was changed. If any other server is ahead, this
-server asks the first one (:mod:`antecede.server.peering.inquiries`), even if the two share no domain. After a change,
-another server may be the first one; then this server learns the later changes from that server. The coordinator of a
-staged change is believed, too, because its log decides whether the change is made. The first server itself learns
-nothing, unless it has lost its data.
+server asks the first one (:mod:`antecede.server.peering.inquiries`), even if the two share no domain. If a change makes
+another server the first one, this server learns the later changes from that server. The coordinator of a staged change
+is believed, too, because its log decides whether the change is made. The first server itself learns nothing, unless it
+has lost its data.
 
 **What is checked.** The sender has proved that it is a server that this one believes. Still, its lesson is refused
 unless all of this is true:
@@ -224,9 +225,10 @@ def _check_lineage(machine: AgentServer, lesson: Lesson) -> None:
 
 
 def _check_part(machine: AgentServer, lesson: Lesson) -> None:
-    """Raise :class:`TopologyError` if no command can change the topology in force here to the topology of the lesson,
-    if such a change could not be made without this server, or if one of the missed changes let a domain of this server
-    start with a new state."""
+    """Raise :class:`TopologyError` in each of these cases: the domains of the lesson's topology form a cycle, no
+    command can change the topology in force here to the topology of the lesson, this server must take part in such a
+    change, or one of the missed changes let a domain of this server start with a new state. If this server has never
+    been part of a system and was started with the topology of the lesson, only the first case is checked."""
     organisation, name = machine.organisation, machine.name
     old, new = topology_in(organisation.topology), _read(lesson.topology)
     if new.organisation.cycle is not None:

@@ -106,7 +106,8 @@ class Lessons:
         self._peering.refuse(hello.server, connection, Refusal(UNCONFIRMED, reason))
 
     def organised(self) -> None:
-        """Forget which servers were disconnected, because another topology is in force."""
+        """Forget which servers were disconnected, and why the last lesson was refused, because another topology is in
+        force."""
         self._waiting.clear()
         self._trouble = ""
 

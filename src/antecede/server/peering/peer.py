@@ -1,8 +1,8 @@
 """One other server, and the output on the connection to it.
 
 Frames that may leave at the same time are written together. While the connection is full, new frames and
-acknowledgements wait, up to a bound. Resent frames, and everything above the bound, are dropped: the link sends frames
-again until they are acknowledged.
+acknowledgements wait here. Their number has a bound. New frames and acknowledgements above the bound are dropped, and
+so are all resent frames. Nothing is lost, because the link sends frames again until they are acknowledged.
 """
 
 from typing import Any

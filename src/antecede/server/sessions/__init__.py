@@ -7,7 +7,8 @@ are still in the mailbox are handed out again, the oldest first.
 
 At the beginning of a session, the server sends a welcome. The welcome says which publishes of the client the server
 already has. So the server sends the welcome only when the publishes of the previous session have been accepted or
-refused. After an earlier welcome, the client would send some of these publishes a second time, under other numbers.
+refused. If the server sent the welcome earlier, the client would send some of these publishes a second time, with other
+numbers.
 
 A temporary client (see :mod:`antecede.wire`) is forgotten when it has left: its mailbox is emptied, and the number of
 its last publish is removed. If it was killed, it is forgotten after some time without a connection. A letter for a
@@ -108,8 +109,8 @@ class Sessions:
         return sorted(session.client for session in self._sessions.values())
 
     def refusal(self, client: str) -> Refusal | None:
-        """Return why a client must not have this name: the name belongs to an agent or an object, or is reserved. None:
-        a client may have this name."""
+        """Return why a client must not have this name: the name belongs to an agent or an object, or is reserved.
+        Return None if a client may have this name."""
         machine = self._machine
         if client in machine.channel.objects:
             return Refusal("object-name", f"{client} is the name of a replicated object: {_choose}")
@@ -168,8 +169,8 @@ class Sessions:
             self._forget(session.client)
 
     def sweep(self, now: float) -> None:
-        """Forget the temporary clients that have left, or have been away for too long. End the sessions of clients that
-        handle no letters although their mailboxes are too full."""
+        """Forget each temporary client that has no session now and has left, has published nothing, or has been away
+        for too long. End the sessions of clients that handle no letters although their mailboxes are too full."""
         for client, since in list(self._temporary.items()):
             if client_address(self._machine, client) in self._sessions:
                 continue
@@ -240,7 +241,7 @@ class Sessions:
         context: str,
         begun: Sequence[tuple[int, str]] = (),
     ) -> None:
-        """Take one or several notifications of one type that a client sends to the same destinations. ``begun``:
+        """Process one or several notifications of one type that a client sends to the same destinations. ``begun``:
         pairs of a position and a letter. The client began to handle this letter before the publish at this position."""
         if not self.is_current(session):
             return
@@ -264,8 +265,8 @@ class Sessions:
 
     def done(self, session: Session, letters: list[str], dead: str) -> None:
         """Process a client's report that it has handled these letters. ``dead``: the reason why the client could not
-        handle the last of them; empty if it could. The report must begin with the oldest unreported letter of the
-        session, and must not leave out any letter; otherwise ignore the report."""
+        handle the last of them, or an empty string if it could handle this letter. The report must begin with the
+        oldest unreported letter of the session, and must not leave out any letter. Otherwise, the report is ignored."""
         if not self.is_current(session) or not letters:
             return
         plainly = letters if session.handed[: len(letters)] == letters else []

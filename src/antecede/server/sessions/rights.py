@@ -42,7 +42,7 @@ class Rights:
         self.free = authoriser.is_unrestricted(who)
         """Whether everything is allowed, so that nothing needs to be checked."""
         self.denied: Callable[[Refusal], None] = lambda refusal: None
-        """Called for each publish that is not allowed."""
+        """A function that is called for each publish that is not allowed."""
         self.forget()
 
     def forget(self) -> None:
@@ -116,10 +116,11 @@ class Rights:
 
 
 def with_forbidden(handed: list[str], forbidden: Collection[str], letters: list[str]) -> list[str]:
-    """Return the first letters of ``handed``, up to the last letter of ``letters``, including the forbidden letters
-    before it. The client reports ``letters`` as handled. It does not know the letters in ``forbidden``, because it is
-    not allowed to receive them. Return an empty list if the report is wrong. The report is right if ``handed`` without
-    the forbidden letters begins with ``letters``."""
+    """Return the letters that a client's report covers, including the forbidden letters. ``letters`` are the letters
+    that the client reports as handled. The report cannot contain the letters in ``forbidden``, because the client is
+    not allowed to receive them. The result is the beginning of ``handed``, up to the last letter of ``letters``. The
+    report is right if ``handed`` without the forbidden letters begins with ``letters``. If the report is wrong, return
+    an empty list."""
     place = 0
     for id_ in letters:
         while place < len(handed) and handed[place] in forbidden:

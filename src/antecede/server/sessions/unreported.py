@@ -18,7 +18,8 @@ class Unreported:
     def __init__(self, quotas: Quotas) -> None:
         self._quotas = quotas
         self._moved: dict[str, float] = {}
-        """For each of these clients: when it last received or reported a letter, or left."""
+        """For each of these clients, the time of its last event: it received a letter, reported a letter, or
+        disconnected."""
 
     def begin(self, mailboxes: Iterable[str], now: float) -> None:
         """Begin a life of the server. The first letters of each client count as received, because the previous life may
@@ -35,7 +36,7 @@ class Unreported:
         handed[address] = letters + (handed.get(address, 0) if more else 0)
 
     def moved(self, address: str, now: float) -> None:
-        """Record that a client has reported a letter, or has left."""
+        """Record that a client has reported a letter, or has disconnected."""
         if address in self._moved:
             self._moved[address] = now
 

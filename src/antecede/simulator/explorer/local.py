@@ -34,8 +34,8 @@ class Local(NamedTuple):
     covered: int
     delivered: int
     history: tuple[int, ...]
-    """The events of the process, in sequence: the bit of the message for a delivery, the bitwise complement of this bit
-    for a send event. Events that no check needs are left out."""
+    """The events of the process, in sequence. A delivery is stored as the bit of its message. A send event is stored as
+    the bitwise complement of the bit of its message. Events that no check needs are left out."""
 
 
 class Finding(NamedTuple):

@@ -2,10 +2,10 @@
 
 Two states are connected by a block (:mod:`antecede.simulator.explorer.blocks`). The cost of a block is the number of
 its inputs. The cost of a state is the length of the shortest run to this state. The search visits states by increasing
-cost, so the run to the violation that it returns is a shortest one.
+cost. So if it returns a run that leads to a violation, there is no shorter one.
 
 A *cell* is the state of one process, together with the packets in flight to this process. A state of the system
-consists of one cell per process, given by the number of the cell.
+consists of one cell per process. It is a tuple with the numbers of these cells.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ class Found(NamedTuple):
 
 class Search:
     """A search through all runs of one scope. If ``thorough`` is true, it checks ``total`` and ``synchronous`` in every
-    state, and not only in quiet states."""
+    state. Otherwise it checks them only in quiet states: states in which nothing is in flight."""
 
     def __init__(
         self,

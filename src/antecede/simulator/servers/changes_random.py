@@ -66,8 +66,8 @@ class _Sketch(msgspec.Struct):
     ports: int = 7000
     kind: str = "Agent"
     hold: str = ""
-    """The agent with the setting ``dead_follow = "hold"``: letters that follow from a dead letter are held for this
-    agent. Empty: no agent has this setting."""
+    """The agent with the setting ``dead_follow = "hold"``: letters that depend on a dead letter are held for this
+    agent. The text is empty if no agent has this setting."""
 
     @property
     def servers(self) -> list[int]:

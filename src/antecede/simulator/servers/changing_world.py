@@ -170,7 +170,7 @@ class ChangingWorld(ServerWorld):
 
     @property
     def made(self) -> bool:
-        """Whether no change is left to make: each was made, skipped or given up."""
+        """Whether the operator has finished all changes. A change is finished when it was made, skipped or given up."""
         return self._station >= len(self.files)
 
     @property
@@ -195,7 +195,8 @@ class ChangingWorld(ServerWorld):
         return self.errors or self.findings()
 
     def _look_again(self) -> None:
-        """Let all servers do their regular work as long as a change is still to be made or in progress."""
+        """Let all servers do their regular work. Repeat this as long as the operator has not finished all changes, or a
+        server that is up takes part in a change."""
         self._regular.look()
         busy = any(one.up and one.machine.organisation.attempt for one in self.servers.values())
         if not self.made or busy:

@@ -8,8 +8,8 @@ but never a letter that a client or an agent is handling. Two kinds of mailboxes
 * mailboxes of agents and clients that get many letters at the same time.
 
 **Held letters.** For some agents, letters that follow from a dead letter are held until an operator decides about the
-dead letter. The operator decides at the latest at the end of the play. :func:`early` checks from the logs that no held
-letter was handled before this decision.
+dead letter. The operator decides at the latest at the end of the simulated run. :func:`early` checks from the logs that
+no held letter was handled before this decision.
 """
 
 from collections import deque

@@ -72,7 +72,7 @@ class End:
 
     @property
     def last_received(self) -> float:
-        """The time of the last input. While this end does not read, it is the current time.
+        """The time of the last input, or the current time if this end does not read now.
 
         During a pause of regular work, servers and clients send no pings. The silence of such a pause must not close a
         working connection. So for a working connection, the result is never earlier than the end of the last pause.

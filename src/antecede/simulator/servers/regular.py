@@ -1,8 +1,8 @@
 """The regular work of a simulated world: the work that servers and clients do every few seconds.
 
 Only regular work closes silent connections, forgets temporary clients that are gone, lets letters above a quota expire,
-and tries a failed snapshot again. In a calm world (when all faults are over), regular work stops as soon as none of
-these tasks is left. If regular work continued, the world would never become idle.
+and tries a failed snapshot again. In a calm world (when all faults are over), regular work stops when nothing remains
+to be done for any of these tasks. If regular work continued, the world would never become idle.
 """
 
 from typing import TYPE_CHECKING
@@ -19,13 +19,13 @@ LOOK_SECONDS = 4.0
 """The number of seconds between two rounds of regular work in a calm world. This interval is shorter than the interval
 of heartbeats."""
 _rounds_max = 200
-"""After this number of rounds, no task may be left that only regular work can do. Forgetting a temporary client takes
-the most rounds."""
+"""The largest number of rounds of regular work in a calm world. If a task for regular work still exists after these
+rounds, this is an error. The most rounds are needed to forget a temporary client."""
 
 
 def unsettled_work(server: SimulatedServer) -> str:
-    """Return the description of a task that is left at a server and that only regular work can do. Return an empty text
-    if there is no such task."""
+    """Return a text about a task of this server that only regular work can do. Return an empty text if there is no such
+    task."""
     if server.core.upkeep.failures:
         return "a failed snapshot was not tried again"
     machine, sessions = server.machine, server.core.sessions
@@ -59,7 +59,7 @@ class RegularWork:
                 client.watch()
 
     def go_on(self) -> None:
-        """Schedule a round of regular work, if a task is left that only regular work can do."""
+        """Schedule a round of regular work if there is a task that only regular work can do."""
         if not self._planned and self._unsettled():
             self._plan(0)
 

@@ -1,7 +1,7 @@
 """Random worlds of servers: domains without cycles, an order for each domain, agents that use all features, and faults.
 
 Each seed gives one schedule. The agents use random numbers in their handlers. So a reaction that a crash has undone
-acts differently when it runs again. If an effect of its first run is left, the checks find this effect. ``play(SEED)``
+acts differently when it runs again. If an effect of its first run remains, the checks find this effect. ``play(SEED)``
 returns the outcome, with the errors.
 """
 
@@ -64,8 +64,8 @@ def play(
     faults: Faults | None = None,
 ) -> Outcome:
     """Run the schedule of one seed, and check the result. ``orders``: a function that draws the order of a domain.
-    ``watch``: called with the world before it runs. ``faults``: used instead of the faults that the seed would
-    choose."""
+    ``watch``: a function that is called with the world before the world runs. ``faults``: faults that replace the
+    faults of the seed."""
     random = Random(f"{seed}/schedule")
     topology = forest(random)
     plan = _plan(random, topology, orders)

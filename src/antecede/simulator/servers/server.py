@@ -381,7 +381,8 @@ class SimulatedServer:
             self.core.driver.request_turn()
 
     def crowd(self, crowded: bool) -> None:
-        """Put the server above its high-water mark (``crowded``), or below it again."""
+        """Keep the server above its high-water mark if ``crowded`` is true. Otherwise let the server return to its
+        real level."""
         self.crowded = crowded
         if self.up:
             self.core.marks.watch(stopping=False)

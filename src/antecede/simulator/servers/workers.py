@@ -1,7 +1,7 @@
 """The agents of random worlds, and the notifications that these agents send.
 
-The agents use all features of agents; random numbers decide when. So a reaction that a crash has undone acts
-differently when it runs again. No effect of its first run may be left.
+The agents use all features of agents. Random numbers decide when an agent uses a feature. So a reaction that a crash
+has undone acts differently when it runs again. All effects of its first run must then be gone.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from antecede.engine.topic import Subscribe, Unsubscribe
 
 
 class Work(Notification):
-    """A task for an agent. ``depth``: if above 0, the agent may send further tasks, each with a smaller depth."""
+    """A task for an agent. If ``depth`` is above 0, the agent may send further tasks, each with a smaller depth."""
 
     id: int
     depth: int
 
 
 class Enquiry(Notification):
-    """A question to an agent. ``silent``: the agent does not answer it."""
+    """A question to an agent. If ``silent`` is true, the agent does not answer it."""
 
     id: int
     silent: bool

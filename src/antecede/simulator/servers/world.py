@@ -122,8 +122,8 @@ class ServerWorld:
 
     def run(self, seconds: float | None = None) -> None:
         """Begin a fault period, or continue the one that has begun. Run until the fault period is over and nothing is
-        pending. With ``seconds``, run only for that number of seconds. If the fault period is not over then, the next
-        call continues it."""
+        pending. With ``seconds``, run only for that number of seconds. If the fault period is not over after that time,
+        the next call continues it."""
         if self.calm:
             self._plan_faults()
         self._until(None if seconds is None else self.now + seconds)

@@ -3,10 +3,10 @@ lines. Each of these lines has a host, a clock and an event::
 
     ann {"ann":1} send x to cy
 
-Events are in one possible sequence. Arrivals are left out. In the clock of a host, the entry of this host counts its
-events. A delivery merges the clock of its send. ShiViz draws only the arrows that follow from the clocks. If a message
-is late, its receiver already knows the clock of the send. So a late delivery has no arrow in ShiViz, but its text says
-that it is late. White space and special characters in names are written as ``%20`` and the like.
+Events are in one possible sequence. Arrivals are left out. In the clock of a host, the entry of this host is the number
+of its events so far. A delivery merges the clock of its send. ShiViz draws only the arrows that follow from the clocks.
+If a message is late, its receiver already knows the clock of the send. So a late delivery has no arrow in ShiViz, but
+its text says that it is late. White space and special characters in names are written as ``%20`` and the like.
 
 Antecede can import this log in two ways. With the format ``shiviz``, only the arrows that ShiViz draws become messages,
 so late deliveries are lost. With ``PATTERN``, all messages are imported, late or not.

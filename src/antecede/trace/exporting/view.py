@@ -1,14 +1,14 @@
 """A trace as a viewer shows it: all events in one possible sequence, their times, and the late deliveries.
 
-The sequence keeps the order of events in every process and puts each delivery after its send. Among the events that may
-come next, the one with the earliest recorded time comes first. Without recorded times, deliveries come first, then the
-other events by their positions in their processes.
+The sequence keeps the order of events in every process and puts each delivery after its send. Among the events that can
+come next, the event with the earliest recorded time comes first. Without recorded times, deliveries come first, then
+the other events by their positions in their processes.
 
 Times are *recorded* or *logical*. Logical times are one millisecond apart along the sequence, so they never contradict
-the sequence. They are used on request, and for all events if any row has no recorded time. Recorded times come from
-different clocks. If they contradict the sequence, an arrow points back in time. Within a process, times always rise. If
-the recorded time of an event is not later than the time at which the previous event is shown, the event is shown one
-nanosecond after the previous event.
+the sequence. Logical times are used if the caller requests them, or if any row has no recorded time. Recorded times
+come from different clocks. If they contradict the sequence, an arrow points back in time. Within a process, times
+always rise. If the recorded time of an event is not later than the time at which the previous event is shown, the event
+is shown one nanosecond after the previous event.
 """
 
 from collections.abc import Mapping, Sequence

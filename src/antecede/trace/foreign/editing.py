@@ -9,8 +9,8 @@ transaction's other parents. A transaction with several parents merges concurren
 
 The transactions of an agent are in the order of the list. In most recordings, each transaction of an agent is an
 ancestor of the agent's next transaction. If an author works on two branches, some transactions of the agent are not
-ancestors of the agent's next transaction. A late message would carry a transaction that its receiver already knows. The
-trace has no such messages. So an editing session never shows a late delivery.
+ancestors of the agent's next transaction. A late message would contain a transaction that its receiver already knows,
+and the trace has no such messages. So an editing session never shows a late delivery.
 """
 
 from datetime import datetime

@@ -348,8 +348,8 @@ def _why_missing(column: str, values: dict[str, Value], fields: dict[str, Any]) 
 
 
 def _destinations(given: Any, separator: str) -> tuple[str, ...] | None:
-    """Return the destinations of a message, from the value of a field. The value is a list of names, or one text in
-    which separators stand between the names. ``None`` means that the destinations are unknown."""
+    """Return the destinations of a message, from the value of a field. The value is a list of names, or one text that
+    contains the names with ``separator`` between them. ``None`` means that the destinations are unknown."""
     if type(given) is str:
         given = given.strip()
         if given.startswith("["):

@@ -8,8 +8,9 @@
   put a few words before a JSON object. So the text of a group named ``json`` is read as JSON, and the keys of the
   object are fields, too.
 
-A line may have at most ``foreign_line_bytes_max`` bytes, a line of JSON ``trace_line_bytes_max`` bytes, and a line for
-a pattern ``pattern_line_chars_max`` characters. Lines that cannot be read are counted.
+A line of JSON may have at most ``trace_line_bytes_max`` bytes. Any other line may have at most
+``foreign_line_bytes_max`` bytes. A line for a pattern may also have at most ``pattern_line_chars_max`` characters.
+Lines that cannot be read are counted.
 """
 
 import csv

@@ -97,8 +97,8 @@ class Spans:
             yield Tie(cause, span, _named(cause, span, taken))
 
     def _above(self, span: Span) -> Span | None:
-        """Return the span that called a given span. For the server's half of a call, this is the client's half if
-        there is one. For other spans, it is the parent."""
+        """Return the client's half of a call, if the given span is the server's half and the client's half is
+        recorded. Otherwise return the parent of the given span, or None if no parent is recorded."""
         return self._caller(span) or self._parent(span)
 
     def _causes(self, span: Span, parent: Span | None) -> Iterator[Span]:
