@@ -204,7 +204,8 @@ class DiskFullError(StoreFullError):
 
 
 class NoDescriptorError(StoreFullError):
-    """The process has no file descriptor left for a file of the log. As with a full disk, try again later."""
+    """The process has no free file descriptor for a file of the log. Try again later, as after a
+    :class:`DiskFullError`."""
 
 
 class SparkError(AntecedeError):

@@ -27,7 +27,7 @@ class SideError(AntecedeError):
 
 
 class Child:
-    """A child process of the benchmark. It is ended when the ``with`` block is left."""
+    """A child process of the benchmark. The process is ended at the end of the ``with`` block."""
 
     def __init__(
         self, command: list[str], *, silent: bool = False, source: str | None = None, seconds: float = 10.0
@@ -121,8 +121,8 @@ class Child:
 
 
 def party(module: str, role: str, source: str | None = None, /, **settings: Any) -> Child:
-    """Start a party. If ``source`` is given, the party runs the module file of this version, but imports the package
-    from the directory ``source``."""
+    """Start a party. If ``source`` is given, the party runs the file of the module from this version of the package.
+    But what this file imports from the package comes from the directory ``source``."""
     if source is None:
         return Child([sys.executable, "-m", f"antecede.bench.{module}", role, json.dumps(settings)])
     script = str(Path(__file__).with_name(f"{module}.py"))
@@ -130,8 +130,8 @@ def party(module: str, role: str, source: str | None = None, /, **settings: Any)
 
 
 def program(name: str) -> str | None:
-    """Return the path of a server's program. Search beside this Python first, then in PATH. Return None if the program
-    is not found."""
+    """Return the path of a server's program. Search first in the directory of this Python interpreter, then in PATH.
+    Return None if the program is not found."""
     return shutil.which(name, path=os.path.dirname(sys.executable)) or shutil.which(name)
 
 

@@ -70,7 +70,8 @@ class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     peer: str
     content: Frame | Ack
     unhurried: bool = False
-    """Whether nothing at the peer waits for this frame. Such a frame may be delayed, to leave with other frames."""
+    """Whether nothing at the peer waits for this frame. Such a frame may be delayed, so that it is sent together with
+    other frames."""
 
 
 def unshared_frame(one: Outgoing) -> Outgoing:

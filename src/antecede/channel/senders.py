@@ -41,8 +41,9 @@ class Senders:
         """Do the work of :meth:`permitted` if at least one sender is not known yet: check the sender of every letter.
 
         If the members of the domain relay messages for each other, the check must be weaker. Then every member may
-        bring letters from senders on this server, and from all senders that this server reaches through the domain.
-        For example, after a reset of the domain each member sends the messages again that it had relayed."""
+        bring letters from senders on this server, and from all senders that this server reaches through the domain. For
+        example, after a reset of the domain, each member sends again the messages that it had relayed.
+        """
         domain = consumer.domain
         relays, member = consumer.order.relays, consumer.members[source]
         known = self._behind.setdefault((domain, source), set())

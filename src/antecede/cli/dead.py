@@ -129,8 +129,8 @@ def _many(group: typer.Typer, name: str, does: str, again: str) -> None:
 
 def _holding(one: dict[str, Any]) -> str:
     """Return a text with the number of letters that wait until an operator decides about this dead letter. The text
-    also says how many of the waiting letters perhaps do not depend on the dead letter. It is empty if no letter
-    waits."""
+    also says how many of the waiting letters perhaps do not depend on the dead letter. Return an empty text if no
+    letter waits."""
     if not one.get("holds"):
         return ""
     held, undecided = counted(one["holds"], "letter"), one["undecided"]

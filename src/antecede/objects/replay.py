@@ -160,9 +160,10 @@ def run_shared(
     """Compute an operation for several callers, one after the other. If the computation for one caller fails, the
     others are not affected. The answer is the list of the answers for all callers. Nested calls are made one after the
     other, and ``answers`` has the answers to them in the same sequence. In three cases the result is a failure, all
-    changes are undone, and each caller must call separately: (1) a computation fails after it has made nested calls;
-    (2) there are nested calls and more than ``limits.shared_nested_max`` callers, which would take too long, because
-    after each nested call all computations so far run again; (3) the answers together are too long for one message."""
+    changes are undone, and each caller must call separately. (1) A computation fails after it has made nested calls.
+    (2) There are nested calls, and more than ``limits.shared_nested_max`` callers. After each nested call, all
+    computations so far run again, so this would take too long with many callers. (3) The answers together are too long
+    for one message."""
     mark = len(live.journal)
     calls: list[Call] = []
     found: list[Answer] = []
@@ -285,7 +286,8 @@ def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
 
 
 class Intentions:
-    """The committed state of one object, and the changes that the instances of a root would make to it.
+    """The committed state of one object, and the *intentions* of a root: the changes that the instances of the root
+    would make to this state.
 
     An intention is computed on the live state, and its changes are then undone (closed nesting, §2 of Enokido, Higaki,
     Takizawa). Usually a root commits before another root changes the state. Then the last computed changes are made

@@ -11,15 +11,15 @@ starts a root for the call: an instance of the operation ``call``. The root's na
 ``alice@s1!3f2a1b.7`` is the seventh root that was started at s1, and ``alice@s1!3f2a1b.7/1`` is the operation that this
 root called. In a trace, the rows of the root belong to the caller.
 
-**Shared roots.** Calls of one operation that come at about the same time share a root: ``alice@s1!3f2a1b.9+4`` carries
+**Shared roots.** Calls of one operation that come at about the same time share a root: ``alice@s1!3f2a1b.9+4`` contains
 four calls, and the first of them is Alice's. In a trace, all messages of this root belong to Alice, but each of the
 four callers has the rows ``begin`` and ``commit`` (or ``abort``) of its own call.
 
-**Records.** In each step, a server passes packets, calls and expired deadlines to its site, and the step's record in
-the log contains them in the same sequence. A recovery passes them to the site again, so operations are *computed
-again*, and lead to the same state and the same messages. But the code of the operations may have changed since then.
-Therefore a record also contains the events of its step (:class:`Row`). A recovery compares its own events with these
-rows. A trace is made from the rows without the application's code.
+**Records.** In each step, a server passes packets, calls and expired deadlines to its site (:class:`Replicas`), and the
+step's record in the log contains them in the same sequence. A recovery passes them to the site again, so operations are
+*computed again*, and lead to the same state and the same messages. But the code of the operations may have changed
+since then. Therefore a record also contains the events of its step (:class:`Row`). A recovery compares its own events
+with these rows. A trace is made from the rows without the application's code.
 """
 
 import inspect
@@ -310,11 +310,12 @@ class Replicas(Site):
         """Return whether a successful answer to a call of this operation is final as soon as all replicas have
         responded.
 
-        If a call conflicts with nothing and calls nothing, only its deadline can undo it. The request was sent, so it
-        is durable here. Each response is durable at its replica. If this server crashes and loses the responses, the
-        replicas send them again, and ``resumed`` removes the deadline after the restart. So the answer may be sent
-        before the responses are in the log. An unconfirmed answer is different: it is given in the step in which the
-        call begins, so it must wait until the call is in the log.
+        If a call conflicts with nothing and calls nothing, only its deadline can undo it. A request is sent only when
+        it is durable here. So if all replicas have responded, the request is durable here, and each response is durable
+        at its replica. If this server crashes and loses the responses, the replicas send them again, and ``resumed``
+        removes the deadline after the restart. So the answer may be sent before the responses are in the log. An
+        unconfirmed answer is different: it is given in the step in which the call begins, so it must wait until the
+        call is in the log.
         """
         elsewhere = any(server != self.servers[self.me] for server in self.objects[name].servers)
         whole = qualified(name, operation)

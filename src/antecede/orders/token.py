@@ -3,28 +3,29 @@
 Garg's rule: *the token assigns sequence numbers to broadcasts, and messages are delivered only in this sequence order.*
 The text leaves open how the token moves and what happens to a multicast that does not go to all members.
 
-* The token carries, for each destination, the number of the last message for it. A message takes the next number of
+* The token contains, for each destination, the number of the last message for it. A message takes the next number of
   each of its destinations. One global number would leave gaps at members that are not addressed, and block them.
 * Only the holder numbers messages. A message sent by another member waits in its sender's output queue.
 * The token moves only on request, so that an idle system sends nothing. If a member has a message in its queue and no
-  open request, it broadcasts a ``request``. The requests of a member are numbered 1, 2, 3 … The token carries, for each
-  member, the number of the last request that was *served*. A request is open while its number is larger than this
-  number. So requests and the token may arrive in any sequence (after Suzuki and Kasami's mutual exclusion).
-* When a member receives the ``token``, it numbers and posts its whole queue, marks its own request as served, and
-  passes the token to the next member with an open request, in the order of member numbers (after the last comes 0). If
-  there is none, it keeps the token until a request comes. Member 0 has the token first.
+  open request, it broadcasts a ``request``. The requests of a member are numbered 1, 2, 3 … The token contains, for
+  each member, the number of the last request that was *served*. A request is open while its number is larger than
+  this number. So requests and the token may arrive in any sequence (after Suzuki and Kasami's mutual exclusion).
+* When a member receives the ``token``, it numbers and sends all messages in its queue, and marks its own request as
+  served. Then it passes the token to the next member with an open request, in the order of member numbers (after the
+  last comes 0). If no member has an open request, it keeps the token until a request comes. Member 0 has the token
+  first.
 * A member delivers messages in the sequence of the numbers that they have for this member, without gaps.
 
 **No starvation.** A request reaches all members, so from some moment on every holder of the token knows that the
 request is open. From then on, each holder passes the token to a member that is nearer to the requester in the order of
-member numbers. So the token need not carry a queue of waiting members, as it does in Suzuki and Kasami's algorithm.
+member numbers. So the token need not contain a queue of waiting members. In Suzuki and Kasami's algorithm it does.
 
 **Why it is right.** Let T(m) be the moment at which m is numbered. There is only one token, so the moments of all
-messages form one sequence, and every member delivers by T. If send(m) happened before send(m'), then T(m) < T(m'), for
-the following reasons. If one member sent both messages, it numbers m first, because it numbers the messages in its
-queue first come, first served. If the sender of m' delivered m before it sent m', then T(m) is before this delivery,
-and T(m') is after the send of m'. Every other case is a chain of these two cases. So the order is causal, and hence
-FIFO.
+messages form one sequence, and every member delivers its messages in this sequence. If send(m) happened before
+send(m'), then T(m) < T(m'), for the following reasons. If one member sent both messages, it numbers m first, because it
+numbers the messages in its queue first come, first served. If the sender of m' delivered m before it sent m', then T(m)
+is before this delivery, and T(m') is after the send of m'. Every other case is a chain of these two cases. So the order
+is causal, and hence FIFO.
 
 **One token.** Each pass increases the token's own number. A token that is not newer than the last one seen is a
 duplicate. A request that was repeated, or that a newer request of the same member overtook, has no effect. The verdict

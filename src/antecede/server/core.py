@@ -85,7 +85,7 @@ class ServerCore:
         self.upkeep = Upkeep(machine, store, driver, self.marks, self.watch, log, covers)
         self._forgotten = 0
         self.failure = ""
-        """The reason why the server must end (see ``fail``); empty: there is none."""
+        """The reason why the server must end (see ``fail``). The text is empty if there is no such reason."""
         if cuts:
             driver.when_durable(store.forget_cuts)
         log.clock = lambda: driver.now
@@ -145,7 +145,8 @@ class ServerCore:
         self._report_own_key()
 
     def keep_access(self, reason: str) -> None:
-        """Keep the previous content of the access file, because the new one cannot be used."""
+        """Continue with the previous content of the access file, because the new content cannot be used. Log the
+        reason."""
         self.guard.authoriser.error = reason
         self.log.error("access-kept", reason=reason)
         self.guard.note("reload-failed", None, "", reason=reason)
@@ -176,11 +177,11 @@ class ServerCore:
 
     @property
     def trouble(self) -> str:
-        """The reason why no steps can be taken, or the problem with the disk; empty: there is none."""
+        """The reason why no steps can be taken, or the problem with the disk. The text is empty if there is neither."""
         return self.failure or self.driver.trouble or self.marks.shortage
 
     def stop(self, reason: str) -> None:
-        """Accept no more publishes and no more connections; work in progress continues."""
+        """Accept no more publishes and no more connections. Work that is in progress continues."""
         self.operations.stopping = self.upkeep.stopping = True
         self.machine.overloaded = True
         self.entry.closed = reason
@@ -209,7 +210,8 @@ class ServerCore:
             self.marks.watch(self.upkeep.stopping)
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
-        """Return the time at which to take a turn or to dial a peer, whichever is first; None: neither is planned."""
+        """Return the time at which to take a turn or to dial a peer, whichever is first. Return None if neither is
+        planned."""
         turn, dial = self.driver.deadline(now, clock_ms), self.peering.deadline()
         return turn if dial is None or (turn is not None and turn < dial) else dial
 
@@ -220,7 +222,8 @@ class ServerCore:
         self.sessions.deliver(due)
 
     def hold(self, held: bool) -> None:
-        """Stop reading from all connections, or continue."""
+        """Stop reading from all connections if ``held`` is true. Otherwise continue to read, but do not read from peers
+        while too many letters wait (``marks.held``)."""
         self.entry.hold(held)
         self.peering.hold(held or self.marks.held)
 

@@ -94,7 +94,8 @@ class Projection:
     def __init__(
         self, server: str, incarnation: int, topology: Topology | None = None, homes: dict[str, str] | None = None
     ) -> None:
-        """``topology``: used until the log contains one. Without any topology there are no ``hop`` rows."""
+        """``topology``: the topology to use until a record of the log contains one. Without any topology there are no
+        ``hop`` rows."""
         self.server = server
         self.prefix = f"{server}.{incarnation & 0xFFFFFF:06x}."
         self.numbers = 0

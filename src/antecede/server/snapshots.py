@@ -3,8 +3,9 @@
 Snapshots are written in format 2: a map with named fields and its format number. It has one table of letters
 (:mod:`antecede.channel.letter_table`); mailboxes, timers and so on store only the position of a letter in this table.
 
-Snapshots in format 1 can still be read: an array of nine values. Each mailbox or timer contains its letters in full, so
-a multicast to 400 mailboxes is stored 400 times. After reading, equal letters are stored only once in memory.
+Snapshots in format 1 can still be read. Such a snapshot is an array of nine values. Each mailbox or timer in it
+contains its letters in full, so a multicast to 400 mailboxes is stored 400 times. After reading, equal letters are
+stored only once in memory.
 """
 
 from typing import Any
@@ -66,7 +67,8 @@ class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     """For each mailbox with a time limit: pairs of a server time and the number of letters that were first seen at this
     time."""
     holding: list[str] = []
-    """Agents for which letters that depend on a dead letter are held."""
+    """The agents with the setting ``dead_follow = "hold"``. If a letter to such an agent depends on a dead letter, the
+    letter is held."""
     pasts: dict[str, Past] = {}
     blocks: dict[str, list[str]] = {}
     held: dict[str, list[Position]] = {}
@@ -94,8 +96,9 @@ def check_server(me: str, server: str) -> None:
 
 
 def unknown_topology(server: str, begun: str, epoch: str) -> TopologyError:
-    """Return the error for a log that was begun under another topology than that of the file, and that does not contain
-    the text of its topology."""
+    """Return the error for a log that does not contain the text of its topology, if the log was begun under another
+    topology than the server's topology file. ``begun``: the epoch of the log's topology. ``epoch``: the epoch of the
+    file."""
     return TopologyError(
         f"the data directory of server {server} was begun under topology epoch {begun}, but the file has {epoch}: "
         "start once with the previous topology file, then use antecede topology apply"
@@ -163,7 +166,7 @@ def packed(channel: SavedChannel, engine: SavedEngine, timers: Timers, /, **othe
 
 
 encode_state = msgspec.msgpack.Encoder().encode
-"""Returns the bytes of a snapshot, given its :class:`State`."""
+"""Return the bytes of a snapshot that stores this :class:`State`."""
 
 
 def decode_state(data: bytes) -> State:

@@ -1,23 +1,23 @@
-"""The bytes of a data directory: identity, commit groups, names. ``docs/design/log.md`` describes them in prose.
+"""The bytes of a data directory: identity, commit groups, names. ``docs/design/log.md`` describes these bytes in prose.
 
-All numbers are little-endian. A **group** is a header and a body; the body is the lengths of all records, then all
-records::
+All numbers are little-endian. A **group** is a header and a body. The body contains the lengths of all records, then
+all records::
 
     header   magic 8 · seal u64 · format u16 · flags u16 · records u32 · segment u32 · allocated u32 · group u64
              · first u64 · bytes u32 · previous u32 · checksum u32
     body     length u32 x records · the records
 
 ``checksum`` is the CRC-32 of the header up to this field, and of the body. ``previous`` is the checksum of the previous
-group. So a group is good only if it still stands directly after the same group as when it was written. The flag
-``VOUCHES`` says that all earlier groups were synced before this group was written. With this flag, a bad earlier group
-means corruption and not a torn write.
+group. So a group is good only if it is still directly after the same group as when it was written. The flag ``VOUCHES``
+says that all earlier groups were synced before this group was written. With this flag, a bad earlier group means
+corruption and not a torn write.
 
 ``allocated`` is the length that the segment got before its first group was written, in units of 64 bytes. A segment
-that is shorter than this has lost bytes that were durable.
+that is shorter than ``allocated`` has lost bytes that were durable.
 
-The **seal** is a random number that never leaves the directory. A client can send bytes that look like a group
-and become part of a record. But the client does not know the seal. So such bytes cannot mislead the search for a good
-group after a bad one.
+The **seal** is a random number that never leaves the directory. A client can send bytes that look like a group and
+become part of a record. But the client does not know the seal. So such bytes cannot mislead the search for a good group
+after a bad one.
 """
 
 import re
@@ -92,13 +92,13 @@ class Group(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def last(self) -> int:
-        """The number of the group's last record. If the group is empty: the number of the last record before the
-        group."""
+        """The number of the group's last record. If the group is empty, this is the number of the last record before
+        the group."""
         return self.first + self.records - 1
 
     @property
     def vouches(self) -> bool:
-        """Whether every group before this one was durable before this one was written."""
+        """Whether every group before this group was durable when this group was written."""
         return bool(self.flags & VOUCHES)
 
 

@@ -2,7 +2,7 @@
 
 * :mod:`~antecede.topology.graph`: the servers–domains graph, the forest test, routes and hops.
 * :mod:`~antecede.topology.file`: the topology file, its canonical form and its epoch.
-* :mod:`~antecede.topology.change`: the difference between two topologies, and what pauses while one becomes the other.
+* :mod:`~antecede.topology.change`: the difference between two topologies, and what pauses during the change.
 * :mod:`~antecede.topology.guarantees`: the guarantees end to end, and what must be refused.
 * :mod:`~antecede.topology.shapes`: the shapes of topologies in Laumay et al. (bus, daisy, tree), and the flat topology.
 * :mod:`~antecede.topology.cost`: the cost of a message in a topology.

@@ -11,11 +11,12 @@ Takizawa §3.3, SO) is judged as follows. A delivery of m at an object q is **la
 
 Where the printed rule cannot be right, or is not precise, we interpret it as follows:
 
-* (1-2) is printed for "m1 or m2 is a request". A *response* m′ would then wait for a request m. But the request m
-  cannot be executed while the instance that waits for m′ is running. This is a deadlock. The paper proves that the rule
-  has no deadlock, so we decided that a response waits for no request. An instance does not conflict with its ancestors
-  either, because they wait for it. This exception does not apply if both messages are requests: a request gets its
-  position in the order before it starts its instance, and the ancestors of this instance are not known yet.
+* In the paper, the condition of (1-2) is "m1 or m2 is a request". A *response* m′ would then wait for a request m. But
+  the request m cannot be executed while the instance that waits for m′ is running. This is a deadlock. The paper
+  proves that the rule has no deadlock, so we decided that a response waits for no request. An instance does not
+  conflict with its ancestors either, because they wait for it. This exception does not apply if both messages are
+  requests: a request gets its position in the order before it starts its instance, and the ancestors of this instance
+  are not known yet.
 * (2) orders unrelated requests the same way everywhere, but does not say which way is right. If two objects disagree,
   we call the delivery late at the object whose name comes later. Rule (2) applies "otherwise", that is, unless (1)
   orders the two. The operation of a request is determined at each object, since its name may differ between objects.
@@ -28,7 +29,8 @@ delivery that no instance receives is not judged. :mod:`antecede.trace.cells` de
 Deliveries that are late by (1) are found in one walk. A delivery of m is late iff m is in one of two sets: the messages
 known from earlier deliveries to the same instance, and the messages known from earlier requests to conflicting
 instances of the same object. If the caller also wants the overtaking messages, a second walk compares each late message
-with the messages that were delivered before it. In the second walk, only the late messages have bits.
+with the messages that were delivered before it. Both walks store sets of messages as bit masks. In the second walk,
+only the late messages have a bit in these masks.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,8 +1,10 @@
-"""Read the events at the user's paths (files, directories, patterns, ``-``), and remember the file and line of each.
+"""Read the events at the user's paths (files, directories, patterns, ``-``), and remember the file and line of each
+event.
 
-A directory stands for the trace files in it and below it, in the order of their paths. Symbolic links are followed;
-metadata and names that begin with a dot or an underscore are skipped. A file counts once, however often it is named.
-The first bytes show whether a file is Parquet or gzipped; a file named ``….parquet`` must be Parquet.
+For a directory, the trace files in it and below it are read, in the order of their paths. Symbolic links are followed.
+Names that begin with a dot or an underscore are skipped, and metadata files do not count as trace files. A file is read
+only once, even if several paths name it. The first bytes show whether a file is Parquet or gzipped; a file named
+``….parquet`` must be Parquet.
 """
 
 import glob

@@ -1,4 +1,5 @@
-"""Clients that start walks while servers fail, and these checks at the end:
+"""Clients that start walks while servers fail. A walk goes from agent to agent as a letter, and then returns to its
+client. At the end, these checks are made:
 
 1. Every accepted walk has returned exactly once.
 2. Every walker has handled exactly the messages that can be computed from the names of the walks, each of them once

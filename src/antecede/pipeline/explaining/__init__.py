@@ -1,1 +1,1 @@
-"""Explanations of violated orders: chains of messages that overtook late deliveries, and circles of messages."""
+"""Explanations of violated orders: chains of messages that overtook late deliveries, and cycles of messages."""

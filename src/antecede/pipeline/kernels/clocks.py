@@ -19,7 +19,8 @@ Bytes = NDArray[np.uint8]
 
 
 class Recorded(NamedTuple):
-    """The recorded vector clocks, in the order of their flat positions."""
+    """The recorded vector clocks, in the order of their flat positions. A flat position is an index into the arrays
+    that contain the lines of all processes, one after the other."""
 
     at: Longs
     """The flat positions that have a clock, ascending."""

@@ -1,5 +1,5 @@
-"""Late deliveries by FIFO order, one receiver at a time. A delivery is late if a later message of the same sender was
-delivered before it."""
+"""Find the late deliveries by FIFO order, for one receiver after the other. A delivery is late if a later message of
+the same sender was delivered before it."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -63,7 +63,8 @@ class Flow(Protocol):
 
 
 class Here:
-    """Runs all stages in this process: for tests of the stages, and for traces that are too small for a session."""
+    """Runs all stages in this process: for tests of the stages, and for traces that are so small that they need no
+    Spark session."""
 
     def scatter(self, stage: Callable[[Any], Emit], inputs: Sequence[Any], part_count: int) -> "HereParts":
         return HereParts((pair for one in inputs for pair in stage(one)), part_count)

@@ -46,13 +46,13 @@ class ChangeRequest(msgspec.Struct, frozen=True):
     """The operator's decision about an unfinished change: ``commit`` or ``abandon``. It is needed only if the
     coordinator of that change does not answer."""
     basis: str = ""
-    """The epoch that the topology in force must have; empty: any epoch is accepted."""
+    """The epoch that the topology in force must have. If the text is empty, any epoch is accepted."""
 
 
 _Result = TypeVar("_Result")
 Part = Generator[list[Command] | Wait, list[dict[str, object] | None], _Result]
-"""A generator for a part of a change. It yields commands or a pause, gets the servers' answers to the commands (None: a
-server does not answer), and returns the result of this part."""
+"""A generator for a part of a change. It yields commands or a pause. For each command it gets the server's answer, or
+None if the server does not answer. It returns the result of this part."""
 
 
 class SilentServerError(TopologyError):

@@ -11,7 +11,7 @@ An adapter calls, in this sequence:
 
     turn = driver.turn(now, clock_ms)       one step at most, or a part of it
     append turn.records, driver.appended(how many, why not all)
-    run turn.reactions, driver.reacted(…) for each, at once or later
+    run turn.reactions, driver.reacted(…) for each, now or later
     repeat while driver.goes_on()
     driver.rest(now)                        says when to commit: here, soon or later
     driver.durable(upto)                    when more records are durable: this lets output leave
@@ -75,7 +75,7 @@ class Driver:
         self.now = 0.0
         """The time of the last turn or, if an input came after it, of the last input."""
         self.trouble = ""
-        """The reason why records cannot be appended; empty: they can."""
+        """The reason why records cannot be appended. The text is empty if they can be appended."""
         self._lives = lives
         self._outputs = outputs
         self._wake = wake
@@ -120,7 +120,7 @@ class Driver:
         self._retry_at: float | None = None
         self._delayed = DelayedOutput()
         self._commit_at: float | None = None
-        """The time limit for the commit of records for which no output waits; None: there are no such records."""
+        """The time limit for the commit of records for which no output waits. None if there are no such records."""
         self._wake_at: float | None = None
         self.gate.call(self._start)
 
@@ -277,7 +277,8 @@ class Driver:
         return Turn(list(records), [] if self.stopping else reactions)
 
     def _stays_open(self, reactions: list[React]) -> bool:
-        """Return whether the step stays open while its reactions run. If so, add their batches to ``reactions``."""
+        """Return whether the step stays open while its reactions run. If so, add the batches of letters for these
+        reactions to ``reactions``."""
         # Objects act at the end of a step. After slow reactions, what waits for the record should leave before them.
         apart = self.machine.calls.site is not None or self.urgent or self.stopping
         if apart or self._steps >= _steps_together or not self.retries.idle():
@@ -325,7 +326,8 @@ class Driver:
         self.request_turn()
 
     def _admitted(self, now: float) -> list[React]:
-        """Return the batches that may run now: their letters are durable. Letters with no tries left become dead."""
+        """Return the batches that may run now, because their letters are durable. Letters that were tried too often
+        become dead letters."""
         careful, self._careful = self._careful, []
         admitted, dead = self.retries.admitted([due for due in careful if self._lives(due.agent)], now)
         for agent, reaction in dead:
@@ -399,7 +401,8 @@ class Driver:
         self._rested = now
 
     def reacted(self, due: React, outcome: Outcome, now: float, clock_ms: int) -> None:
-        """Report the outcome of a batch of reactions. Slow reactions end the run of turns, so other work can go on."""
+        """Report the outcome of a batch of reactions. If reactions are slow, end the run of turns, so that other work
+        can run."""
         if self._steps and now >= self._until:
             self._steps, self._slow = _steps_together, True
         clock_ms = self.machine.clock.at(now, clock_ms)
@@ -419,7 +422,8 @@ class Driver:
             self.defer(self.request_turn)
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
-        """Return the time at which ``turn`` must be called, if nothing else happens before; None: no call is needed."""
+        """Return the time at which ``turn`` must be called, if nothing else happens before. Return None if no call is
+        needed."""
         if self._records:
             return self._retry_at
         alarm = self.machine.alarm_ms()
@@ -452,7 +456,7 @@ _full_seconds: Final = 0.1
 _calm_seconds: Final = 0.00005
 """After this time without a step the server is idle, and the next input is taken without waiting for more."""
 _steps_together: Final = 4
-"""The largest number of steps in one run of turns. After them, other work of the process can go on."""
+"""The largest number of steps in one run of turns. After these steps, other work of the process can run."""
 _early_seconds: Final = 0.001
 """An alarm that is early by at most this time counts as on time, because timers of event loops are not precise."""
 _unhurried_seconds: Final = 0.01

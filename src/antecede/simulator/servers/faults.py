@@ -2,8 +2,8 @@
 
 Counts are for all servers together. Each fault comes at a moment that the seed chooses, before the world becomes calm.
 
-A crash comes **between two effects** of a server. An effect is one step, one append, write or sync, or one frame that
-leaves. The seed chooses the effect after which the server crashes. A crash may also come while a server is recovering.
+A crash comes **between two effects** of a server. An effect is one step, one append, one write, one sync or one sent
+frame. The seed chooses the effect after which the server crashes. A crash may also come while a server is recovering.
 """
 
 import msgspec
@@ -80,4 +80,4 @@ ROUGH = Faults(
 )
 """Common faults of servers, disks and connections. Faults of clients are left out, because a client that is killed or
 replaced loses publishes that were not accepted. Overloads are left out, because a client sends a refused publish again
-later, so newer publishes of this client may be accepted before it."""
+later. Newer publishes of this client may then be accepted before the refused one."""

@@ -1,4 +1,5 @@
-"""A graph for Graphviz: ``dot -Tsvg`` draws a space-time diagram, one row per process, time from left to right.
+"""A graph for Graphviz. ``dot -Tsvg`` draws the graph as a space-time diagram: each process is a row, and time passes
+from left to right.
 
 Graphviz's own layout would bend the rows of processes. So every point has a fixed place (``pos="x,y!"``), and the graph
 asks for the layout program that keeps these places.

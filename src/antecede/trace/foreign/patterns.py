@@ -125,8 +125,8 @@ def preset(name: str) -> Pattern:
 
 
 def choose(sample: list[tuple[int, bytes]], names: Iterable[str] = tuple(PRESETS)) -> Pattern | None:
-    """Return the preset that reads the sample best. It leaves the fewest lines that are not part of an event. Return
-    ``None`` if no preset finds an event."""
+    """Return the preset that reads the sample best. With this preset, the number of lines that are not part of an event
+    is the smallest. Return ``None`` if no preset finds an event."""
     best: tuple[tuple[int, int, int], Pattern] | None = None
     for name in names:
         pattern = preset(name)
