@@ -6,6 +6,10 @@ So the directory must be one in which only this user can write. If ``NUMBA_CACHE
 the directory. Otherwise the directory is below the user's cache directory. If the user has no home directory, or a
 read-only one, the directory belongs to this user and is in the system's temporary directory.
 
+Each version of the kernels has its own folder in this directory. numba alone compiles a function again only if the
+function's own file has changed. So after an upgrade, a kernel could still contain the previous version of a function
+that it calls, and give wrong results. The index of the cache could also refer to a class that does not exist any more.
+
 The workers of a session all need a new kernel at the same moment. One worker compiles the kernel while the others wait.
 Then the others read it from the cache. numba alone would compile the kernel in each worker. If two workers then wrote
 to the cache at the same moment, the kernel of one of them would be lost.
@@ -13,12 +17,16 @@ to the cache at the same moment, the kernel of one of them would be lost.
 
 import fcntl
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar, cast
+
+from antecede import __version__
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -41,13 +49,36 @@ def cache_directory() -> str:
     return tempfile.mkdtemp(prefix="antecede-numba-")
 
 
+def source_files() -> list[Path]:
+    """Return the files whose content influences compiled kernels: files with kernels, and files with constants that
+    kernels use. The list is empty if the package is not in a folder, for example in a zip file."""
+    package = Path(__file__).resolve().parents[2]
+    files = sorted((package / "pipeline").rglob("*.py"))
+    return [file for file in files if _decorators.search(file.read_bytes())] + [
+        file for name in _constants if (file := package / name).is_file()
+    ]
+
+
+_decorators = re.compile(rb"^ *@(compiled|inner)$", re.MULTILINE)
+_constants = ("simulator/figures.py",)
+
+
+def _version_folder() -> str:
+    """Return the name of the folder with the compiled kernels of this version."""
+    digest = sha256(__version__.encode())
+    for file in source_files():
+        digest.update(b"\0" + file.name.encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
 os.environ.setdefault("NUMBA_CACHE_DIR", cache_directory())
 
 import numba  # noqa: E402 (numba reads the variable when it is imported)
 from numba.core.compiler_lock import global_compiler_lock  # noqa: E402
 
 # If numba was imported before, it has already fixed its directory; our kernels must use ours.
-setattr(numba.config, "CACHE_DIR", os.environ["NUMBA_CACHE_DIR"])  # noqa: B010 (numba types it away)
+_directory = os.path.join(os.environ["NUMBA_CACHE_DIR"], _version_folder())
+setattr(numba.config, "CACHE_DIR", _directory)  # noqa: B010 (numba types it away)
 
 
 def compiled(function: F) -> F:
