@@ -85,7 +85,7 @@ def register(app: typer.Typer) -> None:
         ),
         engine: str = typer.Option("auto", help="Engine that reads the trace: auto, plain or spark."),
         master: str | None = typer.Option(
-            None, metavar="URL", help="URL of the Spark master, which also runs the search."
+            None, metavar="URL", help="URL of the Spark master. The search for the plan then runs on Spark, too."
         ),
         conf: list[str] | None = CONF,
         as_json: bool = JSON,
