@@ -161,8 +161,7 @@ class Link:
 
     def tick(self, now: float) -> list[Frame]:
         """Return the frames to send now: frames that were not acknowledged in time, and frames that have only now come
-        into the peer's window. One call returns at most ``link_resend_frames_max`` frames; the next call returns
-        more."""
+        into the peer's window. One call returns at most ``link_resend_frames_max`` frames; the next returns more."""
         frames: list[Frame] = []
         timers = self.timers
         while timers and timers[0][0] <= now and len(frames) < limits.link_resend_frames_max:
@@ -283,8 +282,7 @@ class Link:
         return Hello(self.incarnation, self.peer, self.sent, self._accepted.upto, self.life, self.base)
 
     def begin_life(self, life: int) -> None:
-        """Begin a new life of this end, with the random number ``life``. A server calls this at each start, after
-        recovery."""
+        """Begin a new life with the random number ``life``. A server calls this at each start, after recovery."""
         self.life = life
         self.base = self.sent
 
@@ -347,8 +345,7 @@ class Link:
 
     @property
     def unacknowledged(self) -> int:
-        """The number of bodies that the peer has not acknowledged yet. They are stored so that they can be sent
-        again."""
+        """The number of bodies that are kept for resends, because the peer has not acknowledged them yet."""
         return len(self._bodies)
 
     @property

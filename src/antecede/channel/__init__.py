@@ -6,9 +6,8 @@ destinations, the letter is put on a train (:mod:`antecede.channel.letters`) in 
 from one domain and stamped for the next domain in **one step, in delivery order**. Theorem 1 of the paper needs this
 property ("no crossover"). A router that forwards letters later breaks causal order, even if the domains form a tree.
 
-A letter with several destinations crosses each domain as one message. In a forest the route to a server is unique. So a
-router never sends a letter back into the domain from which the letter came. The destinations in that direction get the
-letter through other members of that domain.
+A letter with several destinations crosses each domain as one message. In a forest the route to a server is unique. So
+no router sends a letter back into the domain it came from: its other members forward it to the destinations there.
 
 If a letter is for agents here and for agents behind a domain with a total order, this server also sends the letter to
 itself through this order. It delivers the letter here only when the letter comes back. Otherwise two servers could see
@@ -79,14 +78,12 @@ class Channel:
         self.lost: list[tuple[Letter, str]] = []
         """Pairs (letter, reason) of the letters that could not be delivered or forwarded."""
         self.faults: list[tuple[str, str, str]] = []
-        """Entries (domain, peer, reason) for input that was dropped: trains that could not be read, and letters from a
-        wrong peer. A peer is wrong if the route from the letter's sender does not lead through it. ``peer`` is empty if
-        the faulty peer is not known."""
+        """Entries (domain, peer, reason) for dropped input: trains that could not be read, and letters from a wrong
+        peer, which is not on the route from the letter's sender. ``peer`` is empty if the peer is not known."""
         self._checks_senders = False
         self._plans: dict[tuple[str, tuple[str, ...]], Way] = {}
         self._planned = 0
-        """The size of ``_plans`` (the cached routes): the number of addresses in all plans, plus ``_plan_addresses``
-        for each plan."""
+        """The size of ``_plans`` (cached routes): the addresses in all plans, plus ``_plan_addresses`` per plan."""
         self._sound: set[tuple[str, ...]] = set()
         """Lists of addresses that were checked and are valid."""
         self._holding: set[str] = set()
@@ -140,9 +137,8 @@ class Channel:
 
     def learn(self, topology: Topology, homes: dict[str, str], moved: dict[str, str], begun: Collection[str]) -> None:
         """Learn the servers and agents of the next topology, which is not in force here yet. Other servers may already
-        use this topology, and this server must forward their letters. ``begun``: the domains that start with a new
-        state in the next topology. A letter must wait if its route enters one of these domains, or a domain that is new
-        for this server."""
+        use it, and this server must forward their letters. ``begun``: the domains that start with a new state in it. A
+        letter must wait if its route enters one of these domains, or a domain that is new for this server."""
         known = self._addresses
         self.hidden = frozenset(homes.keys() - known.homes.keys())
         self._addresses = known.extended(homes, moved, topology.servers)
@@ -200,9 +196,8 @@ class Channel:
     # Letters.
 
     def check(self, to: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the addresses in the form that letters contain. For an agent of the topology, this form is its name
-        alone, because ``name@server`` would mean the mailbox of a client. Raise an error if one of the addresses cannot
-        be reached."""
+        """Return the addresses in the form that letters contain. For an agent of the topology, this is its name alone,
+        because ``name@server`` means a client's mailbox. Raise an error if an address cannot be reached."""
         if to in self._sound:
             return to if len(to) == 1 else self.destinations.shared(to)
         if len(to) == 1 and to[0].endswith("()"):
@@ -321,8 +316,7 @@ class Channel:
             self.consumers[domain].enqueue(members, letter)
 
     def _returned(self, letter: Letter) -> None:
-        """Record that a letter of this server has come back through a total order. Send the letters that had to wait
-        only for this letter."""
+        """Record that a letter has come back through a total order, and send the letters that waited only for it."""
         self.returns.back(letter.id)
         self._free()
 
@@ -377,8 +371,7 @@ class Channel:
             consumer.taken = items
 
     def share_lists(self) -> None:
-        """From now on, write each list of destinations once per train, and check the sender of each letter. Log format
-        3 requires this."""
+        """From now on, write each list of destinations once per train and check senders, as log format 3 requires."""
         self._checks_senders = True
         for consumer in self._consumers:
             consumer.share_lists()
@@ -422,13 +415,11 @@ class Channel:
             consumer.outgoing = []
 
     def deadline(self) -> float | None:
-        """Return the earliest time at which a link must send a frame again. Return None if no link has to send a frame
-        again."""
+        """Return the earliest time at which a link must send a frame again, or None if no link has to."""
         return self.links.deadline()
 
     def in_transit(self, domains: Collection[str]) -> str:
-        """Describe what this server still has in transit through one of these domains. Return an empty string if
-        nothing is in transit."""
+        """Describe what this server has in transit through these domains. Return an empty string if it has nothing."""
         for name in domains:
             consumer = self.consumers.get(name)
             if consumer is not None and (found := consumer.in_transit()):

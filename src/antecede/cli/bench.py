@@ -326,8 +326,7 @@ def register(app: typer.Typer) -> None:
         directory: str | None = _directory,
         as_json: bool = JSON,
     ) -> None:
-        """Measure the round-trip times of agents before, during and after the addition of other agents to a running
-        system.
+        """Measure the round-trip times of agents before, during and after other agents are added to a running system.
 
         The times during the additions are compared with the times during `antecede topology apply --dry-run`. A dry run
         also takes CPU time, but changes nothing.
@@ -402,8 +401,7 @@ def _names(text: str) -> list[str]:
 def _rounds(
     names: list[str], size: int, deliveries: int, rounds: int, step: Callable[[], None]
 ) -> list[dict[str, Any]]:
-    """Measure the loop without an order and the loop with each order in turn, so that a disturbance of the machine
-    affects all of them. ``step`` is called after each run."""
+    """Measure the loop alone and with each order in turn, so that disturbances affect all. Each run calls ``step``."""
     speeds: dict[str, list[float]] = {name: [] for name in ["none", *names]}
     for seed in range(max(rounds, 1)):
         for name, measured in speeds.items():
@@ -436,8 +434,7 @@ def _once(name: str, size: int, deliveries: int, seed: int) -> float:
 
 
 def _growth(name: str, size: int, deliveries: int) -> int:
-    """Return the additional peak memory of a run that is twice as long as another run, in bytes. ``tracemalloc``
-    measures the memory. Both runs are shorter than the runs that measure the speed."""
+    """Return how many bytes more peak memory a run twice as long needs. Both runs are shorter than the speed runs."""
     import tracemalloc
 
     from antecede.simulator.run import Setup, simulate

@@ -1,5 +1,4 @@
-"""One server with its event loop: the code that connects :class:`antecede.server.core.ServerCore` with disk and
-network.
+"""One server with its event loop: it connects :class:`antecede.server.core.ServerCore` with disk and network.
 
 It listens and dials, appends the records of the driver's turns to the log, runs reactions, and calls the driver when
 the driver asks for a turn. No rule of the protocol is decided here.
@@ -89,7 +88,6 @@ class ServerRuntime:
         self.topology = topology
         self.data = data or ""
         self.host = host
-        """The address to listen on, instead of the one in the topology."""
         self._security = security
         self._tls = tls if security is None else security.credentials.contexts()
         plan, classes = run_by(topology, server, agents)
@@ -366,8 +364,7 @@ class ServerRuntime:
                     self.store.commit_soon()
                 self._became_durable(self.store.durable)
                 driver.committed(monotonic())
-            else:
-                # Nothing is recorded, so nothing waits for a disk.
+            else:  # Nothing is recorded, so nothing waits for a disk.
                 driver.durable(driver.gate.last)
                 if not driver.calm:
                     driver.committed(monotonic())

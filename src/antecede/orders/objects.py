@@ -12,15 +12,14 @@ pairs leads from m1 to m2. At a common destination of m1 and m2, two rules hold 
 In the paper, (1) says "m1 or m2 is a request". A response m2 could then wait for a request m1, and m1 could wait for
 the end of the instance that needs m2. So here a response never waits for a request to another instance.
 
-**Vectors (§4.1), as interpreted here.** An object keeps a vector for each running instance and for each operation. This
-vector is the maximum over all messages that the instance, or any instance of the operation, has received and sent. For
-a received message, the maximum uses its receipt vector RV instead of its vector V
-(:mod:`antecede.orders.objects_stamp`). (``V_tj := m.V_j`` in the paper contradicts Table 1.) The vector of a message is
-the maximum over the vectors of the sending instance and of all operations that conflict with its operation. The event
-number of a message (tno) is taken at its send, from a Lamport clock that ticks at sends. (In the paper it begins with
-the number of the *instance*. Then each of two nested calls may precede the other.) Every send is counted, not only
-"changing actions": otherwise two sends of one instance would be unordered. A response has its own number; its label
-names the request that it answers. It follows that
+**Vectors (§4.1), as interpreted here.** An object keeps a vector for each running instance and for each operation: the
+maximum over all messages that the instance, or any instance of the operation, has received and sent. For a received
+message, the maximum uses its receipt vector RV, not its vector V (:mod:`antecede.orders.objects_stamp`).
+(``V_tj := m.V_j`` in the paper contradicts Table 1.) The vector of a message is the maximum over the vectors of the
+sending instance and of all operations that conflict with its operation. The event number of a message (tno) is taken at
+its send, from a Lamport clock that ticks at sends. (In the paper it begins with the number of the *instance*. Then each
+of two nested calls may precede the other.) Every send is counted, not only "changing actions": otherwise two sends of
+one instance would be unordered. A response has its own number; its label names its request. It follows that
 
     m1 → m2  implies  m1.RV ≤ m2.V, in every entry, and m1.tno < m2.tno.
 
@@ -30,9 +29,8 @@ the last number and the sender's time. So an object knows for each k a time up t
 * For (1), m waits until no message from any k is missing up to m.V[k]. (The paper waits for the *next* message of the
   same sender, but a predecessor may come from a third object.) All predecessors have then arrived, and m waits for
   those that are not delivered. Every message whose predecessors have arrived is tried, not only the top of the queue.
-* For (2), a request that goes to several objects, and whose operation conflicts with some operation, waits until
-  nothing is missing from any object up to the request's time. Then the event numbers decide. No other message waits in
-  this way.
+* For (2), a request to several objects, whose operation conflicts with some operation, waits until nothing is missing
+  from any object up to the request's time. Then the event numbers decide. No other message waits in this way.
 * A request that conflicts with nothing, a response to a call of one object, and a commit wait for nothing.
 
 **Clocks.** An object must learn the times of other objects even if it receives no messages from them. For this purpose,
@@ -49,9 +47,8 @@ which is sent. Then it waits for undelivered messages with smaller event numbers
 **Unlabelled messages** are requests between processes, and each process counts as one endless instance. Significant
 order is then causal order. With ``conflicts=all``, multicasts also come in the same order everywhere.
 
-Every message is part of the durable state as soon as it has arrived, even if it waits. ``antecede.objects`` adds
-instances, locks and wound–wait: there ``defer`` is set, and a request counts as received when its instance begins
-(:meth:`begin`).
+Every message is part of the durable state from its arrival on, even if it waits. ``antecede.objects`` adds instances,
+locks and wound–wait. It sets ``defer``: a request counts as received when its instance begins (:meth:`begin`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -124,28 +121,23 @@ class Objects(Order):
         """Whether a request counts as received only when its instance begins, not already when it is delivered."""
         self.clock = 0
         self.no = 0
-        """The number of messages sent."""
         self.sent = [0] * members
-        """The number of messages sent to each member."""
+        """``no``: the number of messages sent. ``sent``: the number of messages sent to each member."""
         self.sent_times = [0] * members
-        """The latest time that was sent to each member, in any packet."""
         self.asked = [0] * members
-        """For each member: the latest time for which we have asked this member."""
+        """For each member: the latest time sent to it in any packet, and (``asked``) the latest we asked it for."""
         self.sparing = False
-        """Whether times are sent unasked only for requests of kind (2) and unlabelled messages (see "Clocks" in the
-        docstring of the module)."""
+        """Whether times are sent unasked only for requests of kind (2) and unlabelled messages: see "Clocks" above."""
         self.together = False
         """Whether the times are sent at the end of each step, in one packet for each member (:meth:`times`)."""
         self._later: dict[int, tuple[int, int]] = {}
-        """The members to which we send our time at the end of the step. For each of them: the time that this member
-        needs, and a mask of other members, to which this member should then send its own time."""
+        """Member → the time it needs from us at the end of the step, and a mask of the members that need its time."""
         self._copied = [0] * members
         """The time of the last message to each member in this step, or 0."""
         self.arrivals = Arrivals(me, members)
         self.vectors: dict[str, Vector] = {}
-        """For each running instance: the maximum of the vectors of all messages that it has received and sent."""
         self.seen: dict[str, Vector] = {}
-        """For each operation: the maximum of the vectors of all messages that its instances have received and sent."""
+        """The vectors of each running instance (``vectors``) and each operation (``seen``): see "Vectors" above."""
         self._held: dict[Key, Waiting] = {}
         self._handed: dict[str, Waiting] = {}
         """Delivered requests, by message id, that have no running instance yet (with ``defer`` only)."""
@@ -222,8 +214,7 @@ class Objects(Order):
     def begin(self, message: Message) -> None:
         """Record that the instance of a delivered request begins: the request is received now (with ``defer`` only)."""
         waiting = self._handed.pop(message.id, None)
-        # Two messages with one id are a forgery; the second must not stop us.
-        if waiting is not None:
+        if waiting is not None:  # Two messages with one id are a forgery; the second must not stop us.
             self._note(waiting.label.instance, waiting.label.operation, receipt(waiting.source, waiting.stamp))
 
     def forget(self, instance: str) -> None:
@@ -357,8 +348,7 @@ class Objects(Order):
         return waiting.stamp.label is not None and not self.rules.agreed(waiting.label, waiting.message.to)
 
     def spare(self) -> Effects:
-        """Set ``sparing``. Return ``ask`` packets for the clock times that held messages need, and that other members
-        send only if they are asked."""
+        """Set ``sparing``. Return ``ask`` packets for times that held messages need and members send only if asked."""
         self.sparing = True
         effects: Effects = []
         for waiting in self._held.values():
@@ -416,8 +406,7 @@ class Objects(Order):
         return len(packet.stamp.vector) if packet.kind == COPY else 0
 
     def paper_bytes(self, packet: Packet) -> int:
-        """Return the size as Enokido et al. count it (§4.2): n + 1 event numbers of 10 bytes and n sequence numbers of
-        4 bytes."""
+        """Return the size by Enokido et al. (§4.2): n + 1 event numbers of 10 bytes, n sequence numbers of 4 bytes."""
         return self.members * 14 + 10 if packet.kind == COPY else 0
 
     # State.

@@ -2,10 +2,9 @@
 
     link → order (one per domain) → hop → mailbox → engine
 
-A step takes a batch of inputs, one after the other. At its end it stamps all messages that it sends. Its result is
-**one record**: the inputs that were accepted. The driver appends the record to the log. The step's effects leave the
-server when this record, and every earlier record, is durable: *persist, then send, then acknowledge*. Reactions may run
-before the record is durable, because their results are part of the same record or of a later one.
+A step takes inputs, one after the other, then stamps all messages that it sends. Its result is **one record**: the
+accepted inputs. The driver appends it to the log. The effects leave when this and every earlier record is durable:
+*persist, then send, then acknowledge*. Reactions may run before, as their results are in the same or a later record.
 
 After a crash, a new state machine loads the newest snapshot and replays the later records. ``replay(record)`` leads to
 the same state, with the same stamps on the same frames. Frames that were not acknowledged are then resent.
@@ -13,8 +12,7 @@ the same state, with the same stamps on the same frames. Frames that were not ac
 **Exactly once.** A frame is accepted in the record that delivers or forwards its packet. One record has all results of
 a reaction: the sent messages, the agent's new state, and the removal of the letter from the mailbox. A client numbers
 its publishes 1, 2, 3 … without gaps. A repeated publish is answered and not sent again. If a publish is refused, the
-server skips later publishes until the client sends them again with new numbers. The client may also let the skipped
-publishes fail.
+server skips later publishes until the client sends them again with new numbers, or lets them fail.
 
 The machine does no I/O, and uses no clock and no randomness. Its caller passes two times: ``now``, in seconds, for
 resends and timers (see :mod:`antecede.server.clock`), and ``clock_ms``, the wall clock in milliseconds.
@@ -111,8 +109,7 @@ class AgentServer:
         """The errors that peers made in this step, each as (domain, peer, reason)."""
 
     def step(self, inputs: list[Input], now: float, clock_ms: int, acknowledge: bool = True) -> Step:
-        """Take a whole step with these inputs. If ``acknowledge`` is false, a later step acknowledges the received
-        frames."""
+        """Take a whole step. If ``acknowledge`` is false, a later step acknowledges the frames that were received."""
         self.take(inputs, now, clock_ms)
         return self.seal(now, clock_ms, acknowledge)
 
@@ -171,8 +168,7 @@ class AgentServer:
         return encode_record(items)
 
     def organise(self, plan: Plan, kept: list[str]) -> None:
-        """Use a new plan from now on. ``kept``: the domains that keep their state. All other domains start with a new
-        state."""
+        """Use a new plan from now on. ``kept``: the domains that keep their state; all others begin a new one."""
         self.plan = plan
         self.channel.organise(plan.topology, plan.orders, plan.homes, plan.moved, kept)
         self.engine.homes = plan.homes
@@ -208,14 +204,12 @@ class AgentServer:
         self._replies, self.faults, self._multicasts = [], [], 0
 
     def begin_life(self, life: int) -> None:
-        """Start a life of the server, which lasts until its next stop or crash. Call this after the replay of all
-        records. After that, each hello (:class:`antecede.link.Hello`) contains the number of this life, and the number
-        of frames that were sent before this life."""
+        """Start a life of the server, which lasts until its next stop or crash. Call this after the replay. From then
+        on, a hello (:class:`antecede.link.Hello`) has this life's number, and the number of frames sent before it."""
         self.channel.begin_life(life)
 
     def alarm_ms(self) -> int | None:
-        """Return the server time at which the next timer fires or the next call expires. Return None if no timer is set
-        and no call can expire."""
+        """Return the server time at which the next timer fires or call expires, or None if there is neither."""
         timer = self.timers.alarms[0][0] if self.timers.alarms else None
         call = None if self.calls.site is None else self.calls.alarm_ms()
         return timer if call is None else call if timer is None else min(timer, call)
@@ -251,8 +245,7 @@ class AgentServer:
             self._replies.append(Accepted(given.client, last))
             return
         if given.number > last + 1:
-            # An earlier publish was refused: the client is informed, and returns with new numbers.
-            return
+            return  # An earlier publish was refused: the client is informed, and returns with new numbers.
         if given.number <= last and isinstance(given, PublishedMany):
             given = given.without(last + 1 - given.number)
             bodies = given.bodies
@@ -389,16 +382,14 @@ class AgentServer:
         self.calls.call(source, id_, outbound.to[0], outbound.type, outbound.body, ask, (deadline_ms, now))
 
     def _set_timer(self, when_ms: int, agent: str, kind: str, body: bytes, answers: str = "") -> None:
-        """Set a timer that delivers a letter later. The letter's id contains a "t". This shows that no order applies to
-        the letter."""
+        """Set a timer that delivers a letter later. The "t" in the letter's id shows that no order applies to it."""
         self._numbers += 1
         letter = Letter(f"{self._prefix}t{self._numbers}", agent, (agent,), kind, body, answers=answers)
         self.timers.set(self._numbers, when_ms, agent, letter)
 
     def _send(self, source: str, sent: Outbound | Published, *, ask: str = "", replays: str = "") -> Letter:
-        """Send a letter. ``ask``: the id that an answer must quote ("." means the letter's own id). If ``ask`` is
-        empty, the letter is not a question. ``replays``: the id of the dead letter that this letter sends again, or
-        empty."""
+        """Send a letter. ``ask``: the id that an answer must quote ("." means the letter's own id), or empty if the
+        letter is not a question. ``replays``: the id of the dead letter that this letter sends again, or empty."""
         self._numbers += 1
         id_ = self._prefix + str(self._numbers)
         ask, to = id_ if ask == "." else ask, sent.to
@@ -428,8 +419,7 @@ class AgentServer:
     # State.
 
     def backlog(self, exact: bool = True) -> Backlog:
-        """Return the amount of data that waits here. If ``exact`` is false, the bytes of letters that have come since
-        the last count are not included."""
+        """Return the amount of data that waits. Unless ``exact``, omit the bytes that came since the last count."""
         return backlog_of(self.channel, self.engine, self.timers, exact)
 
     def snapshot(self) -> bytes:
@@ -443,9 +433,8 @@ class AgentServer:
         return encode_state(packed(*parts, **head, **log, **rest))
 
     def restore(self, snapshot: bytes, now: float, epoch: str | None = None) -> None:
-        """Load a snapshot into a new server, which then uses the topology of the snapshot. If the snapshot does not
-        contain the text of its topology, its epoch must be ``epoch``, otherwise an error is raised. If ``epoch`` is
-        None, any epoch is accepted."""
+        """Load a snapshot into a new server, which then uses the snapshot's topology. If the snapshot does not contain
+        the topology's text, raise an error, unless its epoch equals ``epoch``, or ``epoch`` is None."""
         state, channel, engine, timers = state_of(snapshot, self.name, self.incarnation, epoch)
         self.organisation.load(state.organisation, self)
         self.epoch, self._numbers, self.clients = state.epoch, state.numbers, state.clients

@@ -52,13 +52,11 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     answers: str = ""
     replays: str = ""
     context: str = ""
-    """The span in which the publish was sent, as a W3C trace context, and the publish's label
-    (:mod:`antecede.labels`)."""
+    """The span in which it was sent, as a W3C trace context, and the publish's label (:mod:`antecede.labels`)."""
     source: str = ""
     """The original sender, if it is not the client itself. So a replayed dead letter keeps its sender."""
     asked: str = ""
-    """The id that an answer must quote, if this publish sends a dead letter again and this letter is a question.
-    Otherwise empty."""
+    """The id that an answer must quote, if this publish resends a dead letter that is a question; otherwise empty."""
     deadline_ms: int = 0
     """For a call: the server time by which it must have ended."""
     begun: tuple[Begun, ...] = ()
@@ -125,8 +123,7 @@ class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_
         return PublishedMany(self.client, self.number + count, self.to, self.type, rest, self.context, begun)
 
     def letters(self, prefix: str, first: int, source: str, to: tuple[str, ...]) -> list[Letter]:
-        """Return the letters of these publishes. Each id is the prefix and a number; the numbers begin with
-        ``first``."""
+        """Return the letters of these publishes. Each id is the prefix and a number; numbers begin with ``first``."""
         kind, context = self.type, self.context
         return [
             Letter(f"{prefix}{number}", source, to, kind, body, context=context)

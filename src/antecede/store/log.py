@@ -2,8 +2,7 @@
 
 The commit thread (or the owner's thread, in ``commit_here``) takes all records appended so far as the next group,
 writes it with one call, syncs it, and only then notifies the owner. New records wait until then. So **group k+1 is
-written only after group k is synced**. If a later group exists, all earlier groups were complete. Recovery relies on
-this.
+written only after group k is synced**. Recovery relies on this: if a group exists, all earlier groups were complete.
 
 A failed write or sync is final. The kernel may have dropped the bytes and marked them as written, so the log can
 neither try again nor continue. Every later call raises an error. Opening the directory again shows what is durable.
@@ -39,11 +38,9 @@ _shut = -1
 
 
 class LogStore(Closing):
-    """A log in a data directory; see :class:`antecede.store.contract.Store`. Use :func:`antecede.store.open_log`.
-
-    With ``threaded=False`` there is no commit thread. Then the log commits only when its owner calls ``commit`` or
-    ``wait``. Simulations and tests use this, to examine what happens between any two steps.
-    """
+    """A log in a data directory; see :class:`antecede.store.contract.Store`. Use :func:`antecede.store.open_log`. With
+    ``threaded=False`` there is no commit thread. Then the log commits only when its owner calls ``commit`` or ``wait``.
+    Simulations and tests use this, to examine what happens between any two steps."""
 
     # An object with more than 30 attributes outside of slots has slower methods.
     __slots__ = ("_accepted_bytes", "_accepted_bytes_max", "_asleep", "_look", "_sure", "_vouch", "durable", "last")
@@ -106,8 +103,7 @@ class LogStore(Closing):
         self._slow_share = 0.0
         """The approximate share of slow syncs among all syncs. Recent syncs have more weight than older ones."""
         self._maintenance = Lock()
-        """A lock that lets only one of these tasks run at a time: writing a snapshot, releasing records, closing the
-        log."""
+        """A lock for tasks of which only one runs at a time: writing a snapshot, releasing records, closing the log."""
         self._kept = Retention(segments, judged.recovered.snapshot)
         self._prepare()
         self._thread: Thread | None = None
@@ -353,10 +349,7 @@ class LogStore(Closing):
 
     def _make_room(self, accepted: int, size: int) -> None:
         """Make the next segment longer, to have space for one more record. Raise an error if the record is refused.
-
-        This method waits for the disk. A segment is made longer only a few times, until the segments have their full
-        size.
-        """
+        This waits for the disk, but is needed only a few times, until the segments have their full size."""
         with self._turn:
             pending = accepted - self.figures.durable_bytes
             if not (self._failure or self._closed or self.full or size > self._record_bytes_max):
@@ -392,8 +385,7 @@ class LogStore(Closing):
         return type(self.full)(str(self.full))
 
     def _ask_for_room(self) -> None:
-        """Let the commit thread check for space again, unless it has checked a short time ago; called with the lock
-        held."""
+        """Let the commit thread check for space, unless it did so a short time ago; called with the lock held."""
         if monotonic() >= self._look_after and not self._look:
             self._look = True
             self._wake_thread()

@@ -4,8 +4,7 @@ It queues inputs and decides how many of them one step takes. It numbers the rec
 keeps output back until the records before this output are durable (``gate``). It delays acknowledgements, and tries
 failed reactions again (``retries``). It takes no step while the disk is full, and it knows when it must be called next.
 A life begins with a record, and no step is taken before this record is durable. The driver does no I/O and has no
-clock. The live server and the simulator are two adapters around :class:`Driver`, so runs in the simulator test all
-these rules.
+clock. The live server and the simulator are adapters around :class:`Driver`, so the simulator tests all these rules.
 
 An adapter calls, in this sequence:
 
@@ -103,20 +102,17 @@ class Driver:
         self.awake = False
         """Whether a turn was requested or is in progress, or a group of inputs arrives now (see ``gathered``)."""
         self._steps, self._until = 0, 0.0
-        """``_steps``: the number of steps in this run of turns. ``_until``: if a reaction ends after this time, the run
-        of turns ends."""
+        """``_steps``: the steps in this run of turns. ``_until``: a reaction that ends after this time ends the run."""
         self._slow = self.urgent = False
         """``_slow``: whether reactions are slow in this run of turns. ``urgent``: whether they were slow in the last
-        run. If ``urgent`` is true, records should be committed before a turn's reactions run, so that waiting output
-        leaves earlier."""
+        run. If so, records should be committed before a turn's reactions run, so that waiting output leaves earlier."""
         self.stepped = True
         """Whether the last turn took a step."""
         self.calm = True
         """Whether the server was idle before this run of turns: no output had left for a while."""
         self._rested = 0.0
-        """The end of the last run of turns."""
         self._let_leave = 0.0
-        """The end of the last run of turns that let output leave."""
+        """``_rested``: the end of the last run of turns. ``_let_leave``: of the last run that let output leave."""
         self._retry_at: float | None = None
         self._delayed = DelayedOutput()
         self._commit_at: float | None = None
@@ -137,8 +133,7 @@ class Driver:
             self.request_turn()
 
     def change(self, given: Organising) -> None:
-        """Queue an item about a change of the topology. A separate step takes it, after all earlier inputs. Later
-        inputs must not be in the same step, because they may belong to the old topology."""
+        """Queue a change of the topology, which a separate step takes: later inputs may be for the old topology."""
         self._changes += 1
         self.feed(given)
 
@@ -156,9 +151,8 @@ class Driver:
             self._wake()
 
     def gathered(self, now: float) -> bool:
-        """End a group of inputs that arrived at the same time. (The group began when the caller set ``awake``.) If the
-        server is idle, return True: a turn should be taken immediately. Under load, request a turn and return False, so
-        that the turn waits for more input."""
+        """End a group of inputs that arrived together; it began when the caller set ``awake``. If the server is idle,
+        return True: take a turn now. Under load, request a turn, which waits for more input, and return False."""
         if now - self._rested > _calm_seconds:
             return True
         self._wake()
@@ -192,8 +186,7 @@ class Driver:
         self.request_turn()
 
     def defer(self, call: Callable[[], None]) -> None:
-        """Call a function at the beginning of the next turn. In this way, other work can run between two parts of long
-        work."""
+        """Call a function at the beginning of the next turn, so that other work can run between parts of long work."""
         self._deferred.append(call)
         self.request_turn()
 
@@ -216,9 +209,8 @@ class Driver:
     # Turns.
 
     def turn(self, now: float, clock_ms: int) -> Turn:
-        """Take one step, if the records of the previous steps have been appended. Otherwise return these records again.
-        If a small step leads to reactions, it stays open while the reactions run. Then their results become part of the
-        step's record."""
+        """Take one step, if the records of the previous steps were appended. Otherwise return these records again. A
+        small step stays open while its reactions run, so that their results become part of its record."""
         self.now = now
         self.awake = True
         if self._deferred and not self.broken:
@@ -277,8 +269,7 @@ class Driver:
         return Turn(list(records), [] if self.stopping else reactions)
 
     def _stays_open(self, reactions: list[React]) -> bool:
-        """Return whether the step stays open while its reactions run. If so, add the batches of letters for these
-        reactions to ``reactions``."""
+        """Return whether the step stays open while its reactions run. If so, add their batches to ``reactions``."""
         # Objects act at the end of a step. After slow reactions, what waits for the record should leave before them.
         apart = self.machine.calls.site is not None or self.urgent or self.stopping
         if apart or self._steps >= _steps_together or not self.retries.idle():
@@ -326,8 +317,7 @@ class Driver:
         self.request_turn()
 
     def _admitted(self, now: float) -> list[React]:
-        """Return the batches that may run now, because their letters are durable. Letters that were tried too often
-        become dead letters."""
+        """Return the batches that may run: their letters are durable. Letters tried too often become dead letters."""
         careful, self._careful = self._careful, []
         admitted, dead = self.retries.admitted([due for due in careful if self._lives(due.agent)], now)
         for agent, reaction in dead:
@@ -354,9 +344,8 @@ class Driver:
             self._outputs.hold(False)
 
     def goes_on(self) -> bool:
-        """Return whether to take another turn immediately. With another turn, the log can write the results of
-        reactions together with the step that started them. After a turn that only appended records, a turn with a step
-        must follow."""
+        """Return whether to take another turn immediately. Then the log can write the results of reactions together
+        with the step that started them. A turn that only appended records must be followed by a turn with a step."""
         if self._open:
             return True
         if self._records or self._halted:
@@ -392,17 +381,15 @@ class Driver:
         return HERE if self.calm and not self.inputs else SOON
 
     def committed(self, now: float) -> None:
-        """Record that the commit requested by ``rest`` has ended, and that its output has left. Inputs that came during
-        the commit are one group. An adapter may omit this call if nothing had to be synced and the driver was ``calm``.
-        Without the call, the commit counts as ended when ``rest`` was called. So the server counts as idle earlier, and
-        takes an answer that comes quickly without waiting for more input."""
+        """Record that the commit requested by ``rest`` has ended and its output has left. Inputs that came during it
+        are one group. An adapter may omit this call if nothing had to be synced and the driver was ``calm``. Then the
+        server counts as idle since ``rest``, and takes an answer that comes quickly without waiting for more input."""
         if self._let_leave == self._rested:
             self._let_leave = now
         self._rested = now
 
     def reacted(self, due: React, outcome: Outcome, now: float, clock_ms: int) -> None:
-        """Report the outcome of a batch of reactions. If reactions are slow, end the run of turns, so that other work
-        can run."""
+        """Report the outcome of a batch. If reactions are slow, end the run of turns, so that other work can run."""
         if self._steps and now >= self._until:
             self._steps, self._slow = _steps_together, True
         clock_ms = self.machine.clock.at(now, clock_ms)
@@ -422,8 +409,7 @@ class Driver:
             self.defer(self.request_turn)
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
-        """Return the time at which ``turn`` must be called, if nothing else happens before. Return None if no call is
-        needed."""
+        """Return when ``turn`` must be called, if nothing else happens before, or None if no call is needed."""
         if self._records:
             return self._retry_at
         alarm = self.machine.alarm_ms()
@@ -449,8 +435,7 @@ class Driver:
 
 
 _inputs_few: Final = 2
-"""The largest number of queued inputs for which a step may stay open while its reactions run. If more inputs are
-queued, the turn ends the step."""
+"""The most queued inputs with which a step may stay open while its reactions run. With more, the turn ends the step."""
 _full_seconds: Final = 0.1
 """The pause before the next attempt to append a record for which the log had no space."""
 _calm_seconds: Final = 0.00005
@@ -460,5 +445,4 @@ _steps_together: Final = 4
 _early_seconds: Final = 0.001
 """An alarm that is early by at most this time counts as on time, because timers of event loops are not precise."""
 _unhurried_seconds: Final = 0.01
-"""How long records may stay in memory if no output waits for them. If a crash loses these records, the senders of their
-inputs send the inputs again."""
+"""The time that records may stay in memory if no output waits. If a crash loses them, their inputs are sent again."""

@@ -3,9 +3,8 @@
 With an access file, both ends first prove their identity (:mod:`antecede.access.proof`). Before this proof, no link is
 read or changed. Then each end sends a hello with the version, the topology epoch, the names, the token, and the state
 of each shared link. A hello says which frames were accepted, and then the peer forgets these frames. So a hello is sent
-only when all its content is durable. If a server must not connect, it gets the reason and is disconnected. Possible
-reasons are another topology, another token, or a link that stopped because data was lost. ``refusals`` keeps the last
-reason for each peer.
+only when all its content is durable. A server that must not connect gets the reason (another topology, another token,
+or a link that stopped because data was lost) and is disconnected. ``refusals`` keeps each peer's last reason.
 
 While a peer is not connected, this class keeps no frames for it. The link to the peer keeps each frame until it is
 acknowledged, and sends it again after the next hello. The module ``peer`` writes to a connection.
@@ -62,8 +61,7 @@ class Peering:
         self._newest = newest
         self._driver: Driver
         self._feed: Callable[[FromPeer], None]
-        """A function that is called with each input from a peer. It gives the input to the driver or, while ``paused``
-        is true, keeps it in ``_kept``."""
+        """Called with each input from a peer: gives it to the driver or, while ``paused``, keeps it in ``_kept``."""
         self._kept: list[FromPeer] = []
         self._held, self.paused = False, False
         """``_held``: whether ``hold`` stopped reading from peers. ``paused``: whether inputs go to ``_kept``."""
@@ -73,8 +71,7 @@ class Peering:
         """Peer → the reason of the last refusal: this server refused the peer, or the peer refused this server."""
         self.decide: Callable[[wire.ServerHello], bool] = lambda hello: False
         """A function that is called with the hello of an authenticated server. It returns True if the hello shows that
-        the change that is staged here was abandoned. Then the connection must be closed, and the two servers connect
-        again."""
+        the change staged here was abandoned. Then the connection must be closed, and the servers connect again."""
         self.inquiries = Inquiries(self, machine, log)
         self.lessons = Lessons(self, machine, log)
         self._dialing: set[str] = set()
@@ -89,8 +86,7 @@ class Peering:
 
     @property
     def epoch(self) -> str:
-        """The epoch of the topology in force, as in hellos. In a restored system, it ends with the id of that
-        system."""
+        """The epoch of the topology in force, as in hellos. In a restored system, it ends with the system's id."""
         return (self._machine.epoch or self._given_epoch) + (f"~{self.restored}" if self.restored else "")
 
     def _choose_rules(self) -> None:
@@ -124,8 +120,7 @@ class Peering:
                 peer.connection.close(reason)
 
     def hold(self, held: bool) -> None:
-        """Stop reading from all peers if ``held`` is true. Otherwise read from all peers again, unless ``paused`` is
-        true."""
+        """Stop reading from all peers if ``held``. Otherwise read from them again, unless ``paused`` is true."""
         self._held = held
         self._hold()
 
@@ -135,8 +130,7 @@ class Peering:
                 peer.connection.hold(self._held or self.paused)
 
     def pause(self) -> None:
-        """Keep all inputs from peers until ``resume``, so that no frame is accepted, and no acknowledgement or hello is
-        processed. Frames to peers are still sent."""
+        """Keep all inputs from peers (frames, acknowledgements, hellos) until ``resume``. Frames are still sent."""
         self.paused, self._feed = True, self._kept.append
         self._hold()
 
@@ -164,11 +158,10 @@ class Peering:
                     peer.dial_at = now
 
     def organise(self, now: float, learned: bool = False) -> None:
-        """Follow the topology that is now in force. Close the connection to a peer in two cases: the two servers share
-        other domains than before the change, or a shared domain starts with a new state. Frames from the time before
-        the change are then not valid, so new hellos are needed. ``learned``: whether this server has learned the
-        topology from another server. If it is true, close all connections, because any peer may have an older
-        topology."""
+        """Follow the topology that is now in force. Close the connection to a peer if the two servers share other
+        domains than before, or if a shared domain starts with a new state. Frames from before the change are then not
+        valid, so new hellos are needed. ``learned``: whether another server has sent this topology to us. Then close
+        all connections, because any peer may have an older topology."""
         consumers, shared = self._machine.channel.consumers, shared_domains(self._machine)
         begun = {name for name, one in self._consumers.items() if consumers.get(name) is not one}
         self._consumers = dict(consumers)
@@ -236,8 +229,7 @@ class Peering:
         return due
 
     def dial_failed(self, name: str, now: float, reason: str = "") -> None:
-        """Schedule the next dial after a failed one. The pauses between dials grow. The failures are logged only once,
-        and only after a few dials, because peers that start together do not find each other immediately."""
+        """Schedule the next dial, after a pause that grows. Log only one failure, after ``_tries_unlogged`` others."""
         if self._dial_ended(name):
             return
         before = self.unreachable.get(name, Unreachable("", now, 0))
@@ -315,9 +307,8 @@ class Peering:
         return None
 
     def is_outdated(self, name: str, connection: Connection) -> bool:
-        """Return whether a newer connection of the peer is already in use. If so, a hello that arrives on this older
-        connection must not be used. The numbers in this hello are out of date, and it would look as if data had been
-        lost."""
+        """Return whether a newer connection of the peer is in use. If so, a hello on this older connection must not be
+        used. Its numbers are out of date, and it would look as if data had been lost."""
         return connection.serial < self.peers[name].serial
 
     def met(self, peer: Peer, connection: Connection, hello: wire.ServerHello) -> None:
@@ -354,8 +345,7 @@ class Peering:
         driver, name, feed = self._driver, peer.name, self._feed
         pinged = False
         if self.peers.get(name) is not peer:
-            # It was sent before the topology changed.
-            return
+            return  # It was sent before the topology changed.
         for part in parts:
             if type(part) is PeerFrames:
                 if part.domain not in peer.domains or len(part.numbers) != len(part.bodies):
@@ -377,9 +367,8 @@ class Peering:
             peer.connection.send([wire.Pong()])
 
     def closed_by_peer(self, peer: Peer, part: wire.Bye, stranger: str = "") -> None:
-        """Process the reason with which the other end closes a connection. ``stranger``: if the other end has not
-        proved that it is the peer, the address of the other end. (The reason may then come from another program.)
-        Otherwise ``stranger`` is empty."""
+        """Process the reason with which the other end closes a connection. ``stranger``: the address of that end, if
+        it has not proved that it is the peer (the reason may then come from another program); otherwise empty."""
         peer.bye = reason = part.reason[: limits.reason_chars_max]
         if stranger:
             known = reason[: limits.log_text_chars_max // 2]
@@ -404,8 +393,7 @@ class Peering:
         connection.close(reason, final=True, code=refusal.code)
 
     def lost(self, peer: Peer, connection: Connection, reason: str, now: float) -> None:
-        """Forget an ended connection, unless a newer one has replaced it. This method does not dial the peer again.
-        ``lost_dialed`` also dials again."""
+        """Forget an ended connection, unless a newer one has replaced it. Only ``lost_dialed`` also dials again."""
         if peer.connection is connection:
             if peer.ready or reason:
                 self._log.info("peer-lost", peer=peer.name, reason=reason or peer.bye or "closed by the peer")
@@ -457,5 +445,4 @@ class Peering:
 
 
 _tries_unlogged: Final = 4
-"""The number of failed dials to a peer before a failure is logged. Peers that start together need about a second to
-connect."""
+"""The failed dials to a peer before one is logged. Peers that start together need about a second to connect."""

@@ -116,14 +116,12 @@ class ServerWorld:
         self._kernel.at(time, _carry_out, (call, given))
 
     def unless(self, stale: Callable[[], bool], time: float, call: Callable[[], None]) -> None:
-        """Call ``call`` at the virtual time ``time``. But if ``stale`` returns true just before the call, skip the
-        call, and do not move the virtual clock forward to ``time``."""
+        """Call ``call`` at this time. But if ``stale()`` is true then, skip it, and do not move the clock forward."""
         self._kernel.at(time, _carry_out_unless, (stale, call))
 
     def run(self, seconds: float | None = None) -> None:
-        """Begin a fault period, or continue the one that has begun. Run until the fault period is over and nothing is
-        pending. With ``seconds``, run only for that number of seconds. If the fault period is not over after that time,
-        the next call continues it."""
+        """Begin a fault period, or continue the one that has begun, until it is over and nothing is pending. With
+        ``seconds``, run only for that number of seconds; the next call then continues a period that is not over."""
         if self.calm:
             self._plan_faults()
         self._until(None if seconds is None else self.now + seconds)
@@ -337,8 +335,7 @@ class ServerWorld:
     def logged(self, server: SimulatedServer, event: str, fields: dict[str, Any]) -> None:
         """Check a warning or an error that a server logged. If it must not happen, record it with ``report_error``."""
         if fields.get("code") in (SILENT, NO_HELLO):
-            # The network itself checks whether the connection is silent.
-            return
+            return  # The network itself checks whether the connection is silent.
         # A server whose data is older than its messages may also send stamps that contradict them.
         expected = (self.losing and event in ("link-stopped", "bad-frame")) or (
             (self._resetting or self.losing) and event == "peer-refused"
