@@ -6,8 +6,8 @@ Ctrl-C must stop the program. There are two cases:
 * In ``antecede serve``, and in programs that run in ``asyncio.run``, the event loop handles SIGINT. Then Ctrl-C raises
   no exception inside application code, so a ``KeyboardInterrupt`` comes from the application.
 * With Python's default handler of SIGINT, Ctrl-C may raise ``KeyboardInterrupt`` at any point of the program. Then it
-  is not known where the exception comes from, and it counts as Ctrl-C. Inside :func:`noted`, however, its origin is
-  known.
+  is not known where the exception comes from, and it is treated like Ctrl-C. Inside :func:`noted`, however, its origin
+  is known.
 """
 
 import signal
@@ -45,8 +45,9 @@ def is_ctrl_c(error: BaseException) -> bool:
 
 @contextmanager
 def noted() -> Iterator[None]:
-    """Record inside this context whether SIGINT came, so that the answer of ``is_ctrl_c`` is certain. The context has
-    no effect outside the main thread, or if the program has replaced Python's default handler of SIGINT."""
+    """Return a context manager. While its block runs, it records whether SIGINT came, so that the answer of
+    ``is_ctrl_c`` is certain. The context manager does nothing in two cases: outside the main thread, and if the program
+    has replaced Python's default handler of SIGINT."""
     ours = (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler

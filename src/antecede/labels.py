@@ -27,12 +27,13 @@ _failed: set[type] = set()
 
 
 def has_label(kind: type) -> bool:
-    """Return whether a class of notifications has a method ``label``; a field with this name does not count."""
+    """Return whether a class of notifications has a method ``label``. A field with this name is not enough."""
     return callable(getattr(kind, "label", None))
 
 
 def tail_of(notification: object) -> str:
-    """Return a newline and the label of a notification, for the context of its letter; empty if there is no label."""
+    """Return a newline followed by the label of a notification, for the context of its letter. Return an empty text if
+    the notification has no label."""
     if not has_label(type(notification)):
         return ""
     try:
@@ -65,7 +66,8 @@ def clean(text: str) -> str:
 
 
 def tail_in(context: str) -> str:
-    """Return the newline and the label at the end of a letter's context; empty if the context has no label."""
+    """Return the end of a letter's context: the newline and the label. Return an empty text if the context has no
+    label."""
     at = context.find("\n")
     return context[at:] if at >= 0 else ""
 

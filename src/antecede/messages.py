@@ -73,7 +73,7 @@ class Packet(msgspec.Struct, frozen=True, gc=False):
     message: Message | None
     """The application's message, if ``kind`` is ``copy``; otherwise None."""
     subject: str
-    """The id of the message that this packet concerns, or empty."""
+    """The id of the message that this packet concerns; empty if the packet concerns no message."""
     stamp: Any
     """The order's own control information, opaque to all other code. It is hashable, so that the explorer can compare
     packets."""
@@ -89,7 +89,7 @@ class Verdict(Enum):
     """The packet is accepted. If the packet contains a message of the application, the message is delivered in this
     step."""
     HOLD = "hold"
-    """Not deliverable yet: the order keeps the packet and delivers its message later."""
+    """The packet is not deliverable yet: the order keeps the packet and delivers its message later."""
     DUPLICATE = "duplicate"
     """The packet changes nothing, because it was received before or came too late."""
 

@@ -1,9 +1,10 @@
 """Spans of reactions, for applications that use OpenTelemetry.
 
 Each try of a reaction is one span. It is linked to the span in which the letter was sent: another reaction's span, or a
-client's current span. So a chain of messages can be followed from span to span, through servers and crashes. The letter
-contains a reference to this span: a W3C trace context, which is a short text that nothing else reads. Messages from a
-handler are sent in the reaction's span, and spans that the handler opens are children of that span.
+client's current span. So a chain of messages can be followed from span to span, through servers and crashes. Each
+letter contains a reference to the span in which it was sent: a W3C trace context, which is a short text that nothing
+else reads. Messages from a handler are sent in the reaction's span, and spans that the handler opens are children of
+that span.
 
 This module uses only the package ``opentelemetry-api`` (extra ``telemetry``), which does nothing without an SDK. If the
 package is missing, or if no SDK is set up when a server starts or a client enters its bus, letters carry no trace
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def is_set_up() -> bool:
-    """Return whether an SDK would receive our spans."""
+    """Return whether an OpenTelemetry SDK is set up. Without an SDK, spans would have no effect."""
     try:
         from opentelemetry import trace
     except ImportError:
@@ -62,7 +63,8 @@ class Spans:
         return begun
 
     def open(self, agent: str, letter: Letter) -> "tuple[Span, Any]":
-        """Open a span and make it current; return it with the token that makes the previous span current again."""
+        """Open a span for a reaction and make it the current span. Return the span and a token. The token is needed to
+        make the previous span current again."""
         from opentelemetry.context import Context as Around
         from opentelemetry.context import attach
         from opentelemetry.trace import SpanKind, set_span_in_context
@@ -115,7 +117,8 @@ def _text(span: "Span") -> str:
 
 
 def _links(text: str) -> "list[Link]":
-    """Return a list with a link to the span that a received trace context names; empty if it names none."""
+    """Return a list with a link to the span that a received trace context names. The list is empty if the text is empty
+    or too long, or names no valid span."""
     if not text or len(text) > trace_context_chars_max:
         return []
     from opentelemetry.context import Context as Around

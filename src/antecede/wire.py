@@ -49,8 +49,8 @@ VERSION: Final = 6
 """The newest supported version."""
 VERSION_OLDEST: Final = 1
 LISTS: Final = 3
-"""The first version in which a train can contain a list of destinations only one time for all letters that have these
-destinations."""
+"""The first version with a form of trains that contains each list of destinations only once, even if several letters of
+the train have this list."""
 DECIDED_CALLS: Final = 5
 """The first version with two features for replicated objects. One request may contain several calls
 (:mod:`antecede.objects.roots`). The server where a call begins may decide the call before it sends the request; the
@@ -106,7 +106,7 @@ class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
     change: int = 0
     """The number of the topology change that introduced the present topology of the sender."""
     attempt: str = ""
-    """The id of the attempt to change the topology in which the sender takes part; empty if there is no attempt."""
+    """The id of an attempt to change the topology. It is empty if the sender takes part in no attempt."""
     asked: str = ""
     """In a hello that answers another hello: the ``attempt`` of that other hello."""
     known: bool = True
@@ -172,8 +172,8 @@ class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
     """The W3C trace context of the span in which the publish was sent, followed by the label of the notification, if it
     has a label (:mod:`antecede.labels`); since version 2."""
     begun: Annotated[list[tuple[int, str]], Meta(max_length=limits.publish_batch_max)] = []
-    """Pairs of a position in ``bodies`` and the id of a letter. Before the publish at this position, the client had
-    begun to handle this letter and all earlier letters in the client's mailbox. Since version 6."""
+    """Pairs (position in ``bodies``, id of a letter). Before the publish at this position, the client had begun to
+    handle this letter and all earlier letters in the client's mailbox. Since version 6."""
 
 
 class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
@@ -230,7 +230,7 @@ class Bye(Part, frozen=True, array_like=True, gc=False, tag=13):
 
     reason: str
     final: bool = False
-    """Whether the connection has ended for good, so that the receiver need not connect again. If a temporary client
+    """Whether the connection has ended permanently, so that the receiver need not connect again. If a temporary client
     sends True, the server forgets the client."""
     code: str = ""
     """The reason as one word for programs, mostly a rule that the receiver has broken; may be empty. Older versions do

@@ -69,7 +69,7 @@ class ServerCopy:
             )
 
     def take(self, data: bytes) -> None:
-        """Store the bytes that the caller has read at the place that ``pages`` yielded last."""
+        """Store these bytes. The caller has read them from the file and the offset that ``pages`` yielded last."""
         with named(self._folder):
             self._files.write(self._file, [data], self._size)
         self._size += len(data)

@@ -99,11 +99,11 @@ def new_incarnations(files: Files, servers: list[str]) -> Mapping[str, int]:
 
 
 def history(found: Recovered, after: int, former: int, begin: bytes, has_trace: bool) -> tuple[int, Iterator[bytes]]:
-    """Return the number of the first record of a restored log, and an iterator over the records of this log. ``after``:
-    the number of the last record that is in the converted trace. ``former``: the incarnation of the log in the backup.
-    ``begin``: the first record that is new in the restored system. It follows the records that are copied from the
-    backup. If no trace can be continued, no records are copied, and the log has only ``begin``. ``has_trace``: whether
-    the backup contains a converted trace."""
+    """Return the number of the first record of a restored log, and an iterator over its records. The log has the
+    records after number ``after``, copied from the backup, and then ``begin``. If no trace can be continued, the log
+    has only ``begin``. ``after``: the number of the last record that is in the converted trace. ``former``: the
+    incarnation of the log in the backup. ``begin``: the first record that is new in the restored system. ``has_trace``:
+    whether the backup contains a converted trace."""
     last = found.last
     if found.walk is None or found.first > after + 1 or not (has_trace or found.first == 1):
         return last + 1, iter([begin])

@@ -63,8 +63,8 @@ class Ours(msgspec.Struct, frozen=True):
     role: str
     disk: bool
     embedded: bool = True
-    """Whether the sender is a program on the bus of server s1. If it is False, the sender is a client of the receiver's
-    server, s2."""
+    """Whether the sender is a program in the process of server s1, and sends through the bus of this server. If it is
+    False, the sender is a client of the receiver's server, s2."""
     trace: bool = False
     to: str | None = None
 
@@ -119,8 +119,8 @@ def _idle(messages: int, place: str) -> Sample:
 
 
 def soak(messages: int, directory: str | None) -> dict[str, list[float]]:
-    """Send durable messages in ten parts, and return the memory of both servers after each part. The memory must not
-    grow."""
+    """Send durable messages from one server to another, in ten parts. Return the memory of both servers after each
+    part, in MiB: a list of ten values for each server. The memory must not grow."""
     with TemporaryDirectory(prefix="antecede-bench-", dir=directory) as place:
         topology = topology_text(free_ports(2))
         with party("ours", "server", topology=topology, data=f"{place}/s2") as receiver:
@@ -135,8 +135,8 @@ def soak(messages: int, directory: str | None) -> dict[str, list[float]]:
 
 
 def _floor(receiver: str, sender: str, there: bool = False, here: bool = False, **more: int) -> Callable[..., Sample]:
-    """Return a function that measures a receiver and a sender of :mod:`antecede.bench.bare`. ``there`` and ``here``:
-    whether the receiver and the sender write each message to a disk."""
+    """Return a function that measures a receiver and a sender of :mod:`antecede.bench.bare`. ``there``: whether the
+    receiver writes each message to a disk. ``here``: whether the sender writes each message to a disk."""
 
     def run(messages: int, place: str) -> Sample:
         with party("bare", receiver, **({"data": f"{place}/there"} if there else {})) as taker:
@@ -154,8 +154,9 @@ def _floor(receiver: str, sender: str, there: bool = False, here: bool = False, 
 def _through(
     module: str, command: Callable[[int, str], list[str]], sender: str, receiver: str | None
 ) -> Callable[..., Sample]:
-    """Return a function that measures messages from a sender to a receiver through a broker. ``command``: returns the
-    command that starts the broker. ``receiver``: the role of the receiver, or None if there is no receiver."""
+    """Return a function that measures messages from a sender to a receiver through a broker. ``module``: the module of
+    this package that contains both programs. ``command``: returns the command that starts the broker. ``sender`` and
+    ``receiver``: the roles of the two programs in this module. ``receiver`` is None if there is no receiver."""
 
     def run(messages: int, place: str) -> Sample:
         port = free_ports(1)[0]

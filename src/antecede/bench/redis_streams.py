@@ -1,5 +1,5 @@
-"""Redis Streams as a side of the benchmark, through redis-py. The sender uses XADD, pipelined or one at a time. The
-consumer uses XREAD and sends no XACK."""
+"""Redis Streams as a side of the benchmark (one of the compared systems), through redis-py. The sender uses the command
+XADD, either in pipelines or for one message at a time. The consumer uses XREAD and sends no XACK."""
 
 from time import perf_counter
 from typing import Any

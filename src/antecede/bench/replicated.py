@@ -1,4 +1,4 @@
-"""The parties of Antecede in ``antecede bench objects``: a server with a replica of each table, and a program that
+"""The processes of Antecede in ``antecede bench objects``: a server with a replica of each table, and a program that
 makes calls.
 
 The program is a client of server s1. It calls a table that has a replica on each of the three servers. There are five

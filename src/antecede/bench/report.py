@@ -1,4 +1,5 @@
-"""The report of ``antecede bench channel``: medians over the rounds, and ratios between the sides."""
+"""The report of ``antecede bench channel``: medians over the rounds, and ratios between the sides (the compared
+systems)."""
 
 import os
 from collections.abc import Callable, Sequence

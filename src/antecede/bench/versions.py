@@ -1,10 +1,11 @@
 """``antecede bench channel --against CHECKOUT``: compares this version with another one, by CPU time per message.
 
 On a shared machine, wall-clock figures differ by tens of percent from minute to minute, but CPU time per message
-differs only by a few percent. Both versions run in every round: each side is measured with one version, and directly
-afterwards with the other. The version that goes first alternates. For each side, a round gives one ratio: this
-version's CPU time divided by the CPU time of the other version. The report has the geometric mean of the ratios and its
-95 % confidence interval, by Student's t on the logarithms of the ratios.
+differs only by a few percent. A *side* of the benchmark is one way to send messages. Both versions run in every round:
+each side is measured with one version, and directly afterwards with the other version. In every second round, the two
+versions run in the opposite sequence. For each side, a round gives one ratio: this version's CPU time divided by the
+CPU time of the other version. The report has the geometric mean of the ratios and its 95 % confidence interval, by
+Student's t on the logarithms of the ratios.
 
 Both versions run with this interpreter, and both execute this version's :mod:`antecede.bench.ours`. So the agents and
 the program are the same, and only the package that they import differs.
@@ -31,7 +32,7 @@ from antecede.errors import UsageError
 from antecede.pipeline.sweep.intervals import half_width
 
 usual = ("durable", "stateful", "exchange", "ping-pong")
-"""The sides that are compared by default."""
+"""The names of the sides (the ways to send messages) that are compared by default."""
 
 _client = "program"
 """The name of the client that :mod:`antecede.bench.ours` runs."""
@@ -40,9 +41,9 @@ FIGURES = ("sender_cpu_us", "receiver_cpu_us", "cpu_us")
 
 
 def comparable(only: str | None, permissions: bool = False) -> list[Side]:
-    """Return the sides in ``only``, a list of names that are separated by commas. If ``only`` is None, return the
-    default sides. With ``permissions``, the list may contain only sides with a client as the sender, and all these
-    sides are the default."""
+    """Return the sides (the ways to send messages) to compare. ``only``: their names, separated by commas. If ``only``
+    is None, return the default sides, ``usual``. If ``permissions`` is true, only sides with a client as the sender are
+    possible, and all these sides are the default. Raise UsageError if a name is not possible."""
     ours = {side.name: side for side in sides if isinstance(side.run, Ours) and not (permissions and side.run.embedded)}
     some = tuple(ours) if permissions else usual
     names = some if only is None else tuple(name.strip() for name in only.split(","))
@@ -105,8 +106,8 @@ def _in_turns(
     report_status: Callable[[str], None],
     step: Callable[[int, int], None],
 ) -> dict[str, dict[str, list[Sample]]]:
-    """Measure two variants of each side, ``this`` and ``other``, directly after each other in each round. Return the
-    samples of all rounds, by side and variant."""
+    """Measure two variants of each side, ``this`` and ``other``: in each round, one directly after the other. Return
+    the samples of all rounds, by side and variant."""
     samples: dict[str, dict[str, list[Sample]]] = {side.name: {"this": [], "other": []} for side in wanted}
     for number in range(rounds):
         turns = ("this", "other") if number % 2 == 0 else ("other", "this")

@@ -35,8 +35,8 @@ def _socket(kind: str, waits: bool) -> Any:
 
 
 async def receiver(messages: int, waits: bool) -> None:
-    """Receive this number of messages, and report the time at which the last message came. ``waits``: whether to await
-    each message in an event loop. If it is False, use blocking calls."""
+    """Receive this number of messages, and report the time at which the last message came. If ``waits`` is true, await
+    each message in an event loop. If ``waits`` is false, use blocking calls."""
     pull = _socket("PULL", waits)
     port = pull.bind_to_random_port("tcp://127.0.0.1")
     settle()
@@ -53,8 +53,8 @@ async def receiver(messages: int, waits: bool) -> None:
 
 
 async def pipelined(port: int, messages: int, waits: bool) -> None:
-    """Send messages, one call per message. ``waits``: whether to await each call in an event loop. Such a call waits
-    only until the queue has space. If it is False, use blocking calls."""
+    """Send messages, one call per message. If ``waits`` is true, await each call in an event loop; a call waits only
+    until the queue has space. If ``waits`` is false, use blocking calls."""
     push = _socket("PUSH", waits)
     push.connect(f"tcp://127.0.0.1:{port}")
     settle()

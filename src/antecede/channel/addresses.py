@@ -1,8 +1,8 @@
 """Addresses: the server of each agent and client, and clear errors for addresses that do not exist.
 
 An agent of the topology file has a plain name as its address. A client, or an agent that was created at run time, has
-an address ``name@server``. This address never changes. If that server is removed, the topology file names another
-server. After the removal, that other server has the addresses of the removed server.
+an address ``name@server``. This address never changes, even if its server is removed. In that case, the topology file
+names another server, which has the addresses of the removed server from then on.
 """
 
 from collections.abc import Iterable

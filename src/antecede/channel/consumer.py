@@ -157,8 +157,8 @@ class MessageConsumer:
         self._packet: Packet | None = None
 
     def share_lists(self) -> None:
-        """From now on, write each list of destinations once per train, and limit the total number of destinations in a
-        train."""
+        """Save space in trains from now on: if several letters of a train have the same list of destinations, the train
+        contains this list only once. Also limit the total number of destinations in a train."""
         self._copies_max = limits.train_copies_max
 
     # Sending.
@@ -184,8 +184,8 @@ class MessageConsumer:
         self.trains.append((mask, [letter], [size, copies]))
 
     def enqueue_many(self, targets: tuple[str, ...], letters: list[Letter]) -> None:
-        """Put several letters to the same members on trains of this step, in this sequence. This is faster than one
-        call of ``enqueue`` per letter."""
+        """Put several letters on trains of this step, in this sequence. All these letters go to the members
+        ``targets``. This is faster than one call of ``enqueue`` per letter."""
         for start in range(0, len(letters), _piece_letters):
             piece = letters[start : start + _piece_letters]
             self.enqueue(targets, piece[0])
@@ -370,8 +370,9 @@ class MessageConsumer:
     # State.
 
     def waiting(self, count: int) -> list[dict[str, Any]]:
-        """Return a description of the first ``count`` messages that the order holds. It has the sender and the content
-        of each message, the reasons why the order holds it, and the missing frames of each link."""
+        """Return one description for each of the first ``count`` messages that the order holds. A description has the
+        sender and the content of the message, the reasons why the order holds it, and the missing frames of each
+        link."""
         missing = {peer: link.missing() for peer, link in self.links.items() if link.pending}
         frames = {packet.subject: number for packet, _, number, _ in self._held.values() if packet.message is not None}
         return [

@@ -1,8 +1,8 @@
 """The links of this server in all its domains, with the acknowledgements that wait and the frames to send again.
 
 Most steps need not examine the links. A step examines them in three cases. (1) The step sends acknowledgements. (2) It
-may be time for a resend. (3) The last examination found no waiting acknowledgement, so the step must find out whether
-an acknowledgement waits now.
+may be time for a resend. (3) The last examination left no acknowledgement waiting. One may wait since then, so the step
+must find out.
 """
 
 from collections.abc import Collection

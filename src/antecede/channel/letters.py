@@ -12,7 +12,7 @@ agent created. This module does not use routes, orders or the code of agents.
 
 Every letter contains the complete list of its destinations. In memory, equal lists exist only once
 (:class:`Destinations`). Otherwise the memory of a topic would grow with the number of its subscribers times the number
-of its letters. There is also a form of trains in which a list that several letters have is written only once
+of its letters. There is also a form of trains that contains each list only once, even if several letters have this list
 (:func:`encode_train`).
 """
 
@@ -58,7 +58,7 @@ body_of: Callable[[Letter], bytes] = attrgetter("body")
 
 
 class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The messages of a domain on which a train of letters depends. They are known from the stamp of the train."""
+    """The messages, in one domain, that a train of letters depends on. The stamp of the train shows these messages."""
 
     domain: str
     source: int
@@ -114,8 +114,8 @@ class Destinations:
 
 
 class _Listed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A letter in a train that contains each list of destinations once. It has the same fields as a :class:`Letter`.
-    Only the content of ``to`` differs."""
+    """A letter of a train in the form ``_Lists``, which contains each list of destinations only once. The fields are
+    the same as in a :class:`Letter`. Only the content of ``to`` differs."""
 
     id: str
     source: str
@@ -131,8 +131,8 @@ class _Listed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _Lists = tuple[int, list[tuple[str, ...]], list[_Listed]]
-"""A train that contains each list of destinations once. It has three values: the number 3 (the log format that
-introduced this form), the lists, and the letters."""
+"""The form of a train that contains each list of destinations only once, even if several letters have this list. It has
+three values: the number 3 (the log format that introduced this form), the lists, and the letters."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Letter]).decode
@@ -166,9 +166,9 @@ def body_fault(size: int) -> str:
 
 
 def encode_train(letters: list[Letter], share: bool = False) -> bytes:
-    """Encode letters as one train. With ``share``, a list of several destinations that several letters have is written
-    only once. Such a train cannot be read by servers with a log format lower than 3, or by servers and clients with a
-    wire version lower than 3."""
+    """Encode letters as one train. If ``share`` is true, and several letters have the same list of two or more
+    destinations, the train contains each list only once. Such a train cannot be read by servers with a log format lower
+    than 3, or by servers and clients with a wire version lower than 3."""
     if share and len(letters) > 1:
         lists: dict[tuple[str, ...], int] = {}
         several = 0

@@ -80,8 +80,9 @@ class Returns:
         self.away.pop(letter, None)
 
     def next(self) -> Letter | None:
-        """Remove and return the first waiting letter, if all own letters for which it waits are back. Otherwise, or if
-        no letter waits, return None. The caller must send the letter before the next call."""
+        """Remove and return the first waiting letter, if all own letters for which it waits are back. Return None if
+        one of these own letters is not back yet, or if no letter waits. The caller must send the letter before the next
+        call."""
         if not self.waiting:
             return None
         if self.away and next(iter(self.away.values()))[0] <= self.waiting[0][0]:

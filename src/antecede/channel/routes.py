@@ -11,9 +11,9 @@ from antecede.topology import Topology
 
 Hops = tuple[tuple[str, tuple[str, ...]], ...]
 Way = tuple[tuple[str, ...], Hops, str]
-"""The next steps of a letter on a server, as three values. (1) The agents on this server that get the letter now. (2)
-Each next domain, and the members of this domain that get the letter. (3) The domain with a total order through which
-the letter comes back to this server. This value is empty if the letter does not come back."""
+"""The next part of a letter's route, from one server on, as three values. (1) The agents on this server that get the
+letter now. (2) Each next domain, and the members of this domain that get the letter. (3) The domain with a total order
+through which the letter comes back to this server. This value is empty if the letter does not come back."""
 
 
 def way_of(
@@ -24,10 +24,10 @@ def way_of(
     first: Mapping[str, tuple[str, str]],
     total: Mapping[str, bool],
 ) -> Way:
-    """Return the next steps of a letter on server ``me``. ``from_domain``: the domain that brought the letter, or an
-    empty string if the letter was sent on this server. ``to``: its destinations. ``home``: a function that returns the
-    server of an address. ``first``: the result of :func:`first_hops`. ``total``: for each domain, whether its order is
-    total."""
+    """Return the next part of a letter's route, from server ``me`` on. ``from_domain``: the domain that brought the
+    letter, or an empty string if the letter was sent on this server. ``to``: its destinations. ``home``: a function
+    that returns the server of an address. ``first``: the result of :func:`first_hops`. ``total``: for each domain,
+    whether its order is total. Raise NoRouteError if a destination cannot be reached."""
     local: list[str] = []
     onward: dict[str, list[str]] = {}
     for agent in dict.fromkeys(to):

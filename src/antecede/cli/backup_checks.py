@@ -45,7 +45,8 @@ def verdict(checked: "Checked | None") -> dict[str, Any]:
 
 
 def complaints(checked: "Checked | None") -> Iterator[str]:
-    """Yield the result of a check as lines of text: one line per problem, or one line if the backup is sound."""
+    """Yield the result of a check as lines of text: one line per problem, or one line if the backup is sound. If there
+    was no check (None), yield nothing."""
     if checked is None:
         return
     for found in checked.damage.values():

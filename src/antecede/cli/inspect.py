@@ -78,7 +78,8 @@ def _check_is_no_folder_of_them(path: str) -> None:
 
 
 class _Listed:
-    """Collects the groups and records of a log that the options choose to show, in the sequence of the log."""
+    """A list of groups and records of a log, in the sequence of the log. The options of the command select these groups
+    and records."""
 
     def __init__(self, groups: bool, records: bool, after: int, first: int, decode: Decode) -> None:
         self.groups: list[dict[str, Any]] = []

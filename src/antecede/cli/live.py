@@ -60,9 +60,9 @@ def listening_address(
     topology: TopologyFile, server: str, host: str | None, token: str, *, identities: bool, tls: bool, insecure: bool
 ) -> None:
     """Raise an error if the server must not listen at its address. At a loopback address, the server may always listen.
-    At any other address, there are two conditions. (1) The server has an access file (``identities``) or a token of
-    sufficient length, so that not every program can connect and send messages. (2) The server uses TLS, so that the
-    messages cannot be read on the network. With ``insecure``, condition (2) does not apply."""
+    At any other address, it may listen only under two conditions. (1) The server has an access file (``identities``) or
+    a token of sufficient length, so that not every program can connect and send messages. (2) The server uses TLS, so
+    that the messages cannot be read on the network. With ``insecure``, condition (2) does not apply."""
     if server not in topology.servers:
         raise UsageError(f"{topology.name} has no server {server}: expected one of {', '.join(topology.servers)}")
     where = host or topology.servers[server].host

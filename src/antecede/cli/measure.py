@@ -1,4 +1,4 @@
-"""``antecede measure``: what did order cost in this recorded trace?"""
+"""``antecede measure``: measure what order cost in a recorded trace."""
 
 from typing import Any
 

@@ -232,8 +232,8 @@ def _read(
 
 def _home(known: TopologyFile | None, homes: dict[str, str] | None) -> Callable[[str], str]:
     """Return a function that finds the server of a process. The function uses the table of ``--servers``, if this
-    option is given, and otherwise the topology. If there is neither a table nor a topology, each process counts as a
-    server."""
+    option is given, and otherwise the topology. If there is neither a table nor a topology, each process is treated as
+    a server."""
 
     def by_file(process: str) -> str:
         if homes is None or process not in homes:
@@ -290,7 +290,7 @@ def _deliver(
     write: str | None,
     svg: str | None,
 ) -> None:
-    """Write the plan as a topology file and as a drawing, each if it is requested."""
+    """Write the plan as a topology file if ``write`` is given, and draw it if ``svg`` is given."""
     if write is None and svg is None:
         return
     from antecede.pipeline.planning.report import topology_of

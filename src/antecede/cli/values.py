@@ -21,7 +21,8 @@ class _Values:
     """A replacement for typer's converter of one option."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the value for the command: unchanged if it needs no conversion, otherwise as typer converts it."""
+        """Return the value for the command. A value that needs no conversion is returned unchanged. Any other value is
+        converted by typer."""
         about = param.type_descriptor
         kind, several = about.annotation, param.multiple or param.nargs == -1
         plain = about.parameter_info.parser is None and not (about.is_path or about.is_file)

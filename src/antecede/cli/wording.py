@@ -90,8 +90,8 @@ def assumed_rows(report: Mapping[str, Any]) -> list[str]:
 
 
 def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "delivery") -> str:
-    """Return the message that a trace has no valid row of the kind ``sought``. If no row at all is valid, the message
-    also says what the file probably is, or why its rows were set aside."""
+    """Return an error message: the trace has no valid row of the kind ``sought``. If no row at all is valid, the
+    message also says what the file probably is, or why its rows were set aside."""
     found = f"no valid {sought} among {counted(report['events'], 'event')}"
     if report["events"]:
         return found + _unusable_deliveries(report)

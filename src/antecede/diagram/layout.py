@@ -30,7 +30,7 @@ STEP = 34.0
 CLEAR = 11.0
 """The least distance between a point and an arrow that passes by."""
 LETTER = 7.6
-"""The assumed width of a letter if the font size is 12 pixels. Most letters are a little narrower."""
+"""The assumed width of a character if the font size is 12 pixels. Most characters are a little narrower."""
 STEEP = 0.6
 """The least ratio of an arrow's width to its height. The label of a steeper arrow would be hard to read."""
 NAME_CHARS = 24
@@ -166,8 +166,8 @@ class Layout:
         return x
 
     def _crossings(self, flight: Flight | None, x: float) -> Iterator[tuple[int, float]]:
-        """Yield the lanes that an arrow crosses between its two ends, each with the x coordinate of the crossing.
-        ``x``: the x coordinate of the arrow's end."""
+        """Yield the lanes that an arrow crosses between the sender's lane and the receiver's lane, each with the x
+        coordinate of the crossing. ``x``: the x coordinate of the arrow's tip, at the receiver's lane."""
         if flight is None or flight.start is None:
             return
         begin, end = flight.start.lane, flight.lane
@@ -254,13 +254,13 @@ def along(text: str, line: Segment) -> list[Place]:
 
 _shares = (0.5, 0.35, 0.65, 0.2, 0.8, 0.1, 0.9, 0.0, 1.0)
 _level_chars = 2
-"""A label with at most this number of letters stays horizontal, even beside a sloping arrow."""
+"""A label with at most this number of characters stays horizontal, even beside a sloping arrow."""
 _beside = 9.5
 """The distance between an arrow and the middle of its label."""
 
 
 def shorten(text: str, length: int = 28) -> str:
-    """Cut out the middle of a label that is longer than ``length``. Ids in recorded traces can be long."""
+    """Cut out the middle of a label that is longer than ``length`` characters. Ids in recorded traces can be long."""
     return short_id(text, length) if len(text) > length else text
 
 

@@ -135,8 +135,8 @@ class _Canvas:
             column += size
 
     def fit(self, text: str, size: int) -> str:
-        """Return the text. If it needs more than ``size`` columns, shorten it. If only one or two letters would remain,
-        return an empty text."""
+        """Return the text. If it needs more than ``size`` columns, shorten it. If only one or two characters would
+        remain, return an empty text."""
         text = self.say(text)
         if cell_len(text) <= size:
             return text

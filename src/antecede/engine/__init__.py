@@ -277,7 +277,8 @@ class Engine:
     def _handler(self, letter: Letter, settled: set[str]) -> str:
         """Return the name of the handler for a letter that is an answer. Return ``STALE`` if the question already has
         an answer. ``settled``: the ids of the questions that earlier letters of the same batch answer. (A batch may
-        contain both the answer and the timeout of one question.) The id of this question is added to ``settled``."""
+        contain both the answer and the timeout of one question.) If the result is not ``STALE``, the id of the letter's
+        question is added to ``settled``."""
         question = self.asks.get(letter.answers)
         if question is None or letter.answers in settled:
             return STALE

@@ -42,8 +42,8 @@ class Belongings(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def client(self) -> str:
-        """The name of the client, if these are the belongings of a client that has letters in its mailbox or has
-        published something. Otherwise empty."""
+        """The name of the client, if these are the belongings of a client with letters in its mailbox, or of a client
+        that has published something. In all other cases, an empty text."""
         name = self.address.rpartition("@")[0]
         return name if not self.born and (self.letters or self.published is not None) else ""
 

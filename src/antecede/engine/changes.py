@@ -96,4 +96,4 @@ _places_max = 3
 _place_bytes = 8
 _sure_bytes = 32
 """A short byte range is replaced separately only if at least this many bytes after it are equal in the old and the new
-state. Otherwise it becomes a part of the last, long range."""
+state. Otherwise this short range becomes a part of the last range, which may be long."""

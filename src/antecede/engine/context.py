@@ -46,7 +46,8 @@ class Outbound(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Alarm(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A timer that a reaction starts: a notification that the agent sends to itself, and gets after ``after_ms``."""
+    """A timer that a reaction starts: a notification that the agent sends to itself, and gets after ``after_ms``
+    milliseconds."""
 
     after_ms: int
     type: str
@@ -84,7 +85,7 @@ class Context(msgspec.Struct, eq=False):
     alarms: Sequence[Alarm] = ()
     births: Sequence[Birth] = ()
     kinds: Mapping[str, type[Agent]] = _no_kinds
-    """For each agent that the reaction creates: its name → its class."""
+    """The class of each agent that the reaction creates, by the agent's name."""
     trace: str = ""
     """The span of this reaction, as a W3C trace context, if tracing is on."""
     requests: bool = False
@@ -154,7 +155,7 @@ class Context(msgspec.Struct, eq=False):
         self._put(_outbound((letter.source,), notification, answers=letter.ask))
 
     def timer(self, seconds: float, notification: Notification) -> None:
-        """Send a notification to this agent itself after ``seconds``. The timer survives a crash."""
+        """Start a timer: after this number of seconds, this agent gets the notification. The timer survives a crash."""
         if not 0 <= seconds <= timer_seconds_max:
             raise AgentError(f"timer of {seconds} s: expected 0 to {timer_seconds_max} s")
         self.requests = True

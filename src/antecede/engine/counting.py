@@ -33,7 +33,8 @@ class Counting:
 
     def __init__(self) -> None:
         self.footprint = Footprint()
-        """The number and the memory of all counted letters. Other parts of the server add held letters and timers."""
+        """The number and the memory of all counted letters. Other parts of the server add held letters and timers to
+        this footprint."""
         self.changed: set[str] = set()
         """The agents whose mailboxes must be counted again: new letters may have come, or letters of a run were
         removed."""

@@ -1,4 +1,4 @@
-"""Quotas: how much may wait in each mailbox, and which letters expire if a mailbox contains more.
+"""Quotas limit how much may wait in each mailbox, and decide which letters expire when a mailbox exceeds its limits.
 
 A receiver that is slow or absent must not slow others down, so its mailbox has a quota: a limit for the number of
 letters, for their bytes, and for the time that a letter may wait (:mod:`antecede.topology.mailboxes`). All mailboxes of
@@ -194,8 +194,9 @@ class Quotas:
         ``numbers``: for each letter, its number in the sequence in which letters came. ``since``: for each held letter,
         the time from which it waits. A key of ``numbers`` and ``since`` is ``LETTER-ID AGENT``.
 
-        The oldest letters expire first. A held letter may follow from an older letter in the mailbox, which the agent
-        will handle. So the held letter does not expire before this older letter."""
+        The oldest letters expire first. The agent has not handled the letters in its mailbox yet, and a held letter may
+        follow from an older letter there. So the held letter does not expire before this older letter.
+        """
         for agent, letters in held.items():
             quota, mailbox = self.of(agent), mailboxes.get(agent, _empty)
             if not quota.limited:
@@ -217,9 +218,9 @@ class Quotas:
     def look(
         self, mailboxes: dict[str, _Mailbox], reacting: Callable[[str], bool], clock_ms: int, memory_bytes: int
     ) -> Iterator[Excess]:
-        """Yield how many letters of which mailboxes must expire now, and record the crowded mailboxes.
-        ``memory_bytes``: the memory of all letters in mailboxes; a multicast that is in several mailboxes counts only
-        once."""
+        """Yield an :class:`Excess` for each mailbox in which letters must expire now, and record the crowded mailboxes.
+        ``memory_bytes``: the memory of all letters in mailboxes. A multicast that is in several mailboxes is included
+        only once."""
         letters = size = 0
         fullest: list[tuple[int, str]] = []
         self.crowded.clear()
@@ -317,4 +318,5 @@ def _too_old(quota: Quota) -> str:
 ALL_FULL: Final = "expired: the mailboxes of all clients together are full"
 _seen_ms: Final = 1_000
 _slice: Final = 16
-"""At most one letter in sixteen expires at each check, if the clients' letters take too much memory."""
+"""The divisor for letters that expire because the clients' letters take too much memory. For this reason, at most one
+of sixteen letters of clients expires at each check."""

@@ -48,8 +48,9 @@ class Progress(Protocol):
 
 
 class Stepwise(Generic[_Result]):
-    """Awaits the coroutine that handles a batch, and records in ``progress`` when this coroutine runs: ``progress.on``
-    is called each time that it starts or continues, ``progress.off`` each time that it pauses or ends."""
+    """Awaits the coroutine that handles a batch, and records in ``progress`` when this coroutine runs. It calls
+    ``progress.on`` each time that the coroutine starts or continues, and ``progress.off`` each time that the coroutine
+    pauses or ends."""
 
     def __init__(self, batch: Coroutine[Any, Any, _Result], progress: Progress, slot: int) -> None:
         self._batch = batch

@@ -109,7 +109,7 @@ roots_running_bytes_max: Final = 16 * 1024 * 1024
 in bytes. Every replica keeps a copy of these arguments. An operation with larger arguments runs alone."""
 shared_calls_max: Final = 256
 """The largest number of calls of users that share one request to an object. A replica computes all these calls in one
-step, and other work must not wait for long."""
+step. All other work of the server waits until the step ends, so the step must be short."""
 shared_nested_max: Final = 8
 """The largest number of calls of users that share one request to an object, if these calls make nested calls to other
 objects. The number is small because all calls of the request are computed again after each answer to a nested call."""
@@ -148,8 +148,8 @@ letter_bytes_max: Final = 8 * 1024 * 1024
 """The largest size of one encoded notification, in bytes. The same limit holds for the encoded arguments of one call,
 and for the encoded answer. A server keeps several such values in memory for each connection."""
 shared_addresses_max: Final = 262_144
-"""The largest number of addresses in all lists of destinations that a server remembers. Above this limit, the server
-forgets all lists."""
+"""The largest total number of addresses in the lists of destinations that a server remembers. Above this limit, the
+server forgets all lists."""
 message_id_chars_max: Final = 200
 """The largest length of the id of one message, in characters."""
 
@@ -191,8 +191,8 @@ short arguments."""
 token_bytes_max: Final = 4 * 1024
 """The largest size of one token, in bytes. The limit is a quarter of ``hello_bytes_max``."""
 token_chars_min: Final = 32
-"""The smallest length of the token of servers that other machines can reach, in characters. A random token of this
-length cannot be guessed."""
+"""The smallest allowed length of the servers' token, in characters, if other machines can reach the servers and there
+is no access file. A random token of this length cannot be guessed."""
 
 proof_bytes_max: Final = 128
 """The largest size of one field of a proof of identity, in bytes. A field contains a nonce (32 bytes), or the
@@ -207,8 +207,9 @@ patterns_max: Final = 1_000
 pattern_chars_max: Final = 400
 """The largest length of one name or pattern in an access file, in characters."""
 permissions_cached_max: Final = 8_192
-"""The largest number of addresses in all decisions about permissions that the session of a client remembers. Above this
-limit, the session forgets all decisions."""
+"""The largest total number of addresses in the decisions about permissions that a client's session remembers. Decisions
+about publishes and about received letters are counted separately. Above this limit, the session forgets all decisions
+of that kind."""
 addresses_watched_max: Final = 10_000
 """The largest number of network addresses for which a server counts the attempts to connect. The counts take about 3
 MB. Above this limit, the server forgets the address that has made no attempt for the longest time."""
@@ -367,8 +368,8 @@ publish_window_max: Final = 65_536
 """The largest number of publishes of one client that the server has not accepted yet."""
 publish_batch_max, publish_many_max = 1_024, 16_384
 """The largest number of publishes in one part of a frame (``publish_batch_max``), and the largest number of
-notifications in one ``send_many`` (``publish_many_max``). The second limit is a quarter of ``publish_window_max``.
-After ``ready``, half of the window is free, so one ``send_many`` always fits."""
+notifications in one ``send_many`` (``publish_many_max``). The second limit is a quarter of ``publish_window_max``. When
+``await bus.ready()`` has returned, at least half of the window is free, so one ``send_many`` always fits."""
 publish_to_max: Final = 4_096
 """The largest number of destinations of one publish of a client. The number equals ``topology_servers_max``. Use topics
 to reach more destinations."""

@@ -63,8 +63,8 @@ foreign_halves_max: Final = 64
 """The largest number of different records with the same span id in one import. There are two such records if caller and
 callee share the id, and more if the call was repeated."""
 foreign_clock_entries_max: Final = 20_000_000
-"""The largest number of entries in all vector clocks of one import or of one ShiViz export. The vector clocks of an
-import are read, or are computed for an editing session."""
+"""The largest number of entries in all vector clocks of one import or of one ShiViz export. Most imports read the
+vector clocks from a file. The import of a recorded editing session computes them."""
 
 trace_pending_letters_max: Final = 200_000
 """The largest number of unhandled letters that the conversion of a log to a trace remembers. For each such letter, the

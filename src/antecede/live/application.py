@@ -1,4 +1,5 @@
-"""Make the plan (the configuration that all servers share) and import the classes of agents, from a topology file."""
+"""Make the plan of a topology file (the configuration that all servers share), and import the classes of the agents and
+objects that the file names."""
 
 import sys
 from collections.abc import Mapping
@@ -107,9 +108,9 @@ def agents_of(topology: TopologyFile, server: str, given: Classes | None = None)
 
 
 def _host(topology: TopologyFile, orders: dict[str, OrderSpec], given: Mapping[str, type[Object]] | None) -> None:
-    """Extend the order of one domain by the replicated objects of the topology. All servers of the domain need the
-    classes of the objects. Even a server that only calls an object must know which operations of the object
-    conflict."""
+    """In ``orders``, replace the order of one domain by an order that also knows the replicated objects of the topology
+    and their conflicts. The domain is the one whose servers hold the objects. All its servers need the classes of the
+    objects: even a server that only calls an object must know which operations of the object conflict."""
     domain = next(one for one in topology.domains if set(topology.objects[0].servers) <= set(one.servers))
     kinds = dict(given or {})
     if topology.module is not None and not all(one.name in kinds for one in topology.objects):

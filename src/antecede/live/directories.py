@@ -63,7 +63,8 @@ class _Stopped:
         self.append(first)
         self.participant = Participant(self.machine, self.feed, self._prepare, self._indices)
         self.restored = system_in(directory)
-        """The id of the restored system that the directory belongs to; empty if it was not restored from a backup."""
+        """The id of the restored system to which the directory belongs; empty if the directory was not restored from a
+        backup."""
         self.participant.restored = lambda: self.restored
         self.participant.belong = self._belong
 
@@ -126,15 +127,15 @@ def differing(folder: str, new: TopologyFile) -> TopologyFile | None:
 
 def histories(folder: str, old: TopologyFile | None = None) -> dict[str, tuple[dict[str, object], list[Epoch]]]:
     """Return two values for each data directory in a folder: ``Organisation.state``, which contains the change in
-    progress, and the list of the topologies so far. Nothing is written."""
+    progress, and the list of the topologies that are or were in force. Nothing is written."""
     organisations = {one.name: one.machine.organisation for one in _all_in(folder, old)}
     return {name: (organisation.state(), organisation.history) for name, organisation in organisations.items()}
 
 
 def finish(folder: str, clock_ms: int, old: TopologyFile | None = None, resolve: str = "") -> Outcome:
     """End a change that is in progress. If the coordinator of the change has decided that the change takes effect,
-    finish the change. Otherwise abandon the change. ``resolve``: the decision to use if the data of the coordinator is
-    lost."""
+    finish the change. If the coordinator has not decided this, abandon the change. ``resolve``: the decision to use if
+    the data of the coordinator is lost."""
     machines = [one.machine for one in _all_in(folder, old)]
     newest = max(machines, key=lambda machine: machine.organisation.change, default=None)
     if newest is None or newest.plan.file is None:
@@ -270,8 +271,9 @@ def _continued(name: str, directory: str, files: list[TopologyFile]) -> _Stopped
 
 
 def _known(directory: str, epoch: str, files: Sequence[TopologyFile]) -> TopologyFile:
-    """Return the topology in force, for a log that does not contain it. This is one of ``files``, or the topology that
-    is stored with the trace in the directory."""
+    """Return the topology in force at a server whose log does not contain this topology. It is one of ``files``, or the
+    topology that is stored with the trace in the directory. Raise :class:`TopologyError` if none of them has the given
+    epoch. (An empty ``epoch`` fits every topology.)"""
     recorded = recorded_topology(directory)
     for file in (*files, *([] if recorded is None else [recorded])):
         if not epoch or file.epoch == epoch:

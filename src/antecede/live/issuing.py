@@ -40,8 +40,8 @@ FOLDERS = TABLES
 same name."""
 _authority_days = 3_650
 _early = timedelta(minutes=5)
-"""How long before its issue a certificate becomes valid. This margin is needed because the clocks of computers
-differ."""
+"""The time from the moment at which a certificate becomes valid to the moment of its issue. This margin is needed
+because the clocks of computers differ."""
 
 
 def new_key() -> PrivateKey:
@@ -169,8 +169,8 @@ def write_folder(
 ) -> None:
     """Write the credentials of one identity. ``valid``: the public keys of this identity in the access file. If
     ``key.pem`` in the folder is one of these keys, it is kept as ``previous-key.pem``. Any other ``key.pem`` comes from
-    an interrupted rotation, and is replaced. If the folder had a valid key, it still contains this key, or contains the
-    new key, after a power cut at any moment."""
+    an interrupted rotation, and is replaced. The power may fail at any moment. After a power cut, a folder that had a
+    valid key contains this key or the new key."""
     folder.mkdir(parents=True, exist_ok=True)
     os.chmod(folder, 0o700)
     if _has_one_of(folder, valid):

@@ -142,7 +142,7 @@ _traffic = (
 )
 
 _Samples = float | Mapping[Any, float]
-"""The values of a metric: a single value, or one value for each combination of labels."""
+"""The values of a Prometheus metric: a single value, or one value for each combination of the metric's labels."""
 
 
 def _counter(name: str, help_: str, samples: _Samples, *labels: str) -> "Metric":

@@ -53,8 +53,8 @@ class ServiceManager:
 
 
 def _watchdog_seconds(environment: Mapping[str, str]) -> float:
-    """Return within how many seconds the manager expects the next sign of life, or 0 if the manager expects none from
-    this process."""
+    """Return the largest number of seconds between two signs of life that the manager accepts. Return 0 if the manager
+    expects no signs of life from this process."""
     for_process = environment.get("WATCHDOG_PID", "")
     if for_process and for_process != str(os.getpid()):
         return 0.0

@@ -40,7 +40,8 @@ class Pulse:
             self._handle.cancel()
 
     def trouble(self) -> str:
-        """Return why the server does not work, in one line, or an empty string. May be called from any thread."""
+        """Return the reason why the server does not work, as one line. Return an empty string if the server works. This
+        method may be called from any thread."""
         runtime, now = self._runtime, monotonic()
         if runtime.failed.done():
             return str(runtime.failed.result())

@@ -1,11 +1,11 @@
 """The server's part in recording: ensure that closed segments are converted before they are deleted.
 
-When a segment of the log closes, a process is started that converts it to a part of the trace
-(:mod:`antecede.recording.converting`). When this process has succeeded, the segment is released. The store deletes a
-released segment when recovery does not need it. A failed conversion is tried again, with growing pauses. Records that
-are not converted stay in the log, so nothing is lost while they wait. But the size of the log is limited
-(``store_log_bytes_max``). When the log has reached three quarters of this limit, the server refuses publishes of
-clients. ``status`` shows why the conversion failed.
+A segment is one file of the log. When a segment closes, the server starts a process. This process converts the segment
+to a part of the trace (:mod:`antecede.recording.converting`). When the process has succeeded, the segment is released.
+The store deletes a released segment when recovery does not need it. A failed conversion is tried again, with growing
+pauses. Records that are not converted stay in the log, so nothing is lost while they wait. But the size of the log is
+limited (``store_log_bytes_max``). When the log has reached three quarters of this limit, the server refuses publishes
+of clients. ``status`` shows why the conversion failed.
 """
 
 import asyncio
@@ -85,7 +85,8 @@ class Recorder:
             self._log.info("trace-pruned", files=count)
 
     def look(self) -> None:
-        """Check for closed segments; call this from time to time from the event loop."""
+        """Look for closed segments of the log. Start their conversion, unless a conversion is running or must wait
+        after a failure. Call this method from time to time from the event loop."""
         closed = self._store.closed
         if closed > (self._closed[-1] if self._closed else self._handled):
             self._closed.append(closed)
@@ -95,7 +96,8 @@ class Recorder:
             self._task = loop.create_task(self._convert())
 
     def status(self) -> dict[str, Any]:
-        """Return how far the trace has been converted."""
+        """Return the number of the last converted record, the number of closed segments that wait for their conversion,
+        and the reason of the last failure."""
         return {"converted": self.converted, "segments_behind": len(self._closed), "trouble": self.trouble}
 
     async def stop(self) -> None:

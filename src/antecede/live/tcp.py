@@ -33,8 +33,8 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
     """
 
     def __init__(self, opened: "Callable[[TcpConnection], Receiver]", slot: ConnectionSlot | None = None) -> None:
-        """``slot``: counts this connection among the incoming connections. It is None if this end opened the
-        connection."""
+        """``slot``: the entry of this connection among the server's incoming connections. It is None if this end opened
+        the connection."""
         self.remote = "?"
         self.binding = b""
         self.certified: tuple[str, ...] = ()

@@ -1,5 +1,5 @@
-"""The messages between a server and the worker process of an isolated agent. Each message is its length in four bytes,
-then its content as MessagePack.
+"""The messages between a server and the worker process of an isolated agent. A message is sent as four bytes with its
+length, and then its content as MessagePack.
 
 Both ends run the same program, so the messages need no version.
 """

@@ -68,10 +68,10 @@ class Calls:
         self._prefix = prefix
         self.site: Replicas | None = None
         self.sure: set[str] = set()
-        """The ids of the answers of this step that may be sent before they are in the log. If a crash loses such an
+        """Answers of this step that may be sent before the log has them, given by their ids. If a crash loses such an
         answer, the server gives the same answer again after its restart."""
         self.newest = RULES
-        """The newest version of the rules that all servers of the domain understand."""
+        """The newest version of the rules for objects (see ``RULES``) that every server of the domain understands."""
         for name, consumer in channel.consumers.items():
             if isinstance(consumer.order, Replicas):
                 self.domain, self.site = name, consumer.order
@@ -80,8 +80,8 @@ class Calls:
     def call(
         self, source: str, letter: str, to: str, operation: str, body: bytes, ask: str, when: tuple[int, float]
     ) -> None:
-        """Begin a call. ``letter``: the id of its letter. ``when``: its deadline in server time, and the time of the
-        step."""
+        """Begin a call. ``letter``: the id of the call's letter. ``when``: the deadline of the call in server time, and
+        the time of the step."""
         assert self.site is not None
         called = Called(source, letter, ask, to.removesuffix("()"), operation)
         self._perform(self.site.call(called, _decode(body)[1], when[0]), when[1])
@@ -101,7 +101,8 @@ class Calls:
         return (parted(running) if running else None), live.runs
 
     def check(self, bodies: list[bytes]) -> None:
-        """Raise an error if a client's call is not valid, or if ``limits.calls_open_max`` calls are unfinished."""
+        """Check the calls in one publish of a client. ``bodies``: the bodies of these calls. Raise an error if there is
+        more than one call, if the call is not valid, or if ``limits.calls_open_max`` calls are unfinished."""
         if self.open >= limits.calls_open_max:
             raise OverloadError(f"this server has {self.open} unfinished calls to objects: try again later")
         if fault := unfit(bodies[0]) if len(bodies) == 1 else "several calls in one publish: expected one":
@@ -152,8 +153,9 @@ class Calls:
         return [self._letter(called, answered, life) for called, answered in ended if called.ask]
 
     def report(self, error: Callable[..., None]) -> None:
-        """Log the operations that failed at this replica although the server where the call began has already committed
-        and answered the call. The cause is a conflict that is not declared, or code that is not deterministic."""
+        """Log each operation that failed at this replica, although the server where its call began has already
+        committed and answered the call. The cause of such a failure is a conflict that is not declared, or code that is
+        not deterministic."""
         while self.site is not None and self.site.failed:
             failed = self.site.failed.pop(0)
             error("replica-differs", operation=failed.operation, instance=failed.instance, reason=failed.reason)

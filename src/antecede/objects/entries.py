@@ -191,7 +191,7 @@ class Entries(dict[Any, Any]):
         return list(found.values())
 
     def settled(self) -> int:
-        """Return the number of entries before the operation."""
+        """Return the number of entries that the dictionary had before the operation."""
         touched = self._touched.items()
         added = sum(before is MISSING and key in self for key, (before, _) in touched)
         removed = sum(before is not MISSING and key not in self for key, (before, _) in touched)

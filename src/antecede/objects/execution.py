@@ -83,9 +83,9 @@ class Execution:
     # Start and continuation.
 
     def requested(self, message: Message, label: Label) -> None:
-        """Process a request for an instance. Ignore an invalid request, and apply a ``final`` request immediately. If
-        the instance of any other request was undone here, answer with the reason. If the instance is in the table, add
-        the request to it. Otherwise queue a new instance."""
+        """Process a request for an instance. Ignore an invalid request. Apply a ``final`` request immediately: its call
+        is already committed. For any other request, look for the instance. If it was undone here, answer with the
+        reason. If it is in the table, add the request to it. If it is new, queue it."""
         request = _read(_requests, message)
         if request is None or not 0 <= request.number[1] < self.outbox.order.members:
             self.ignore(message)
@@ -123,7 +123,7 @@ class Execution:
         self.outbox.order.forget(one.id)
 
     def begin(self, one: Instance) -> None:
-        """Begin a queued instance. Its requests count as delivered from now on."""
+        """Begin a queued instance. The delivery of its requests is recorded now."""
         self.table.begin(one)
         requests, one.pending = one.pending, []
         for message in requests:
@@ -178,8 +178,8 @@ class Execution:
             return
 
     def _next_call(self, one: Instance) -> Call | None:
-        """Compute an instance from the answers that it has. Return its next call. If the instance has ended, report its
-        end and return None."""
+        """Compute an instance with the answers that it has received so far. Return its next call. If the instance has
+        ended, report its end and return None."""
         if one.operation in self.intentions.kind._stateless:
             outcome = run(self.intentions.live, one.operation, one.arguments, one.answers)
         else:
@@ -274,7 +274,7 @@ class Execution:
                 self._close(one, COMMIT)
 
     def _with_effects(self, begun: list[Instance]) -> list[Instance]:
-        """Return the instances that can read or change the state."""
+        """Return those of the given instances that can read or change the state."""
         stateless = self.intentions.kind._stateless
         return [one for one in begun if one.operation not in stateless] if stateless else begun
 
@@ -345,7 +345,8 @@ def _read(decoder: Any, message: Message) -> Any:
 
 
 def _can_travel(name: str) -> bool:
-    """Return whether this text can be a name in a label."""
+    """Return whether this text can be the name of an operation in the label of a message: it can be encoded as UTF-8,
+    and is not too long."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -354,7 +355,7 @@ def _can_travel(name: str) -> bool:
 
 
 def _is_plain(*values: Any) -> bool:
-    """Return whether these values can be encoded."""
+    """Return whether these values can be encoded in MessagePack, the format of the messages between objects."""
     try:
         msgspec.msgpack.encode(values)
     except (TypeError, ValueError, OverflowError, RecursionError):

@@ -10,8 +10,8 @@ from antecede.orders.objects import Objects
 
 
 class SiteSpec(OrderSpec, frozen=True):
-    """The specification of a group of objects. Like the specification of an order, it creates the members of the group;
-    a member is a :class:`Site`."""
+    """The specification of a group of objects. It is used like the specification of an order: ``create`` returns the
+    :class:`Site` of one object of the group."""
 
     kinds: tuple[type[Object], ...] = ()
     """The class of each object."""

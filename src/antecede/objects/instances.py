@@ -96,8 +96,8 @@ class Made(msgspec.Struct, array_like=True):
     operation: str
     to: int
     undone: bool = False
-    """Whether the called members must get neither a commit nor an abort, because they already got an abort, the call
-    could not be sent, or this object has already decided the call alone."""
+    """Whether the called members must get neither a commit nor an abort. There are three possible reasons: they already
+    got an abort, the call could not be sent, or this object has already decided the call alone."""
 
 
 class Instance(msgspec.Struct):
@@ -114,7 +114,7 @@ class Instance(msgspec.Struct):
     were queued here. After it has begun, this is the sequence in which instances began here."""
     state: str = QUEUED
     pending: list[Message] = []
-    """Requests for this instance that the order has handed over. They are not delivered yet, because the instance has
+    """Requests for this instance that have come from the order. They are not delivered yet, because the instance has
     not begun."""
     callers: list[Caller] = []
     calls: list[Made] = []

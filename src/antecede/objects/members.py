@@ -13,16 +13,16 @@ class Members:
         self.names = names
 
     def destination(self, call: Call) -> tuple[int, str]:
-        """Return the members that a call is for, as a bit mask, and the name of the operation there. Raise an error if
-        the call has no target, or an unknown one."""
+        """Return two values: a bit mask of the members to which a call goes, and the name of the called operation at
+        these members. Raise an error if the call has no target, or an unknown one."""
         unknown = [name for name in call.targets if name not in self.names]
         if unknown or not call.targets:
             raise ObjectError(f"no object {unknown[0]!r}" if unknown else "a call without a target")
         return sum(1 << self.names.index(name) for name in set(call.targets)), call.operation
 
     def near(self, caller: str, operation: str, to: int) -> int:
-        """Return the members to which an instance sends its call; here these are all called members (``to``). A
-        subclass may return only some of them, if other replicas of the calling object send the call to the rest.
+        """Return the members to which an instance sends its call. This class returns all called members (``to``). A
+        subclass may leave out some of them, if other replicas of the calling object send the call to those members.
         ``caller``: the operation of the calling instance. ``operation``: the called operation."""
         return to
 

@@ -13,10 +13,11 @@
         def audit(self) -> int:
             return self.balance
 
-Two operations conflict iff their order can make a difference, in the state or in an answer (§2 of Enokido, Higaki,
-Takizawa considers only the state, but an answer that depends on the order is just as important). The relation is
-symmetric: if an operation names another one in ``conflicts_with``, the other operation need not name the first one.
-Instead of naming conflicts, a class may have a predicate ``compatible(one, other)``.
+Two operations conflict if, and only if, the sequence in which they are executed can make a difference, in the state or
+in an answer (§2 of Enokido, Higaki, Takizawa considers only the state, but an answer that depends on the sequence is
+just as important). The relation is symmetric: if an operation names another one in ``conflicts_with``, the other
+operation need not name the first one. Instead of naming conflicts, a class may have a predicate
+``compatible(one, other)``.
 
 The attributes of an object are its state; they must be plain values. An operation that calls others is a generator: it
 yields a :class:`Call` and receives the answer. It must be deterministic, because after each answer it is computed again
@@ -45,9 +46,9 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A nested call: an operation yields a ``Call`` and receives the answer. If several objects are called, the answer
-    is a dictionary of their answers, by the names of the objects. These objects count as replicas: if each of them
-    makes the same nested call, that call is computed only once."""
+    """A nested call: an operation yields a ``Call`` and receives the answer. If ``to`` names several objects, the
+    answer is a dictionary: the name of each object → its answer. The called objects are treated as replicas of one
+    object: if each of them makes the same nested call, that call is computed only once."""
 
     to: str | tuple[str, ...]
     operation: str
@@ -151,8 +152,8 @@ def operations_of(kind: type[Object]) -> dict[str, Callable[..., Any]]:
 
 
 def blind_operations(kind: type[Object]) -> set[str]:
-    """Return the operations that conflict with nothing, call nothing and return nothing (``-> None``). Their answers
-    contain no data from the state, and no conflict can undo them."""
+    """Return the operations that conflict with nothing, call nothing and return nothing (``-> None``). The answer of
+    such an operation contains no data from the state. No conflict can undo such an operation."""
     return {
         name
         for name, method in kind._operations.items()

@@ -31,14 +31,15 @@ class Outbox:
         self._effects += [effect for effect in effects if type(effect) is not Persist]
 
     def send(self, to: int, label: Label, content: Any = None) -> None:
-        """Send a message to the members ``to``. The label names the sending and the receiving instance."""
+        """Send a message. ``to``: the members that get the message, as a bit mask. ``label``: names the sending and the
+        receiving instance."""
         self.posted += 1
         payload = b"" if content is None else msgspec.msgpack.encode(content)
         self.add(*self.order.send(Message(f"{self.name}-{self.posted}", self.me, to, payload, label)))
 
     def deliver(self, message: Message) -> None:
-        """Deliver a message to its instance. A request counts as received from now on (§4.1 of Enokido, Higaki,
-        Takizawa)."""
+        """Deliver a message to its instance. If the message is a request, the order treats it as received from now on
+        (§4.1 of Enokido, Higaki, Takizawa)."""
         if message.label is None or message.label.type == REQUEST:
             self.order.begin(message)
         self.add(Deliver(message))

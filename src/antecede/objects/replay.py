@@ -110,9 +110,9 @@ def run(
     answers: Sequence[Answer] = (),
     between: Callable[[int], None] | None = None,
 ) -> Outcome:
-    """Compute an operation on a live state, and make the operation's changes in this state. If the operation fails, its
-    changes are undone. ``between(n)`` computes the other instances that change the object during the n-th call of this
-    operation."""
+    """Compute an operation on the state ``live``, and make the operation's changes in this state. If the operation
+    fails, its changes are undone. ``between(n)`` computes the other instances that change the object during the n-th
+    call of this operation."""
     method = operations_of(live.kind).get(name)
     if method is None:
         return Outcome([], (False, missing_operation(live.kind, name)))
@@ -255,9 +255,9 @@ def _run_instance(live: Live, one: Instance, between: Callable[[int], None] | No
 
 
 def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
-    """Compute the instances of one root on a live state. The instances are given in the order in which they began, and
-    are computed in this order, with one exception: if a call of an instance A led to an instance B, then B is computed
-    during this call of A. Return the outcome of each instance, by id."""
+    """Compute the instances of one root on the state ``live``. The instances are given in the order in which they
+    began, and are computed in this order, with one exception: if a call of an instance A led to an instance B, then B
+    is computed during this call of A. Return the outcome of each instance, by id."""
     if len(instances) == 1:
         return {instances[0].id: _run_instance(live, instances[0])}
     outcomes: dict[str, Outcome] = {}
@@ -289,10 +289,10 @@ class Intentions:
     """The committed state of one object, and the *intentions* of a root: the changes that the instances of the root
     would make to this state.
 
-    An intention is computed on the live state, and its changes are then undone (closed nesting, §2 of Enokido, Higaki,
-    Takizawa). Usually a root commits before another root changes the state. Then the last computed changes are made
-    again, without a new computation. Otherwise the instances are computed again on the new state, because the changes
-    of the other root must not be overwritten.
+    An intention is computed on the committed state itself, and its changes are then undone (closed nesting, §2 of
+    Enokido, Higaki, Takizawa). Usually a root commits before another root changes the state. Then the last computed
+    changes are made again, without a new computation. If another root has changed the state meanwhile, the instances
+    are computed again on the new state, because the changes of the other root must not be overwritten.
     """
 
     live_kind: ClassVar[type[Live]] = Live
@@ -321,8 +321,9 @@ class Intentions:
         return self._last[1]
 
     def predicted(self, name: str, operation: str, request: Request) -> Answer | None:
-        """Compute a blind operation (see ``blind_operations``) without changing the state. Return its answer, or None
-        if this replica alone cannot give an answer."""
+        """Compute an operation that conflicts with nothing, calls nothing and returns nothing (see
+        ``blind_operations``). The state is not changed. Return the operation's answer, or None if this replica alone
+        cannot give an answer."""
         one = Instance(name, operation, request.arguments, "", request.number, "", 0, shared=request.shared)
         outcome = fold(self.live, [one])[name]
         self._last = (name, {name: outcome}, self.live.rollback())

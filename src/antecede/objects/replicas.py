@@ -1,10 +1,10 @@
 """The objects of a server: one member of the order ``objects`` that takes calls of clients and agents and answers them.
 
-**Replicas.** An object of the topology has a replica on each of its servers. A call goes to all of them as one message,
-so the order sees one request to several objects, and conflicting requests are computed in the same order everywhere.
-The call succeeds if all replicas give the same answer. If the answers differ, the call fails and is undone. The
-probable cause is a conflict that a class does not declare. If several replicas make the same nested call, the call is
-computed once, and each of these replicas gets the answer.
+**Replicas.** An object of the topology has a replica on each of its servers. A call goes to all replicas as one
+message. For the order, this message is one request to several objects, so all replicas compute conflicting requests in
+the same sequence. The call succeeds if all replicas give the same answer. If the answers differ, the call fails and is
+undone. The probable cause is a conflict that a class does not declare. If several replicas make the same nested call,
+the call is computed once, and each of these replicas gets the answer.
 
 **Roots.** A client or agent sends its call to its own server. This server need not hold a replica of the object. It
 starts a root for the call: an instance of the operation ``call``. The root's name begins with the caller's name:
@@ -13,7 +13,7 @@ root called. In a trace, the rows of the root belong to the caller.
 
 **Shared roots.** Calls of one operation that come at about the same time share a root: ``alice@s1!3f2a1b.9+4`` contains
 four calls, and the first of them is Alice's. In a trace, all messages of this root belong to Alice, but each of the
-four callers has the rows ``begin`` and ``commit`` (or ``abort``) of its own call.
+four callers has the rows ``begin`` and ``commit`` (or ``abort``) for its call.
 
 **Records.** In each step, a server passes packets, calls and expired deadlines to its site (:class:`Replicas`), and the
 step's record in the log contains them in the same sequence. A recovery passes them to the site again, so operations are
@@ -204,7 +204,8 @@ class Replicas(Site):
             qualified(name, called) for name, kind in here.items() for called in unconfirmed_operations(kind)
         )
         self.failed: list[Failed] = []
-        """Calls that failed here, although the server where they began had already answered them. They are logged."""
+        """Calls that failed here, although the server where they began had already answered them. These failures are
+        logged."""
         self.follow(1)
 
     def follow(self, rules: int) -> Effects:

@@ -58,9 +58,9 @@ class Roots:
         unite: Callable[[list[Root]], Root] | None = None,
         shareable: Callable[[str], int] = lambda _: 0,
     ) -> None:
-        """``operation``: returns the operation that determines with which roots a root conflicts. ``unite``: makes one
-        root of several, for shared requests. ``shareable``: returns how many roots of an operation may share a
-        request."""
+        """``operation``: a function that returns the operation of a root. This operation determines with which other
+        roots the root conflicts. ``unite``: a function that makes one shared root of several roots. ``shareable``: a
+        function that returns how many roots of an operation may share a request."""
         self.version = 2
         """The version of the rules of admission."""
         self.running: dict[str, Root] = {}
@@ -70,7 +70,7 @@ class Roots:
         self.started = 0
         """The number of roots that were started so far."""
         self.wounds = 0
-        """The number of tries that were wounded so far."""
+        """The number of tries so far that were wounded (asked to abort, so that an older root can continue)."""
         self._relation = relation
         self._operation = operation
         self._unite = unite
@@ -78,8 +78,8 @@ class Roots:
         self._waiting: dict[str, deque[Root]] = {}
         """The waiting roots, by operation, the oldest first."""
         self._healed: set[str] = set()
-        """The names of running tries for which ``heal`` came before ``wound``. When such a try is wounded, the next try
-        of its root begins immediately."""
+        """The names of running tries for which the message ``heal`` came before the message ``wound``. When such a try
+        is wounded, the next try of its root begins immediately."""
         self._admitted: dict[str, int] = {}
         """For each operation, the number of its roots that run or rest."""
         self._bytes = 0
@@ -132,7 +132,7 @@ class Roots:
         return admitted
 
     def _take(self, name: str) -> Root:
-        """Remove the oldest waiting root of this operation from its queue, and return it."""
+        """Remove the oldest waiting root of the operation ``name`` from its queue, and return it."""
         root = self._waiting[name].popleft()
         if not self._waiting[name]:
             del self._waiting[name]
@@ -200,8 +200,9 @@ class Roots:
         self._bytes += sign * root.size
 
     def rest(self, attempt: str) -> Root | None:
-        """Record that a running try was wounded. Its root then rests, and None is returned. But if ``heal`` came before
-        ``wound``, the next try of the root runs from now on, and the root is returned."""
+        """Record that a running try was wounded (asked to abort, so that an older root can continue). The root of the
+        try then rests, and the result is None. But if the message ``heal`` came before the message ``wound``, the next
+        try of the root runs from now on, and the result is the root."""
         self.wounds += 1
         self.resting[attempt] = self.running.pop(attempt)
         return self.heal(attempt) if attempt in self._healed else None
@@ -269,8 +270,8 @@ class Roots:
 
     def dump(self) -> tuple[Any, Any, Any, list[str]]:
         """Return all roots as plain values, in the sequence in which they are stored. Also return the names of the
-        tries whose ``heal`` came before their ``wound``. (If the time limits of several roots pass at the same time,
-        the roots end in the stored sequence.)"""
+        tries for which the message ``heal`` came before the message ``wound``. (If the time limits of several roots
+        pass at the same time, the roots end in the stored sequence.)"""
         return (
             [msgspec.to_builtins(root) for root in self.running.values()],
             [msgspec.to_builtins(root) for root in self.waiting],
@@ -306,26 +307,30 @@ def _age(root: Root) -> int:
 
 
 class Wounds:
-    """The tries that one object has asked to make way, and the older instances for which they must make way."""
+    """The tries (executions of roots) that one object has asked to make way, and the older instances for which these
+    tries must make way. To make way means to abort and wait."""
 
     def __init__(self) -> None:
         self._asked: set[str] = set()
-        """Tries that were asked to make way and still have an instance here."""
+        """Tries (executions of roots) that were asked to make way (to abort and wait) and still have an instance at
+        this object."""
         self._by: dict[str, list[tuple[int, str]]] = {}
-        """For each instance here: the tries that were asked to make way for this instance, each as (home, name)."""
+        """For each instance at this object: the tries that were asked to make way for this instance (to abort, so that
+        the instance can continue). Each try is a pair (home, name)."""
 
     def __contains__(self, attempt: str) -> bool:
         return attempt in self._asked
 
     def add(self, one: Instance, other: Instance) -> None:
-        """Record that the root of ``other`` is asked to make way for ``one``."""
+        """Record that the root of ``other`` is asked to make way: to abort its present try, so that the older instance
+        ``one`` can continue."""
         self._asked.add(other.root)
         self._by.setdefault(one.id, []).append((other.home, other.root))
 
     def healed(self, one: Instance, last: bool) -> list[tuple[int, str]]:
-        """Record that an instance has ended. Return the tries that were asked to make way for this instance, each as
-        (home, name): their roots may now continue. ``last``: whether the root of the ended instance has no other
-        instance here."""
+        """Record that an instance has ended. Return the tries that were asked to make way for this instance, as pairs
+        (home, name). The roots of these tries may now continue. ``last``: whether the root of the ended instance has no
+        other instance at this object."""
         if last:
             self._asked.discard(one.root)
         return self._by.pop(one.id, [])

@@ -67,9 +67,9 @@ class Pair(msgspec.Struct, frozen=True):
 
     @property
     def finding(self) -> str:
-        """The result of the search: ``undeclared`` (a conflict is not declared, which is an error), ``needless`` (a
-        conflict is declared, but none was found; this only costs time), ``conflict`` or ``compatible`` (both are
-        fine)."""
+        """The result of the search. ``undeclared``: a conflict was found, but is not declared, which is an error.
+        ``needless``: a conflict is declared, but none was found. This only costs time. ``conflict``: a conflict is
+        declared and was found. ``compatible``: no conflict is declared, and none was found."""
         if self.example is None:
             return "needless" if self.declared else "compatible"
         return "conflict" if self.declared else "undeclared"

@@ -80,8 +80,8 @@ class Site(Order):
         self, name: str, arguments: Iterable[Any] = (), *, deadline: float | None = None, by: str = ""
     ) -> tuple[str, Effects]:
         """Start a root: an operation of this object. ``by``: the caller's name, with which the root's name begins.
-        Return the root's name and the effects. The root may end in this call, or in a later call of a method of this
-        site. The call in which it ends also returns the effect ``Answered``."""
+        Return the root's name and the effects. If the root ends before this method returns, the effects contain
+        ``Answered``. If it ends later, a later call of a method of this site returns ``Answered``."""
         if name not in operations_of(self.kind):
             raise ObjectError(missing_operation(self.kind, name))
         try:
@@ -102,7 +102,7 @@ class Site(Order):
         return ()
 
     def _called(self, root: Root) -> str:
-        """Return the operation that determines with which roots a root conflicts."""
+        """Return the name of an operation: the operation that decides which other roots conflict with this root."""
         return root.operation
 
     def tick(self, now: float) -> Effects:
@@ -198,13 +198,15 @@ class Site(Order):
             self.table.queue(Instance(attempt, root.operation, root.arguments, attempt, root.number, "", 0))
 
     def _rest(self, attempt: str) -> None:
-        """Let a root of this home make way for an older one: undo its try, and let it rest."""
+        """Let a root of this home make way for an older root: abort its present try. Its next try begins when the older
+        instance has ended."""
         self.execution.abort(self.table.instances[attempt])
         self._follow()
         self._queue(self.roots.rest(attempt))
 
     def _end(self, root: Root, answer: Answer, late: bool = False) -> None:
-        """Process the end of a root; roots that waited for it may begin."""
+        """Process the end of a root. Roots that waited for it may begin. ``late``: whether the root was aborted because
+        its time was up."""
         self.roots.end(root)
         self.outbox.add(Answered(root.name, *answer, root.tries, late))
         self._admit()
@@ -236,7 +238,8 @@ class Site(Order):
     # Waiting.
 
     def _begin_ready(self) -> None:
-        """Begin the instances that may begin, and wound younger roots that block older instances."""
+        """Begin the instances that may begin. If an instance of a younger root blocks an older instance, ask the
+        younger root to make way (wound it)."""
         while self.table.changed:
             self.table.changed = False
             for one in self.table.queued():

@@ -201,8 +201,8 @@ class State:
     # Changes.
 
     def keep(self, view: Object, lenient: bool = False) -> list[Change]:
-        """Apply all changes of a view to the state, and return them. If one of them is not allowed, raise, and apply
-        none. ``lenient``: whether the state may exceed the bound on its size."""
+        """Apply all changes of a view to the state, and return them. If one of the changes is not allowed, raise an
+        error and apply no change. ``lenient``: whether the state may exceed the bound on its size."""
         changes = self._changes(view)
         self._check(changes, lenient)
         self.discard()
@@ -231,7 +231,7 @@ class State:
 
     def _replaced(self, attribute: str, after: Any, encoded: Any) -> list[Change]:
         """Return a list with the change of a whole attribute. If the attribute's bytes have not changed, return an
-        empty list. There is one exception: if the old value is an ``Entries``, the attribute always counts as changed.
+        empty list. There is one exception: if the old value is an ``Entries``, the change is always returned.
         ``after``: the attribute's bytes after the operation, or MISSING if the operation removed the attribute.
         ``encoded``: the attribute's bytes before the operation, or None if they are not known."""
         form, before = self.form(attribute), self.cells.get(attribute, MISSING)
@@ -263,7 +263,8 @@ class State:
         return changes
 
     def _check(self, changes: list[Change], lenient: bool) -> None:
-        """Raise if the changed cells are nested too deeply, or make the state too large.
+        """Raise ``ValueError`` if the changed cells are nested too deeply, or make the state too large. ``lenient``:
+        whether the state may be too large.
 
         Both bounds are constants, so an operation has the same result at all replicas, and when it is computed again.
         The limit of Python's stack would not be a suitable bound, because the free part of the stack depends on the

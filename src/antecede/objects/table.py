@@ -62,7 +62,8 @@ class Table:
         self.changed = True
 
     def begin(self, one: Instance) -> None:
-        """Mark a queued instance as running. It is computed after all instances that began earlier."""
+        """Mark a queued instance as running. Its operation is executed after the operations of all instances that began
+        earlier."""
         self._begun += 1
         one.place = self._begun
         one.state = RUNNING
@@ -103,8 +104,8 @@ class Table:
         return other.place < one.place if other.state == QUEUED else other.root != one.root
 
     def dump(self) -> Any:
-        """Return the state as plain values. Keep the sequence of the instances, because instances that block the same
-        instance are asked in this sequence to make way."""
+        """Return the state as plain values. They keep the sequence of the instances: if several instances block an
+        older instance, their roots are asked in this sequence to make way."""
         return (self._handed, self._begun, [instance_out(one) for one in self.instances.values()])
 
     def load(self, state: Any) -> None:

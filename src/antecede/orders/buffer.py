@@ -51,7 +51,7 @@ RELEASE = "release"
 
 
 class Buffer(Order):
-    """Post the next message when the previous one is known to have arrived."""
+    """An order that posts the next message only when it knows that the previous message has arrived."""
 
     name: ClassVar[str] = "buffer"
     source: ClassVar[str] = "Mattern, Fünfrocken §3"

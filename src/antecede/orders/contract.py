@@ -65,7 +65,8 @@ class Option(msgspec.Struct, frozen=True):
     choices: tuple[str, ...] = ()
 
     def parse(self, name: str, value: object) -> bool | int | str:
-        """Return the typed value of an option that was given in code, in a scenario or on the command line."""
+        """Return ``value`` converted to the type of this option. The value was given in code, in a scenario or on the
+        command line. ``name``: the name of the option, for errors. Raise OrderError if the value is not valid."""
         kind = type(self.default)
         if self.choices and value not in self.choices:
             raise OrderError(f"{name}={value}: expected one of {', '.join(self.choices)}")

@@ -101,8 +101,9 @@ class Reader:
         raise StampError("number of more than 63 bits in a stamp")
 
     def count(self, maximum: int, what: str) -> int:
-        """Read the number of entries that follow. Raise if it is larger than ``maximum``, or if fewer bytes follow than
-        entries, because each entry needs at least one byte. ``what`` names the entries in the error message."""
+        """Read the number of entries that follow. Raise if this number is larger than ``maximum``. Each entry needs at
+        least one byte, so also raise if the number is larger than the number of remaining bytes. ``what`` names the
+        entries in the error message."""
         value = self.number()
         if value > maximum or value > len(self._data) - self._at:
             raise StampError(
@@ -118,8 +119,8 @@ class Reader:
         return value
 
     def counter(self, known: int) -> int:
-        """Read a counter. Raise if it is larger than ``known``, its last known value, by more than
-        ``limits.counter_jump_max``."""
+        """Read a counter. ``known``: the last known value of this counter. Raise if the counter is larger than
+        ``known`` + ``limits.counter_jump_max``."""
         value = self.number()
         if value > known + limits.counter_jump_max:
             raise StampError(f"counter {value} in a stamp: expected at most {known} + {limits.counter_jump_max}")

@@ -55,7 +55,7 @@ not addressed to us. Entries are compared by their first three values, because n
 
 
 class Lamport(SequencedOrder):
-    """Every member queues every message and delivers by (time, sender)."""
+    """An order in which every member queues every message, and delivers the messages in the order of (time, sender)."""
 
     name: ClassVar[str] = "lamport"
     source: ClassVar[str] = "Garg §12.3.2"

@@ -1,16 +1,16 @@
 """``matrix``: causal order by a matrix of counts (Raynal, Schiper, Toueg; Garg §12.2, Fig. 12.2 and 12.4).
 
 M[j][k] at a process is the number of messages that j has sent to k, as far as this process knows. To send a message to
-the members of D, a process first counts it for *all* of them and only then stamps it. (Garg's ``multicast`` in Fig.
-12.4 is a loop of single sends: the stamp of a copy does not count the copies that are sent after it, which breaks
-causal order.) A message from j with matrix W may be delivered at i when
+the members of D, a process first increases its counts for *all* of them, and only then makes the stamp. (Garg's
+``multicast`` in Fig. 12.4 is a loop of single sends. So the stamp of a copy does not include the copies that are sent
+after it, and causal order is broken.) A message from j with matrix W may be delivered at i when
 
 * W[j][i] = (delivered from j) + 1, and
 * W[k][i] ≤ (delivered from k) for every other k.
 
 Here "delivered from j" is the number of messages from j that i has delivered. W is merged into M only at this delivery.
 Garg keeps "delivered" in column i of M itself. Then a message from i to itself waits for ever (Fig. 12.2), or its
-duplicate is delivered, too (the ``<=`` of Fig. 12.4), because M[i][i] counts the message as soon as it is sent.
+duplicate is delivered, too (the ``<=`` of Fig. 12.4), because M[i][i] includes the message as soon as it is sent.
 Therefore this module counts deliveries in a separate vector.
 
 **Rows are shared, never copied.** Only j changes row j, so any two versions of it are comparable and the newer one (the
@@ -37,7 +37,8 @@ def _row(counts: list[int]) -> Row:
 
 
 class Matrix(StampedOrder):
-    """Deliver a message as soon as we have delivered all earlier messages to us that its stamp counts."""
+    """An order in which the stamp of a message contains counts of earlier messages. A message is delivered as soon as
+    this member has delivered all earlier messages to it that are included in these counts."""
 
     name: ClassVar[str] = "matrix"
     source: ClassVar[str] = "Garg §12.2 (RST)"

@@ -24,8 +24,8 @@ class Arrivals:
         self._beyond: dict[tuple[int, int], int] = {}
         """Messages that arrived, although an earlier message of their sender is missing: (member, number) → time."""
         self._early_times: list[tuple[int, int, int]] = []
-        """Heartbeats that cannot be used yet, because a message that they count is still missing. Each one is (member,
-        the number of messages that the member had sent to us, the member's time)."""
+        """Heartbeats that cannot be used yet, because some earlier message of the same member has not arrived. Each
+        heartbeat is (member, the number of messages that the member had sent to us, the member's time)."""
         self._own: dict[int, int] = {}
         """Our messages to ourselves that have not arrived yet: number → time."""
 
@@ -77,7 +77,7 @@ class Arrivals:
         return (self.whole, self.known, beyond, sorted(self._early_times), sorted(self._own.items()))
 
     def load(self, state: Any) -> None:
-        """Load the state from ``dump``."""
+        """Restore the state that ``dump`` returned."""
         whole, known, beyond, early_times, own = state
         self.whole, self.known = list(whole), list(known)
         self._beyond = {(source, number): time for source, number, time in beyond}

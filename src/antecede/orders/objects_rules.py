@@ -14,7 +14,8 @@ from antecede.orders.objects_stamp import Stamp
 from antecede.orders.relation import Relation
 
 PLAIN = Label(REQUEST, "", "*", "", "*")
-"""The label of an unlabelled message: a request between two processes, each of which counts as one instance."""
+"""The label that the rules use for a message without a label. Such a message is a request from one process to another,
+and each process is one operation instance that never ends."""
 
 
 class Waiting(msgspec.Struct, frozen=True, gc=False):
@@ -55,21 +56,23 @@ def restored(state: Any) -> Waiting:
 
 
 class Rules:
-    """The rules that decide which message must wait for which other. ``relation`` says which operations conflict."""
+    """The rules that decide whether one message must wait for another message. ``relation`` says which operations
+    conflict."""
 
     def __init__(self, relation: Relation, members: int) -> None:
         self.relation = relation
         self.members = members
 
     def lasts(self, label: Label) -> bool:
-        """Return whether the event number of a message with this label can ever enter the vector of another message."""
+        """Return whether the vector of a later message can ever contain the event number of a message with this label.
+        The event number contains the clock of the sender at the send."""
         sender, receiver = (label.by_instance, label.by_operation), (label.instance, label.operation)
         return any(instance or self.relation.matters(operation) for instance, operation in (sender, receiver))
 
     def agreed(self, label: Label, to: int) -> bool:
         """Return whether rule 2 of :mod:`antecede.orders.objects` applies to a message with this label and the
-        destinations ``to``. By this rule, all destinations deliver such messages in the same order if their operations
-        conflict."""
+        destinations ``to``. By this rule, all destinations deliver such messages in the same sequence if their
+        operations conflict."""
         return label.type == REQUEST and to & (to - 1) != 0 and self.relation.matters(label.operation)
 
     def needed(self, waiting: Waiting) -> list[tuple[int, int]]:

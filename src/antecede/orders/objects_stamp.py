@@ -46,12 +46,12 @@ class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def entries_of(vector: Vector) -> Entries:
-    """Return the vector in its form on the wire."""
+    """Return the vector as it is written into a stamp."""
     return tuple((member, *vector[member]) for member in sorted(vector))
 
 
 def join(vector: Vector, other: Iterable[tuple[int, tuple[int, int]]]) -> None:
-    """Set each entry of ``vector`` to the maximum of both vectors."""
+    """For each object, set the entry in ``vector`` to the larger of its entries in ``vector`` and in ``other``."""
     for member, event in other:
         if vector.get(member, (0, 0)) < event:
             vector[member] = event

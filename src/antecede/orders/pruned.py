@@ -10,8 +10,9 @@ Entries that can be inferred are removed immediately:
   these before m. (The paper prints "− i"; it must be "− j".)
 * *just delivered* (R4): the receiver adds an entry for the message to its log. The set D of this entry does not
   contain the receiver.
-* *already delivered, already replaced* (R5, R6): if one log has a newer message of k but does not list an older one,
-  the older one is removed from the other log. An entry in both logs keeps the destinations that both list.
+* *already delivered, already replaced* (R5, R6): the CI of a delivered message is merged into the receiver's CI.
+  If one of the two has a newer message of k but not an older one, the older one is removed from the other. An entry
+  that both have keeps only the destinations that both have.
 * the newest entry of each sender stays, even without destinations (S3, R9), because R5 compares with it.
 
 R1's "wait" is the hold-back queue of :mod:`antecede.orders.stamped`. A message that is not newer than DLV is a
@@ -92,9 +93,9 @@ class Pruned(StampedOrder):
 
     def _replace(self, to: int) -> dict[int, list[int]]:
         """Prepare the send of a message to the members ``to`` (S2, S3). Remove these members from the destinations of
-        all messages in the log, because they deliver those messages before the new one. Return a dictionary with the
-        delivery constraints (k, τ, k′, τ′, …) of each destination that has constraints. The key is a bit mask with the
-        bit of this destination."""
+        all messages in the log, because they deliver those messages before the new one. Return the delivery constraints
+        of each destination that has constraints. A key is a bit mask with the bit of the destination. A value is a list
+        (k, τ, k′, τ′, …): the destination must first have delivered the τ-th message of member k, and so on."""
         constraints: dict[int, list[int]] = {}
         for k, log in enumerate(self.log):
             if not log or (not log[1] & to if len(log) == 2 else not any(mask & to for mask in log[1::2])):

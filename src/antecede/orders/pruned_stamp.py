@@ -1,4 +1,4 @@
-"""The stamp of :mod:`antecede.orders.pruned` as bytes, and as Jang et al. §6.2 count it.
+"""The stamp of :mod:`antecede.orders.pruned`: its encoding as bytes, and its size as Jang et al. §6.2 count it.
 
 Three observations make the stamp small:
 
@@ -31,8 +31,8 @@ from antecede.messages import members_of
 from antecede.orders.encoding import Reader, Writer, number_size
 
 Log = tuple[int, ...]
-"""The log of one sender: (τ, D, τ′, D′, …), ascending in τ. D is a bit mask of the members at which message τ may be
-undelivered."""
+"""The log about one sender: (τ, D, τ′, D′, …), ascending in τ. Each τ is the timestamp of a message of this sender. D
+is a bit mask of the members at which this message may be undelivered."""
 _tails_max: Final = 1_024
 _brief_bytes_max: Final = 512
 """The maximum length of a stamp that :func:`read_brief` reads in one step: enough for a few hundred members. Together
@@ -200,9 +200,9 @@ def brief(control: Control) -> bytes | None:
 
 @lru_cache(maxsize=_tails_max)
 def _tail(distances: tuple[int | None, ...]) -> bytes | None:
-    """Return the bytes that follow the timestamp in a stamp of ``brief``. ``distances``: for each sender, the timestamp
-    of its newest entry minus the stamp's own timestamp, or None if it has no entry. Return None if a distance does not
-    fit into one byte. Results are cached, because the same distances are frequent in a quiet domain."""
+    """Return the bytes that follow the timestamp in a stamp that ``brief`` writes. ``distances``: for each sender, the
+    timestamp of its newest entry minus the stamp's own timestamp, or None if it has no entry. Return None if a distance
+    does not fit into one byte. Results are cached, because the same distances are frequent in a quiet domain."""
     present, folded = 0, bytearray()
     for k, distance in enumerate(distances):
         if distance is not None:
@@ -271,7 +271,7 @@ def read_brief(source: int, me: int, mine: int, known: list[Log], data: bytes) -
 
 def _newest(k: int, source: int, me: int, time: int, known: int, folded: int) -> int:
     """Compute and check the timestamp of the newest entry of member ``k``. ``folded``: its distance to the stamp's own
-    timestamp ``time``, in the form of ``_fold``. ``known``: the newest timestamp of this member that we know."""
+    timestamp ``time``, as ``_fold`` returns it. ``known``: the newest timestamp of this member that we know."""
     newest = time - ((folded + 1) >> 1) if folded & 1 else time + (folded >> 1)
     if newest < 1 or newest > known + limits.counter_jump_max:
         raise StampError(f"stamp: timestamp {newest} of member {k}: expected 1 to {known} + {limits.counter_jump_max}")
@@ -283,8 +283,8 @@ def _newest(k: int, source: int, me: int, time: int, known: int, folded: int) ->
 
 
 def write_constraints(control: Control, constraints: tuple[int, ...], out: Writer) -> None:
-    """Write the constraints (k, τ, k′, τ′, …), which are ascending in k. Each τ is written as its age: its distance to
-    the newest timestamp of k in the control block."""
+    """Write the constraints (k, τ, k′, τ′, …), which are ascending in k. Each pair is a sender k and the timestamp τ of
+    one of its messages. Each τ is written as its age: the newest timestamp of k in the control block, minus τ."""
     out.number(len(constraints) >> 1)
     previous = 0
     for at in range(0, len(constraints), 2):
@@ -312,8 +312,9 @@ def constraints_size(control: Control, constraints: tuple[int, ...]) -> int:
 
 
 def read_constraints(control: Control, data: Reader) -> tuple[int, ...]:
-    """Read the constraints (k, τ, k′, τ′, …), ascending in k. The log of the control block must have an entry of each
-    sender k."""
+    """Read the constraints (k, τ, k′, τ′, …), ascending in k. Each pair is a sender k and the timestamp τ of one of its
+    messages. Raise StampError if a constraint is invalid, for example if the log in the control block has no entry of
+    its sender."""
     constraints: list[int] = []
     k = 0
     for position in range(data.count(data.members, "constraints")):

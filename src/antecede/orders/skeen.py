@@ -103,7 +103,7 @@ class Skeen(PlainOrder):
             self.guarantees = frozenset({"fifo", "causal", "total"})
         self.clock = 0
         self.numbered = [0] * members
-        """The number of the last copy from here to each member."""
+        """For each member, the number of the last copy that we sent to it."""
         self.seen = [0] * members
         """For each member, the largest number n such that its copies 1 to n have all arrived. Copies that arrived with
         larger numbers are in ``_beyond``."""
@@ -180,8 +180,8 @@ class Skeen(PlainOrder):
         return number <= self.seen[source] or number in self._beyond[source]
 
     def _count(self, key: tuple[int, int], time: int, effects: Effects) -> None:
-        """Count one proposal for a message. If no other proposal is missing, the largest one is the final timestamp:
-        send it to the destinations."""
+        """Count one proposal for a message. If all destinations have now proposed a time, send the largest proposal to
+        them as the final timestamp."""
         vote = self._votes.pop(key)
         vote.missing.remove(key[0])
         vote.best = max(vote.best, time)

@@ -121,8 +121,8 @@ class Synchronous(PlainOrder):
             self._unlock(effects)
 
     def _unlock(self, effects: Effects) -> bool:
-        """Take our own lock from the member that has it, and give it to the next member in the queue. Return whether
-        that next member is ourselves."""
+        """Take our own lock from the member that has it. If other requests wait in the queue, give the lock to the
+        first of them. Return whether we ourselves have the lock now."""
         self._turns.popleft()
         if not self._turns:
             return False

@@ -1,8 +1,9 @@
 """``updates``: a matrix clock that sends only its changes (Laumay et al. §3, appendix A).
 
-Each entry (k, l) of the matrix remembers the local *state* at which it last changed and the *node* from which we
-learned it. A stamp for j is our own sequence number on the link to j, and the entries that changed since our last stamp
-for j and that we did not learn from j.
+Entry (k, l) of the matrix is the number of messages that k has sent to l, as far as we know. For each entry we also
+store the local *state* (the value of a counter) at which it last changed, and the *node* from which we learned it. A
+stamp for j has our own sequence number on the link to j. It also has the entries that changed since our last stamp for
+j, except those that we learned from j.
 
 The printed appendix must be corrected or made precise in four places, each shown by a test:
 

@@ -163,7 +163,8 @@ def _kernel_seconds(running: Session, path: str) -> float:
 
 @contextmanager
 def _watched() -> Iterator[_Watch]:
-    """Measure the largest memory of this process and its descendants while the block runs."""
+    """Measure the largest memory of this process and its descendants while the body of the ``with`` statement runs.
+    Yield the object that contains the results."""
     found = _Watch()
     done = threading.Event()
 

@@ -5,7 +5,8 @@ has already been read. Spark passes the partition to Python as Arrow batches. A 
 in this process, because a Spark job takes seconds even for little work. All other tables (pandas, Polars, pyarrow) are
 already in the memory of this process. So they are judged here too.
 
-A table has no metadata, so for significant order the caller must pass a table of conflicts.
+In a trace file, the metadata may say which operations conflict. A DataFrame or another table has no such metadata. So
+for significant order, the caller must pass this information.
 """
 
 import os
@@ -45,8 +46,8 @@ def framed(table: Any, local_max: int = limits.frame_rows_local_max, lasting: bo
 
     If a Spark DataFrame has more than ``local_max`` rows, Spark tasks judge it. All other tables are judged in this
     process. If the tasks run on this machine, the stages exchange data through files. These files are removed together
-    with the trace. With ``lasting``, the stages exchange DataFrames instead. Then a DataFrame made from the trace can
-    still be used when the trace no longer exists.
+    with the trace. If ``lasting`` is true, the stages exchange DataFrames instead of files. Then a DataFrame made from
+    the trace can still be used when the trace no longer exists.
     """
     figures = bool(layout.get("figures"))
     if not is_spark(table):
@@ -114,8 +115,8 @@ def _check_columns(columns: Sequence[str]) -> None:
 
 
 def _read_columns(columns: Sequence[str], figures: bool) -> list[str]:
-    """Return the names of the columns to read. These are the columns of a trace. With ``figures``, the columns that may
-    contain the size of a payload are added."""
+    """Return the names of the columns to read: the columns of a trace and, if ``figures`` is true, the columns that may
+    contain the size of a payload."""
     other = case_matched(columns)
     return [name for name in columns if other.get(name, name) in COLUMNS or (figures and name in _payload)]
 

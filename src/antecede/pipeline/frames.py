@@ -73,12 +73,12 @@ def verify(
     """Judge the trace in a table. Return the report of ``antecede verify``, without the keys that occur only in reports
     on files.
 
-    ``conflicts`` is the table of conflicts for significant order. The table has the same form as the file of
-    ``--conflicts FILE``: ``{"*": [["deposit", "audit"]]}``. If the topology changed, ``epochs`` is the list of epochs
-    from the metadata of the trace. Then each epoch is judged by the orders that its topology guaranteed. If more than
-    one row in ten is not an event, a warning reports this and the report's ``readable`` is false. A Spark DataFrame of
-    at most ``local_max`` rows is collected and judged in this process. The DataFrame is read more than once. If it is
-    costly to compute, cache it.
+    ``conflicts`` says which operations conflict, and is required for significant order. It has the same form as the
+    file of ``--conflicts FILE``: ``{"*": [["deposit", "audit"]]}``. If the topology changed, ``epochs`` is the list of
+    epochs from the metadata of the trace. Then each epoch is judged by the orders that its topology guaranteed. If more
+    than one row in ten is not an event, a warning reports this and the report's ``readable`` is false. A Spark
+    DataFrame of at most ``local_max`` rows is collected and judged in this process. The DataFrame is read more than
+    once. If it is costly to compute, cache it.
     """
     orders = known_orders(orders)
     table = required(conflicts) if "significant" in orders else None
@@ -117,8 +117,9 @@ def explain(
     conflicts: Table = None,
     local_max: int = _local_max,
 ) -> Report:
-    """Explain violations of an order in a table: the ``first`` late deliveries, or all late deliveries of one message.
-    Return the report of ``antecede explain``. Significant order needs a table of conflicts."""
+    """Explain violations of an order in the trace in a table: the ``first`` late deliveries, or all late deliveries of
+    one message. Return the report of ``antecede explain``. For significant order, ``conflicts`` must say which
+    operations conflict."""
     significant = order == "significant"
     request = ExplainRequest(order, message, first, required(conflicts) if significant else None)
     request.check()

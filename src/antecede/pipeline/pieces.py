@@ -44,7 +44,7 @@ class Deliveries(Places):
     sent: Longs
 
     def some(self, rows: Any) -> "Deliveries":
-        """Return the deliveries at some rows."""
+        """Return the deliveries at the positions ``rows`` of the arrays."""
         return Deliveries(self.process[rows], self.index[rows], self.source[rows], self.sent[rows])
 
     def narrowed(self) -> "Deliveries":
@@ -147,7 +147,7 @@ class LatePlaces(msgspec.Struct):
     break another order."""
 
     def at(self, row: int) -> "LatePlaces":
-        """Return one of the late deliveries."""
+        """Return the late delivery with this number, as a struct that contains only this delivery."""
         one = slice(row, row + 1)
         over = (self.over_process[one], self.over_index[one])
         return LatePlaces(self.process[one], self.index[one], self.source[one], self.send_index[one], *over, self.order)
@@ -201,7 +201,7 @@ class Judged(msgspec.Struct):
 
 class Waits(msgspec.Struct, tag="waits"):
     """A piece, and those arrivals of its messages that are possibly *direct*. Each of these arrivals is given with its
-    delivery. It is direct if all events of the process between the arrival and this delivery are deliveries."""
+    delivery. An arrival is direct if all events of the process between the arrival and its delivery are deliveries."""
 
     piece: Piece
     process: Ints
@@ -225,8 +225,8 @@ class Timed(msgspec.Struct, tag="timed"):
 
 
 class Dealt(msgspec.Struct, tag="dealt"):
-    """The deliveries of one bucket that one task needs. The task judges one chunk of time, so it reads only a part of
-    each line. The indices are counted from the start of this part."""
+    """Those deliveries of one bucket that one task needs. The task judges one chunk of time, so the task reads only a
+    part of each line. The indices are counted from the start of this part."""
 
     task: int
     deliveries: Deliveries

@@ -133,9 +133,9 @@ def timed(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> 
 
 
 def raced(packed: Iterable[bytes], task: LinesTask, question: Question | None) -> bytes:
-    """Assemble the lines (the events of each process) and find the races. Return the number of races, and the races
-    with the smallest slack. Each of these races has its chain of messages, and its events are given by process and
-    index."""
+    """Assemble the lines (the events of each process) and find the races. Return, as packed bytes, the counts, the
+    resolution of the times, and the races with the smallest slack. Each of these races has its chain of messages, and
+    its events are given by process and index. If ``question`` is None, no races are searched."""
     times: list[TimedPiece] = []
 
     def pieces() -> Iterator[Piece]:
@@ -174,8 +174,8 @@ class _Search:
         self._found = kernel.Races(np.zeros(4, np.int64), np.zeros((question.wanted.first, 5), np.int64))
 
     def run(self, lanes_max: int | None, segments: int) -> tuple[Longs, Longs]:
-        """Run the search. Return the counts, and the races with the smallest slack, one per row, in ascending order of
-        slack."""
+        """Run the search. Return two arrays: the counts, and the races with the smallest slack. The second array has
+        one race per row, in ascending order of slack."""
         lines = self._lines
         senders = np.unique(lines.source[lines.source >= 0])
         for second in (False, True):

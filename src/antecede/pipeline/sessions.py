@@ -47,8 +47,8 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, le
     """Start a Spark session, and end it after the block. The master is ``local[*]`` unless ``master`` or ``conf`` names
     one. Settings in ``conf`` override our settings.
 
-    ``lean`` is for work in which the JVM does little more than start tasks. A local JVM then spends less time and
-    memory on optimizing its code.
+    If ``lean`` is true, a local JVM spends less time and memory on optimizing its code. Use this for work in which the
+    JVM does little more than start tasks.
     """
     started = time.perf_counter()
     master = master or (conf or {}).get("spark.master") or "local[*]"

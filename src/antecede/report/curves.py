@@ -1,6 +1,7 @@
-"""Curves as one SVG document with several panels. A panel shows the points of some series, and their curves.
+"""An SVG document with curves, in several panels. Each panel shows the points of some series, and their curves.
 
-A document has no script and contains its style, with a variant for dark pages. A point has its value as a ``<title>``.
+The document has no script. It contains its style, with other colours for a dark page. Each point has its value as a
+``<title>``.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""The document of a report, from the answers of ``verify``, ``measure`` and ``explain``."""
+"""Make the HTML page of a report from the answers of ``verify``, ``measure`` and ``explain``."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

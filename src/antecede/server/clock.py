@@ -22,7 +22,8 @@ class Times(msgspec.Struct):
     logged_ms: int = 0
     """The latest server time, or 0 if the log contains no time yet."""
     ahead_ms: int = 0
-    """By how much the wall clock was ahead of server time. The value is negative if the wall clock was behind."""
+    """The wall clock minus server time, in milliseconds. The value is negative if the wall clock was behind server
+    time."""
 
 
 class Clock:
@@ -47,8 +48,9 @@ class Clock:
         return wall_ms if self._begun is None else self._start_ms + int((now - self._begun) * 1000.0)
 
     def differs(self, server_ms: int, wall_ms: int) -> bool:
-        """Return whether the difference between the wall clock and server time must be logged again, because it has
-        changed by more than ``_drift_ms`` since it was last logged."""
+        """Return whether the difference between the wall clock and server time has changed by more than ``_drift_ms``
+        since it was last logged. If so, the difference must be logged again. If the clock was not started, return
+        False."""
         return self._begun is not None and abs(wall_ms - server_ms - self.times.ahead_ms) > _drift_ms
 
     def set(self, item: Clocked) -> Clocked:

@@ -40,7 +40,7 @@ class Connection(Protocol):
     binding: bytes
     """A value that only the two ends of this TLS connection know. It is empty if the connection does not use TLS."""
     certified: tuple[str, ...]
-    """The names in the other end's certificate, which TLS has checked. It is empty if the other end showed no
+    """The names in the other end's certificate, which TLS has checked. The tuple is empty if the other end showed no
     certificate."""
 
     @property
@@ -59,8 +59,9 @@ class Connection(Protocol):
         ...
 
     def close(self, reason: str, final: bool = False, code: str = "") -> None:
-        """Send the reason to the other end, and close. ``final``: it is useless to connect again. ``code``: the reason
-        in one word. The connection calls ``closed`` of its receiver afterwards."""
+        """Send the reason to the other end, and close the connection. Afterwards the connection calls the method
+        ``closed`` of its receiver. ``final``: whether it is useless to connect again. ``code``: the reason in one
+        word."""
         ...
 
     def trust(self, *, server: bool) -> None:
@@ -76,8 +77,8 @@ class Connection(Protocol):
         ...
 
     def busy(self, busy: bool) -> None:
-        """Stop reading if ``busy`` is true, because parts that have arrived are not yet handled; otherwise continue.
-        This is independent of ``hold``."""
+        """Stop reading if ``busy`` is true, because parts that have arrived are not yet handled. If ``busy`` is false,
+        continue to read, unless ``hold`` has stopped the reading."""
         ...
 
     def expect_a_reader(self, expected: bool) -> None:
@@ -90,8 +91,8 @@ class Receiver(Protocol):
     """The object that handles a connection: the connection calls these methods to report events."""
 
     def received(self, parts: list[AnyPart]) -> None:
-        """Handle parts that have arrived. After a :class:`antecede.errors.WireError` the caller must call
-        ``break_off``."""
+        """Handle parts that have arrived. If this method raises a :class:`antecede.errors.WireError`, the caller must
+        call ``break_off``."""
         ...
 
     def closed(self, reason: str, now: float) -> None:

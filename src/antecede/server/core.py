@@ -1,8 +1,8 @@
 """A whole server without sockets, disk and clock: its driver, and the classes for peers, clients and operators.
 
 The adapters (:mod:`antecede.live` with asyncio, :mod:`antecede.simulator.servers` in virtual time) create one
-:class:`ServerCore` per life of a server, pass it what connections receive, and call its driver for turns; see
-:mod:`antecede.server.driver`.
+:class:`ServerCore` per life of a server. They pass the parts that arrive on connections to it, and call its driver to
+take turns (:mod:`antecede.server.driver`).
 """
 
 from collections.abc import Callable
@@ -96,8 +96,8 @@ class ServerCore:
     # What the adapter calls.
 
     def received(self, receiver: Receiver, parts: list[AnyPart], now: float) -> bool:
-        """Hand the parts that came on a connection to its receiver. Return True if a turn should be taken immediately.
-        After a :class:`antecede.errors.WireError` the caller must call
+        """Give parts that have arrived on a connection to the receiver of this connection. Return True if a turn should
+        be taken immediately. After a :class:`antecede.errors.WireError` the caller must call
         :func:`antecede.server.connections.break_off`."""
         driver = self.driver
         driver.now = now
@@ -222,8 +222,8 @@ class ServerCore:
         self.sessions.deliver(due)
 
     def hold(self, held: bool) -> None:
-        """Stop reading from all connections if ``held`` is true. Otherwise continue to read, but do not read from peers
-        while too many letters wait (``marks.held``)."""
+        """Stop reading from all connections if ``held`` is true. Read again if ``held`` is false. But as long as too
+        many letters wait (``marks.held``), never read from peers."""
         self.entry.hold(held)
         self.peering.hold(held or self.marks.held)
 

@@ -99,7 +99,7 @@ class Entry:
             incoming.review()
 
     def hold(self, held: bool) -> None:
-        """Stop reading from all connections (``held``), or continue to read."""
+        """Stop reading from all connections if ``held`` is true. If it is false, continue to read."""
         for incoming in self.connections:
             incoming.connection.hold(held)
 

@@ -23,8 +23,8 @@ class Plan(msgspec.Struct, frozen=True):
     orders: dict[str, OrderSpec]
     homes: dict[str, str]
     resend_after: float = limits.link_resend_first_seconds
-    """The time in seconds after which a frame is resent if it is not acknowledged. This time may be long if connections
-    lose frames only when they break, because lost frames are resent after the next hello in any case."""
+    """The time in seconds after which a frame is resent if it is not acknowledged. If connections lose frames only when
+    they break, this time may be long: the next hello causes lost frames to be resent in any case."""
     mailboxes: Mailboxes = Mailboxes()
     """The settings of the mailboxes, for example how much may wait in them."""
     file: TopologyFile | None = None
@@ -32,12 +32,12 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def moved(self) -> dict[str, str]:
-        """For each removed server, the server that has taken over its addresses."""
+        """For each removed server, the server that now has its clients. The clients keep their addresses."""
         return {} if self.file is None else self.file.moved
 
     def holding(self, server: str) -> list[str]:
-        """Return those agents of a server that use holding: a letter to such an agent is held if it depends on a dead
-        letter."""
+        """Return the names of the agents that are on this server and use holding. A letter to such an agent is held if
+        the letter depends on a dead letter."""
         return sorted(agent for agent in self.mailboxes.hold if self.homes.get(agent) == server)
 
 

@@ -56,8 +56,8 @@ class SavedOrganisation(msgspec.Struct):
     topology: str = ""
     """The text of the topology in force, or an empty string if it is not known."""
     since: dict[str, int] = {}
-    """Domain → the number of the last change that let the domain start with a new state. A domain without an entry
-    still has its state from the first topology."""
+    """Domain → the number of the last change that gave the domain a new state. A domain without an entry still has its
+    state from the first topology."""
     staged: Staged | None = None
     left: list[Belongings] = []
     """The belongings of agents and clients that leave this server when the staged change is made."""
@@ -134,7 +134,8 @@ class Organisation(SavedOrganisation):
         self.history = [Epoch(self.change, machine.epoch, 0, guarantee=weakest_guarantee(file))]
 
     def use(self, machine: "AgentServer") -> None:
-        """Give the topology in force to a machine that has done nothing yet."""
+        """Make a new server object, which has processed nothing yet, use the topology in force. ``machine`` is this
+        object."""
         file = topology_in(self.topology)
         if machine.plan.file is None or machine.plan.file.epoch != file.epoch:
             plan = plan_for(file, machine.plan)
@@ -263,7 +264,7 @@ class Organisation(SavedOrganisation):
     # State.
 
     def dump(self, channel: Channel) -> SavedOrganisation:
-        """Return the durable state, with the letters that wait for the end of a change."""
+        """Return the durable state. It includes the letters that wait for the end of a change."""
         pausing = channel.pausing or Pausing()
         saved = SavedOrganisation(*(getattr(self, name) for name in SavedOrganisation.__struct_fields__))
         saved.domains, saved.agents = sorted(pausing.domains), sorted(pausing.agents)
@@ -271,7 +272,7 @@ class Organisation(SavedOrganisation):
         return saved
 
     def load(self, saved: SavedOrganisation, machine: "AgentServer") -> None:
-        """Load the durable state, and make a new machine use the topology in force."""
+        """Load the durable state. Make ``machine``, a new server object, use the topology in force."""
         for name in saved.__struct_fields__:
             setattr(self, name, getattr(saved, name))
         self.domains, self.agents, self.waiting = [], [], []
@@ -295,17 +296,17 @@ def topology_in(text: str) -> TopologyFile:
 
 
 def digest_of(file: TopologyFile, domain: str, since: int) -> str:
-    """Return a digest of the name, the members and the order of a domain, and of ``since``. ``since``: the number of
-    the last change that let the domain start with a new state."""
+    """Return a digest of four values: the name, the members and the order of a domain, and ``since``. ``since``: the
+    number of the last change that gave the domain a new state, or 0 if there was no such change."""
     entry = file.domain(domain)
     content = json.dumps([entry.name, list(entry.servers), entry.order, since], separators=(",", ":"))
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def plan_for(file: TopologyFile, basis: Plan) -> Plan:
-    """Return the plan of the topology in ``file``. A domain that has the same members in ``basis`` keeps its order from
-    ``basis`` if this order has replicated objects, or if ``file`` names the same order. All other domains get a new
-    order, as ``file`` names it."""
+    """Return the plan of the topology in ``file``. A domain can keep its order from ``basis`` only if it has the same
+    members in both. It then keeps its order in two cases: the order has replicated objects, or ``file`` names the same
+    order. All other domains get a new order, as ``file`` names it. Raise TopologyError if this order is not valid."""
     orders = {}
     for domain in file.domains:
         known = basis.orders.get(domain.name)
@@ -351,7 +352,8 @@ def client_address(machine: "AgentServer", client: str) -> str:
 
 
 def explain(old: TopologyFile, new: TopologyFile) -> str:
-    """Return the differences between two topologies in one line."""
+    """Return one line of text with the first differences between two topologies, and the number of further
+    differences."""
     found = [
         (one.kind if one.kind == one.name else f"{one.kind.replace('-', ' ')} {one.name}")
         + (f" ({one.before} → {one.after})" if one.before and one.after else "")

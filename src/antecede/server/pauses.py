@@ -1,9 +1,9 @@
 """Pauses between tries: how long to wait after a failure, and after how many failures to give up.
 
 If a **handler** of an agent or a client fails, it is tried again a few times. Each pause is twice as long as the one
-before. After the last try, the letter is dead. A **server** that cannot be reached, or refuses us, is dialed again for
-as long as it is needed. The pauses grow up to a bound, with a random part, so that many clients and servers that lost
-the same server do not dial it at the same moment.
+before. After the last try, the letter becomes a dead letter. A **server** that cannot be reached, or refuses us, is
+dialed again for as long as we need this server. The pauses grow up to a bound, and a part of each pause is random. So
+if many clients and servers lose the connection to the same server, they do not dial it at the same moment.
 """
 
 from typing import Final

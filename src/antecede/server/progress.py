@@ -66,20 +66,22 @@ class Progress:
         """A number that changes each time a batch of calls begins or continues. If a watchdog sees the same number with
         the same letter twice, the same call is still running."""
         self._running = -1
-        """The slot of the batch that has the event loop, or −1 if no batch has it."""
+        """The slot of the batch of calls that has the event loop now. A slot is a part of the memory. The value is −1
+        if no batch has the event loop."""
         self._letters: dict[int, str] = {}
         self._names: dict[int, tuple[int, int, int]] = {}
         """For each slot with a letter: the start and the end of the letter's id in the memory, and the length of this
         id."""
         self._agent = self._letter = ""
-        """The agent and the letter of the last plain call."""
+        """The agent and the letter of the last call of a plain handler (one that is not ``async``)."""
         self._name = slice(0, 0)
         self._name_bytes = 0
-        """The length of the id of the letter in the last plain call; ``_name`` is the position of this id in the
-        memory. If the next id has the same length, it is written to the same position."""
+        """The length of the letter's id in the last call of a plain handler (one that is not ``async``). ``_name`` is
+        the position of this id in the memory. If the next id has the same length, it is written to the same
+        position."""
         self._plain_runs = _nothing
-        """The bytes that are written into the head while a plain call runs. They are all zero if the agent's name is
-        too long for a slot."""
+        """The bytes that are written into the head of the memory while a plain handler (one that is not ``async``)
+        runs. They are all zero if the agent's name is too long for a slot."""
         memory[0:_head_bytes] = _head.pack(_magic, life, 0, boot.encode()[:_boot_bytes])
 
     @property
@@ -94,8 +96,8 @@ class Progress:
     # Plain handlers.
 
     def call(self, agent: str, letter: str) -> None:
-        """Record that plain handlers of this agent are called next, the first one for this letter. They have the event
-        loop until ``off`` is called."""
+        """Record that plain handlers (not ``async``) of this agent are called next. The first call is for this letter.
+        The handlers have the event loop until ``off`` is called."""
         self.number += 1
         if agent != self._agent:
             self._name_agent(agent)
@@ -104,7 +106,7 @@ class Progress:
         self._running = _plain
 
     def then(self, letter: str) -> None:
-        """Record that the next plain handler of the same agent is called for this letter."""
+        """Record that a plain handler (not ``async``) of the same agent is called for this letter next."""
         self._letter = letter
         name = letter.encode()
         if len(name) == self._name_bytes:
@@ -128,8 +130,8 @@ class Progress:
     # Handlers that may wait.
 
     def begin(self, agent: str) -> int:
-        """Reserve a slot for a batch of calls of ``async`` handlers, and return it. Return -1 if no slot is free, or if
-        the agent's name is too long for a slot."""
+        """Reserve a slot (a part of the memory) for a batch of calls of ``async`` handlers of this agent. Return the
+        number of the slot. Return -1 if no slot is free, or if the agent's name is too long for a slot."""
         if not self._free:
             self._more()
         name = agent.encode()
@@ -141,7 +143,7 @@ class Progress:
         return slot
 
     def at(self, slot: int, letter: str) -> None:
-        """Record that the batch in this slot calls the handler of this letter next."""
+        """Record that the batch of calls in this slot calls a handler for this letter next."""
         self.number += 1
         if slot < 0:
             return
@@ -160,7 +162,8 @@ class Progress:
         self._memory[start + 4 : start + 4 + len(name)] = name
 
     def _write_letter(self, slot: int, name: bytes) -> tuple[int, int]:
-        """Write a letter's id into a slot, or an empty id if it is too long. Return its start and end in the memory."""
+        """Write a letter's id into a slot. If the id is too long, write an empty id. Return the start and the end of
+        the written id in the memory."""
         if len(name) > _letter_bytes:
             name = b""
         start = _head_bytes + slot * _slot_bytes + 2
@@ -171,7 +174,7 @@ class Progress:
         return text, text + len(name)
 
     def on(self, slot: int) -> None:
-        """Record that this batch has the event loop from now on."""
+        """Record that the batch of calls in this slot has the event loop from now on."""
         self.number += 1
         if slot >= 0:
             self._memory[_running_place] = _running.pack(slot + 1)
@@ -183,7 +186,7 @@ class Progress:
         self._memory[_running_place] = _nothing
 
     def end(self, slot: int) -> None:
-        """Record that a batch has ended."""
+        """Record that the batch of calls in this slot has ended. The slot is then free again."""
         if slot >= 0:
             start = _head_bytes + slot * _slot_bytes
             self._memory[start : start + 4] = _nothing
@@ -192,8 +195,8 @@ class Progress:
             self._free.append(slot)
 
     def clear(self) -> None:
-        """Record that the server ends for a reason other than its handler calls, so that no call in progress counts as
-        a try."""
+        """Record that the server ends for a reason other than its handler calls, so that no call in progress is counted
+        as a try of its letter."""
         self._memory[0:_head_bytes] = bytes(_head_bytes)
 
     def _more(self) -> None:
@@ -211,9 +214,10 @@ def size_of(slots: int) -> int:
 
 
 def interrupted(content: bytes, boot: str) -> Interrupted:
-    """Return the life that wrote ``content``, and those of its calls that count as tries. If a call had the event loop
-    when the life ended, only this call counts. Otherwise all calls in progress count. Return life 0 and no calls if
-    ``clear`` was called, if the computer has booted again after this life, or if ``content`` is not valid."""
+    """Return the number of the life that wrote ``content``, and the calls of this life that are counted as tries of
+    their letters. If a call had the event loop when the life ended, only this call is counted. Otherwise all calls in
+    progress are counted. Return life 0 and no calls if ``clear`` was called, if the computer has booted again after
+    this life, or if ``content`` is not valid."""
     if len(content) < _head_bytes:
         return Interrupted()
     magic, life, running, booted = _head.unpack(content[:_head_bytes])

@@ -127,7 +127,8 @@ class Projection:
         self._here.clear()
 
     def rows(self, record: bytes) -> list[Event]:
-        """Return the rows of the next record. :func:`antecede.server.items.joined` must have joined its pieces."""
+        """Return the rows of the next record. If the log contains the record in several pieces, the caller must first
+        join the pieces with :func:`antecede.server.items.joined`."""
         rows: list[Event] = []
         for item in decode_record(record):
             if isinstance(item, Reacted | Handled):
@@ -215,13 +216,15 @@ class Projection:
         return self._organisation.epochs if self.indices else []
 
     def save(self) -> bytes:
-        """Return the position after the last record, as bytes. ``load`` continues from this position."""
+        """Return the state of this projection after the last record, as bytes. A projection that loads this state with
+        ``load`` continues with the next record."""
         head = (self.prefix, self.numbers, self.hops, self.indices, self.conflicts, self._letters)
         place = (*head, self.ahead_ms, self._organisation, self._read)
         return msgspec.msgpack.encode(place)
 
     def load(self, saved: bytes) -> None:
-        """Load the position that ``save`` returned, to continue from there."""
+        """Load a state that ``save`` returned, and continue with the next record. Raise StoreError if the state cannot
+        be read, or if it belongs to the trace of another server."""
         try:
             # A place that was saved before objects recorded their conflicts has four values, and one that was saved
             # before rows had texts for people has five; one that was saved before server time existed has six, and one

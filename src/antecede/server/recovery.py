@@ -70,8 +70,8 @@ def resume(
 
 def replay(machine: AgentServer, snapshot: bytes | None, stored: Iterable[bytes], epoch: str, now: float) -> bool:
     """Bring a new machine to the end of its log. The topology that is in force at the end of the log is not compared
-    with a topology file. Return whether there is a log. ``epoch``: the epoch of the machine's plan. A log that does not
-    contain its topology must have been begun under this epoch."""
+    with a topology file. Return whether there is a log. ``epoch``: the epoch of the machine's plan. If the log does not
+    contain its topology, this must be the epoch under which the log began."""
     records = joined(stored)
     if snapshot is not None:
         machine.restore(snapshot, now, epoch)

@@ -123,8 +123,9 @@ def _expired(machine: "AgentServer", excess: Excess, letters: Iterable[Letter], 
 
 
 def _too_many(engine: Engine) -> list[str]:
-    """Return the keys of the oldest dead letters that must be dropped because there are more than the bounds allow; at
-    most ``drop_letters_max`` keys."""
+    """Return the keys of the dead letters to drop, oldest first, so that the number and the bytes of the remaining dead
+    letters are within their limits. The result has at most ``drop_letters_max`` keys, even if more dead letters must be
+    dropped."""
     count = len(engine.dead) - limits.dead_letters_max
     size = engine.dead_footprint.bytes - limits.dead_letter_bytes_max
     keys: list[str] = []

@@ -40,6 +40,7 @@ class Shutdown:
         return bool(driver.inputs) and driver.can_step and not self._core.failure
 
     def snapshot(self) -> Snapshot | None:
-        """Return the last snapshot; None if the log does not have all steps, because its disk is full or has failed."""
+        """Return a snapshot of the state after the last step. Return None if the log does not have all steps, because
+        its disk is full or has failed."""
         core = self._core
         return None if core.driver.behind or core.failure else core.upkeep.final()

@@ -96,9 +96,9 @@ def check_server(me: str, server: str) -> None:
 
 
 def unknown_topology(server: str, begun: str, epoch: str) -> TopologyError:
-    """Return the error for a log that does not contain the text of its topology, if the log was begun under another
-    topology than the server's topology file. ``begun``: the epoch of the log's topology. ``epoch``: the epoch of the
-    file."""
+    """Return the error for a data directory that does not contain the text of its topology, and whose topology has a
+    different epoch than the server's topology file. ``begun``: the epoch of the data directory's topology. ``epoch``:
+    the epoch of the file."""
     return TopologyError(
         f"the data directory of server {server} was begun under topology epoch {begun}, but the file has {epoch}: "
         "start once with the previous topology file, then use antecede topology apply"

@@ -70,7 +70,7 @@ class Upkeep:
         self.logged_records = covers
         """The number of records since the last snapshot."""
         self.direct = False
-        """Whether no other process can build snapshots."""
+        """Whether this server must take its snapshots itself, because no other process can build them."""
         self._covered = (0, 0)
         """The values of ``logged_bytes`` and ``logged_records`` when the snapshot in progress was begun."""
         self._keeping = False

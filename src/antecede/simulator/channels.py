@@ -139,8 +139,8 @@ class ChannelWorld(World):
         again: Callable[[], object],
         sending: Message | None = None,
     ) -> None:
-        """Let the application act on its channel. If its machine is down, or a crash undoes the action, call ``again``
-        when the machine is back."""
+        """Let the application at a process use its channel: call ``act``. If the machine of the process is down, or if
+        a crash undoes this action, call ``again`` when the machine is back."""
         machine = self.machines[process]
         if not machine.up or not self._step(process, lambda: machine.step(act, self.now), sending):
             self._backlog[process].append(again)

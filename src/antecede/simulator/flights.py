@@ -158,7 +158,7 @@ class Flights:
             del self.early[flight.parcel, flight.at]
 
     def why_never(self, line: Early) -> str:
-        """Return why a statement still waits for its packet at the end."""
+        """Return the reason why a statement still waits for its packet at the end of the scenario."""
         earlier = self.landed(line.parcel, line.at)
         name = f"{line.parcel} to {line.at}"
         if earlier is not None and earlier.state == ARRIVED:

@@ -29,7 +29,8 @@ class Observer(Protocol):
 
 
 class Workload(Protocol):
-    """The application: when it sends, and how it reacts to a delivery."""
+    """The application of a simulated system. It decides when processes send messages, and how they react to
+    deliveries."""
 
     def start(self, world: "World") -> None: ...
 

@@ -7,9 +7,9 @@ the step, and returns the result: the events of the orders, in sequence, and the
 The caller decides whether these frames and acknowledgements arrive.
 
 **What a crash loses.** The state of the links is durable after every step. The state of an order is durable only up to
-its last step with a ``Persist``. So a crash reveals an order that forgets ``Persist``: its links remember packets that
-its state does not contain. Effects that an order returns before ``Persist`` are carried out even if the machine crashes
-before the step is durable. Such effects have *leaked*.
+its last step with a ``Persist``. So a crash reveals an order that should have returned ``Persist`` but did not: after
+the crash, the links remember packets that the state of the order does not contain. Effects that an order returns before
+``Persist`` are carried out even if the machine crashes before the step is durable. Such effects have *leaked*.
 
 Each letter is a separate message of the order, so that a trace and a script can refer to each letter.
 """
@@ -79,7 +79,7 @@ class Step(msgspec.Struct):
 
     def sizes(self, letter: str, domain: str | None = None) -> list[int]:
         """Return the stamp sizes of all copies of a letter that leave in this step. If ``domain`` is given, only copies
-        in this domain count."""
+        in this domain are included."""
         return [
             event.order.size(event.what.packet)
             for event in self.events
@@ -154,8 +154,8 @@ class SingleConsumer(MessageConsumer):
 
 
 class TravellingConsumer(SingleConsumer):
-    """A consumer that sends packets of a process to itself over the network, in the same way as all other packets. So
-    these packets can also be late, lost and repeated."""
+    """A consumer that uses the network even for packets that a process sends to itself. So these packets can also be
+    late, lost and repeated."""
 
     own_at_once = False
 
@@ -165,7 +165,7 @@ class TravellingConsumer(SingleConsumer):
         self.outgoing += [Outgoing(self.domain, self.members[self.me], frame) for frame in frames]
 
     def resend_own(self, now: float) -> None:
-        """Send overdue packets from this process to itself again."""
+        """Send again the overdue packets that this process has sent to itself."""
         self._loop += self.own.tick(now)
         self._take_own(now)
 
@@ -326,8 +326,8 @@ class Machine:
     # What the observed orders report.
 
     def persisted(self) -> None:
-        """Record that an order has returned ``Persist``. At the first ``Persist`` of a step, mark all earlier events
-        and frames of the step: they take place even if the machine crashes in this step."""
+        """Record that an order has returned ``Persist``. At the first ``Persist`` of a step, record how many events and
+        frames the step has so far. These events and frames take place even if the machine crashes in this step."""
         if not self._persisted:
             self._persisted = True
             self._note_leaks()

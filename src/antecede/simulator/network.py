@@ -1,7 +1,7 @@
 """The simulated network: how long a packet takes, whether it is lost or repeated, and which processes are cut off.
 
-Links reorder packets unless they are FIFO. All draws come from two streams of random numbers: one for delays, and one
-for faults. So the sequence of drawn delays is the same with and without faults.
+Links reorder packets unless they are FIFO. There are two streams of random numbers: one for delays, and one for faults.
+So the sequence of random delays is the same with and without faults.
 """
 
 from collections.abc import Callable

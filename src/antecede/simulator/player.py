@@ -1,7 +1,7 @@
-"""Playing a scenario, line by line: actions are carried out, and expectations are checked.
+"""Play a scenario, line by line: carry out its actions, and check its expectations.
 
-``play`` returns the expectations that failed (line, expected, actual), and the world of the play. If a file cannot be
-played under this order, ``play`` raises :class:`antecede.errors.ScenarioError`.
+``play`` returns the expectations that failed (line, expected, actual), and the world of the play. If the scenario
+cannot be played under the given order, ``play`` raises :class:`antecede.errors.ScenarioError`.
 """
 
 from collections.abc import Sequence
@@ -62,8 +62,8 @@ class Played(msgspec.Struct):
 
 
 def play(scenario: Scenario, order: OrderSpec | None = None, *, raw: bool = False) -> Played:
-    """Play a scenario under ``order``, or under the scenario's own order if ``order`` is None. With ``raw``, there are
-    no links: duplicates reach the order, and lost packets are not resent."""
+    """Play a scenario under ``order``, or under the scenario's own order if ``order`` is None. If ``raw`` is true,
+    there are no links: duplicates reach the order, and lost packets are not resent."""
     world = ScriptedWorld(scenario, order, raw=raw)
     result = Played(world, 0, 0, [])
     specs, kept = list(world.specs.values()), world.guarantees

@@ -86,8 +86,8 @@ class Programs:
         return None
 
     def take(self, process: str, source: str | None) -> str | None:
-        """Remove the first message of the queue and return its name, if ``source`` is None or is the sender of this
-        message. Otherwise, or if the queue is empty, return None."""
+        """Remove the first message of the queue, and return its name. If ``source`` is not None, do this only if
+        ``source`` is the sender of the message. Return None if no message was removed."""
         queue = self.queues[process]
         return queue.popleft()[0] if queue and source in (None, queue[0][1]) else None
 

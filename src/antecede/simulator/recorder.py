@@ -1,8 +1,9 @@
 """The recorder, which turns the events of a simulated world into the rows of a trace.
 
 It numbers the events of each process 0, 1, 2 … without gaps. The ``hop`` rows of routers are numbered separately,
-because they are events of the server and not of its application. Virtual seconds become nanoseconds. A send row has the
-mean stamp size of the copies that leave in the same step; an arrival row has the size of its own copy's stamp.
+because they are events of the server and not of its application. Virtual seconds become nanoseconds. The stamp size in
+a send row is the mean over the copies that leave in the same step. The stamp size in an arrival row is the size of the
+stamp of the copy that arrived.
 
 A message between operations of objects has a label; the label fills the columns ``instance``, ``operation``, ``parent``
 and ``type``.
@@ -22,7 +23,7 @@ def process_names(processes: int) -> list[str]:
 
 
 def mean_size(sizes: list[int]) -> int | None:
-    """Return the mean size of some stamps; None if there are none."""
+    """Return the mean of these stamp sizes, rounded, or None if the list is empty."""
     return round(sum(sizes) / len(sizes)) if sizes else None
 
 

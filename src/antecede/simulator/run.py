@@ -1,9 +1,9 @@
 """One simulated run, from its settings to its figures: ``antecede simulate`` as a function.
 
-The settings in :class:`Setup` determine everything that happens in a run. Gaps, delays, destinations and faults are
-each drawn from a separate stream of random numbers. So two runs with the same seed but different orders have the same
-sends of the application, unless the application reacts to deliveries. If the two orders also send the same packets, the
-two runs have the same delays and faults.
+The settings in :class:`Setup` determine everything that happens in a run. The times between sends, the delays, the
+destinations and the faults are each drawn from a separate stream of random numbers. So two runs with the same seed but
+different orders have the same sends of the application, unless the application reacts to deliveries. If the two orders
+also send the same packets, the two runs have the same delays and faults.
 """
 
 from collections.abc import Callable
@@ -94,7 +94,8 @@ class Setup(msgspec.Struct, frozen=True):
         return process_names(self.processes) if self.organisation is None else list(self.organisation.servers)
 
     def faults(self) -> dict[str, float]:
-        """Return the share of each kind of fault."""
+        """Return the setting of each kind of fault: the share of frames that are lost, the share of frames that arrive
+        twice, the share of steps with a crash, and the share of sends at which the network splits."""
         return {"loss": self.loss, "duplicate": self.duplicate, "crash": self.crash, "partition": self.partition}
 
     def faulty(self) -> bool:

@@ -90,8 +90,8 @@ class ScriptedWorld:
 
     @property
     def guarantees(self) -> frozenset[str]:
-        """The guarantees that hold between all processes: those that all orders give. If there are several domains,
-        only FIFO and causal order can be among them."""
+        """The guarantees that hold between all processes: those that the orders of all domains have in common. If there
+        are several domains, only FIFO and causal order can be among them."""
         kept = frozenset.intersection(*(spec.guarantees() for spec in self.specs.values()))
         return kept & {"fifo", "causal"} if len(self.specs) > 1 else kept
 
@@ -197,7 +197,7 @@ class ScriptedWorld:
         return self.machines[flight.at].channel.consumers[flight.sent.domain].order
 
     def _named_early(self, flight: Flight) -> ArriveLine | LoseLine | None:
-        """Return the statement that named a packet before it was posted; None if there is none."""
+        """Return the first statement that waits for a packet, or None if there is none, or if it says ``again``."""
         line = self.flights.next_early(flight)
         return None if isinstance(line, ArriveLine) and line.again else line
 
@@ -382,7 +382,7 @@ class ScriptedWorld:
             self.programs.run(process, self._go_on)
 
     def _go_on(self, line: SendLine | ReceiveLine) -> bool:
-        """Carry out the next statement of a process, unless it must wait. Return whether it was carried out."""
+        """Carry out the statement ``line``, unless its process must wait. Return whether ``line`` was carried out."""
         if isinstance(line, SendLine):
             ready = not self.flights.awaited(line.source, before=line.line)
             if ready:

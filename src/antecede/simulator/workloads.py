@@ -1,8 +1,9 @@
 """Workloads: which process sends to which, and when.
 
 ``uniform`` and ``multicast`` are the set-up of Jang et al. §6.2: every process sends at its own intervals. A multicast
-goes to k different processes; all values of k from 1 to n − 1 have the same probability (mean n / 2). The other
-workloads imitate real systems: requests and replies, a ping-pong, groups that communicate mostly among themselves.
+goes to k different processes. All values of k from 1 to n − 1 have the same probability, where n is the number of
+processes. So the mean of k is n / 2. The other workloads imitate real systems: requests and replies, a ping-pong,
+groups that communicate mostly among themselves.
 """
 
 from collections.abc import Callable
@@ -28,8 +29,8 @@ def uniform(processes: int, rng: Random) -> Destinations:
 
 
 def multicast(processes: int, rng: Random) -> Destinations:
-    """Return a function that chooses some of the other processes. Every number of destinations from 1 to n − 1 has the
-    same probability."""
+    """Return a function that chooses some of the other processes. Every number of destinations from 1 to ``processes``
+    − 1 has the same probability."""
     others = [[other for other in range(processes) if other != process] for process in range(processes)]
 
     def choose(process: int) -> int:

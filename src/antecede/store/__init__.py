@@ -100,8 +100,8 @@ def read_state(
 
 
 def write_draft(directory: str, upto: int, state: bytes, mark: str, files: Files | None = None) -> str:
-    """Write a snapshot to a file with a temporary name that contains ``mark``; return the path of this file. The
-    process that has the directory open later gives the file its final name (``adopt_snapshot``)."""
+    """Write a snapshot to a file with a temporary name that contains ``mark``; return the path of this file. Later, the
+    process that has opened the directory gives the file its final name (``adopt_snapshot``)."""
     files = files or Files()
     with named(directory):
         return draft_snapshot(files, directory, identity_of(files, directory).seal, upto, state, mark)

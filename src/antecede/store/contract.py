@@ -49,7 +49,7 @@ class Closing:
         self.close()
 
     def close(self) -> None:
-        """See :class:`Store`."""
+        """Close the store: make all accepted records durable, and release the directory."""
         raise NotImplementedError
 
 
@@ -85,13 +85,14 @@ class Store(Protocol):
 
     @property
     def durable(self) -> int:
-        """All records up to this number are durable. Without a disk, every record is durable when ``append`` returns,
-        and ``on_durable`` is never called."""
+        """The number up to which all records are durable. Without a disk, every record is durable when ``append``
+        returns, and ``on_durable`` is never called."""
         ...
 
     @property
     def closed(self) -> int:
-        """All records up to this number are in complete segments. Nothing more will be written to these segments."""
+        """The number up to which all records are in complete segments. Nothing more will be written to these
+        segments."""
         ...
 
     @property
@@ -121,8 +122,8 @@ class Store(Protocol):
         ...
 
     def append(self, record: bytes, *, wake: bool = True) -> int:
-        """Accept a record; return its number. Raise StoreFullError or DiskFullError if there is no space for it now.
-        With ``wake=False`` the commit thread is not woken, so the caller must call ``commit_soon`` or ``commit_here``
+        """Accept a record; return its number. Raise StoreFullError or DiskFullError if there is no space for it now. If
+        ``wake`` is false, the commit thread is not woken, so the caller must call ``commit_soon`` or ``commit_here``
         afterwards."""
         ...
 
@@ -131,9 +132,9 @@ class Store(Protocol):
         ...
 
     def commit_here(self) -> None:
-        """Make the appended records durable in the owner's thread, before the call returns, without calling
-        ``on_durable``. But if a commit is running, if recent syncs were slow, or if many bytes are pending, do the same
-        as ``commit_soon`` instead."""
+        """Make the appended records durable in the owner's thread, before this call returns. ``on_durable`` is not
+        called for them. In three cases, do the same as ``commit_soon`` instead: a commit is running, recent syncs were
+        slow, or many bytes are pending."""
         ...
 
     def wait(self, upto: int, timeout: float | None = None) -> bool:

@@ -53,7 +53,8 @@ class Files:
 
     @contextmanager
     def opened(self, path: str, write: bool = False) -> Iterator[int]:
-        """Open a file for the body of a ``with`` statement."""
+        """Open a file for a ``with`` block, and close it at the end of the block. The block gets the file
+        descriptor."""
         file = self.open(path, write)
         try:
             yield file

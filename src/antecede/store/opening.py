@@ -1,8 +1,8 @@
 """Open a log: lock its directory, check it, repair what may be repaired, and only then continue.
 
-Before a torn write is removed, a note about it is written to a file, so that a crash cannot hide the removal from the
-owner. A directory of an older format is upgraded after the check, before anything else is written. A corrupt directory
-is left as it was found.
+Before a torn write is removed, a note about it is written to a file. So even after a crash, the owner can see that the
+write was removed. A directory of an older format is upgraded after the check, before anything else is written. A
+corrupt directory is left as it was found.
 """
 
 import logging

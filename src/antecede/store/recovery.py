@@ -64,7 +64,8 @@ class Judged(msgspec.Struct):
     recovered: Recovered
     tail: Tail
     starts: dict[int, int]
-    """The number of the first record in each segment that has a group, by segment number."""
+    """For each segment that begins with an intact group: the number of its first record. The key is the number of the
+    segment."""
     segments: list[int]
 
 
@@ -131,9 +132,9 @@ def _erase(files: Files, file: int, begin: int, end: int) -> None:
 
 
 def _newest(files: Files, directory: str, seal: int, oldest: int) -> tuple[Snapshot | None, list[str]]:
-    """Return the newest readable snapshot (None if there is none), and an error message for each newer snapshot, which
-    is unreadable. Raise CorruptLogError if the log begins after record 1 and no snapshot covers the records before the
-    beginning of the log."""
+    """Return the newest readable snapshot, or None if there is none. Also return one error message for each newer
+    snapshot; all newer snapshots are unreadable. Raise CorruptLogError if the log begins after record 1 and no snapshot
+    covers the records before the beginning of the log."""
     unreadable: list[str] = []
     for upto in reversed(numbered(files.names(directory), "snapshot")):
         try:

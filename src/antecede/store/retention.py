@@ -36,7 +36,8 @@ class Retention:
             raise UsageError(f"snapshot up to record {upto}: there is already one up to record {self.good[-1]}")
 
     def add(self, upto: int) -> int:
-        """Count a new snapshot as good, and delete what is no longer needed; return the number of deleted segments."""
+        """Record that a new snapshot is good, and delete what is no longer needed. Return the number of deleted
+        segments."""
         self.good = sorted({*self.good, upto})[-_kept:]
         return self._prune()
 

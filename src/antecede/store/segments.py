@@ -79,7 +79,7 @@ class Segments:
         self.spare = False
         """Whether the segment after the current one is allocated."""
         self.end = self.left = 0
-        """The length of the current segment, and how many of its bytes are not written yet."""
+        """``end``: the length of the current segment. ``left``: how many bytes of this segment are not written yet."""
         self._file = -1
         self._next = -1
         """The open file of the segment after the current one; -1 if it is not allocated."""
@@ -88,7 +88,8 @@ class Segments:
         """How many bytes of records may be pending while the spare segment exists."""
         self._lock = Lock()
         self._starts = starts
-        """The number of the first record in each segment that has a durable group, by segment number, oldest first."""
+        """For each segment that has a durable group: the number of the segment → the number of its first record. The
+        oldest segment comes first."""
         self._lengths: dict[int, int] = {}
         self.total_bytes = 0
         """The size of all segments, including the spare segment."""
@@ -142,8 +143,9 @@ class Segments:
 
     @contextmanager
     def _allocating(self, more: int) -> Iterator[None]:
-        """Return a context manager. Its body allocates ``more`` bytes for the spare segment; afterwards these bytes are
-        added to the recorded sizes. Raise StoreFullError if there is no space or no file descriptor."""
+        """Return a context manager. The body of its ``with`` statement allocates ``more`` bytes for the spare segment.
+        Afterwards, these bytes are added to the recorded sizes. Raise StoreFullError if there is no space or no file
+        descriptor."""
         if self.total_bytes + more > self.sizes.log_bytes_max:
             raise StoreFullError(
                 f"{self.directory}: the log is full: {self.total_bytes} bytes in segments that are not released, "
@@ -182,8 +184,8 @@ class Segments:
         self.files.fdatasync(self._file)
 
     def sync_from_outside(self) -> None:
-        """Sync the current segment, called by a thread that does not write to the segment. The file is opened a second
-        time for this. Raise a StoreError if it cannot be opened."""
+        """Sync the current segment. This method is for a thread that does not write to the segment: it opens the file a
+        second time. Raise a StoreError if the file cannot be opened."""
         path = self._path(self.current)
         with named(path):
             file = self.files.open(path, write=True)

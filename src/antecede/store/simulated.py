@@ -1,13 +1,13 @@
 """A simulated disk that forgets: the file layer for simulations and tests, with all failures of a real disk.
 
-Each file has two contents: the visible bytes, which readers see, and the bytes on the disk. They differ by the writes
-that were not synced, which are recorded for each page. In the same way, there are visible file names, and file names on
-the disk. The following failures are simulated:
+Each file has two contents: the visible bytes, which readers see, and the bytes on the disk. They differ in the writes
+that were not synced. These writes are recorded for each page. In the same way, there are visible file names, and file
+names on the disk. The following failures are simulated:
 
 - :meth:`kill` ends the process: unsynced data is still visible, and still not on the disk.
 - :meth:`power_cut` forgets unsynced data. For each unsynced page, the disk may have any state of the page since the
-  last sync, perhaps torn at any byte. The pages are independent, because a disk reorders writes. Any unsynced change of
-  a name may be lost.
+  last sync, perhaps torn: new bytes up to some position, and old bytes after it. The pages are independent, because a
+  disk reorders writes. Any unsynced change of a name may be lost.
 - A sync may **fail**. Then the bytes are visible, but not on the disk. A later sync ignores them, as on a
   real disk, unless the process writes them again.
 - A full disk: ``capacity`` is the size of the disk in bytes.
@@ -24,7 +24,7 @@ from random import Random
 from antecede.store.files import Files
 
 page_bytes = 64
-"""The size of a page: small, so that small groups span several pages."""
+"""The size of a page in bytes. It is small, so that even a small group of records spans several pages."""
 
 
 class PowerCut(BaseException):
@@ -65,8 +65,8 @@ class Inode:
         self.sizes.clear()
 
     def forget(self, random: Random, style: str) -> None:
-        """Lose unsynced data, as at a power cut. ``style`` says which unsynced pages reach the disk: ``none``, ``all``,
-        or ``some``, which chooses at random."""
+        """Simulate a power cut: unsynced data may be lost. ``style``: the unsynced pages that reach the disk. ``none``
+        and ``all`` mean none and all of these pages, and ``some`` means a random choice."""
         size = random.choice([len(self.kept), *self.sizes]) if style != "none" else len(self.kept)
         if style == "all" and self.sizes:
             size = self.sizes[-1]

@@ -69,8 +69,8 @@ class Tail(msgspec.Struct):
     record: int = 0
     checksum: int = 0
     unsure: int = 0
-    """An offset in the segment. The bytes from this offset on were perhaps never synced, because no later group says
-    that they were."""
+    """An offset in the segment. The bytes from this offset on were perhaps never synced, because no later group proves
+    that they were synced."""
     cut: Cut | None = None
     allocated: int = 0
     """The length of the last segment, as its groups record it."""
@@ -205,10 +205,10 @@ class Walk:
         return None
 
     def _behind(self, file: int, begin: int, segment: int) -> tuple[int, tuple[int, Group] | None]:
-        """Search a segment, from offset ``begin`` on, for a later group that proves that the next group of the chain
-        had been synced. Return two values. The first is the offset after the last byte that is not zero, or 0 if all
-        bytes are zero. The second is the offset and the header of the later group, or None if there is no such group.
-        If a later group is found, the search stops there."""
+        """Search a segment, from offset ``begin`` on, for a later group. It must prove that the group after the last
+        good group had been synced. Return two values. The first is the offset after the last byte that is not zero, or
+        0 if all bytes are zero. The second is the offset and the header of the later group, or None if there is no such
+        group. If a later group is found, the search stops there."""
         pattern = group_pattern(self.seal)
         last, offset = 0, begin
         while window := self.files.read(file, _window_bytes, offset):
@@ -228,8 +228,8 @@ class Walk:
         return last, None
 
     def _witness(self, file: int, offset: int, segment: int) -> tuple[int, Group] | None:
-        """Return this offset and the header of the group there, if that group is intact and proves that the next group
-        of the chain had been synced. Otherwise return None."""
+        """Check whether there is an intact group at this offset which proves that the group after the last good group
+        had been synced. If so, return this offset and the header of the group at this offset. Otherwise return None."""
         found = read_group(self.files, file, offset, self.seal)
         if isinstance(found, str):
             return None

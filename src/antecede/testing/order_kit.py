@@ -85,7 +85,7 @@ def check_order(
 
 
 class _BrokenError(Exception):
-    """Raised if an order breaks a requirement; the text states the requirement."""
+    """The error that is raised if an order breaks a requirement. Its text states the requirement."""
 
 
 def _without_kit(error: BaseException | None) -> BaseException | None:
@@ -166,7 +166,7 @@ class _Run:
         self.orders = [spec.create(me, _group) for me in range(_group)]
         self.flying: list[Packet] = []
         self.sent: list[tuple[Packet, bytes]] = []
-        """All packets that left, with their stamps as bytes."""
+        """All packets that the members have sent, each with its stamp as bytes."""
         for step in range(steps):
             if step % 4 == 0 or not self.flying:
                 source = self.random.randrange(_group)
@@ -201,8 +201,8 @@ class _Run:
         return answer[0], answer[1]
 
     def take(self, effects: Effects) -> None:
-        """Check that a step persists before it sends or delivers. Then add the packets that the step sends to the
-        packets in transit."""
+        """Check that a step returns ``Persist`` before its first ``Send`` or ``Deliver``. Then add the packets that the
+        step sends to the packets in transit."""
         __tracebackhide__ = True
         durable = False
         for effect in effects:

@@ -104,7 +104,8 @@ class World:
             raise self._failure([str(error)]) from None
 
     def crash(self, server: str, *, power: bool = True) -> None:
-        """Stop a server now; it restarts by itself. With ``power`` its disk loses everything that was not synced."""
+        """Stop a server now. It restarts by itself. If ``power`` is true, the crash is a power failure: the server's
+        disk loses everything that was not synced. If it is false, only the process is killed."""
         self._known(server)
         self._world.crash(server, "power" if power else "kill")
 
@@ -184,7 +185,8 @@ class World:
     # Checks.
 
     def check(self, dead: int | None = 0) -> None:
-        """Check all guarantees, when nothing is pending:
+        """Check all guarantees. Call this method when nothing is pending. It raises an AssertionError unless all these
+        conditions hold:
 
         * Every accepted publish is delivered once, in the orders that the topology guarantees.
         * Nothing waits anywhere.

@@ -42,7 +42,7 @@ def cost_mean(topology: Topology, cost: Cost = matrix_cost) -> float:
 
 
 def costs_from(topology: Topology, source: str) -> dict[str, float]:
-    """Return the cost of a message from ``source`` to every reachable server."""
+    """Return, for each reachable server, the cost of a message from ``source`` to this server."""
     weights = {name: matrix_cost(len(domain.servers)) for name, domain in topology.domains.items()}
     costs = {source: 0.0}
     # The tree lists servers by their distance, so that each server's predecessor comes first.

@@ -113,7 +113,8 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
     mailboxes: Mailboxes = Mailboxes()
     """The settings of mailboxes; not part of the epoch."""
     reactions: ReactionSettings = ReactionSettings()
-    """The limits of reactions, and isolated agents; not part of the epoch."""
+    """The limits of reactions, and the agents whose handlers run in a worker process. These settings are not part of
+    the epoch."""
     moved: dict[str, str] = {}
     """Servers that were removed, each with the server that has its clients now. The clients keep their addresses."""
 

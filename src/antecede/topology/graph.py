@@ -55,7 +55,7 @@ class Topology:
 
     @cached_property
     def trees(self) -> tuple[frozenset[str], ...]:
-        """The connected parts, each as a set of servers: between two parts there is no route."""
+        """The connected parts of the topology, each as a set of servers. There is no route from one part to another."""
         parts: list[frozenset[str]] = []
         placed: set[str] = set()
         for server in self.servers:

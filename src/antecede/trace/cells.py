@@ -3,8 +3,8 @@
 An *instance* is one execution of an operation at an object. Two instances of an object conflict iff their operations
 conflict at that object and neither instance is an ancestor of the other. (A caller waits for the operation that it
 called. So the two operations are open at the same time, and neither can exclude the other. See Enokido, Higaki,
-Takizawa §2 on nested operations.) For two *requests* only the operations count. The reason is that a request gets its
-position in the order before it starts its instance, when the ancestors of this instance are not known yet.
+Takizawa §2 on nested operations.) For two *requests*, only their operations are compared. The reason is that a request
+gets its position in the order before it starts its instance, when the ancestors of this instance are not known yet.
 
 Instances of one operation at one object share a **cell**, so that the knowledge about all of them can be kept together.
 An instance has a separate cell if it has an ancestor or descendant at its own object with which it would otherwise

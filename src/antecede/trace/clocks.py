@@ -109,8 +109,8 @@ class _Order:
 
 def _walk(trace: Matched, rule: _Exact | _Order) -> int:
     """Return how many events disagree with the rule. For each event with a clock, the rule gets two values. ``reached``
-    is the number of events of each process in the event's past (the event included). ``floor`` is the largest value of
-    each clock entry in the event's past, without the clock of the event itself."""
+    is the number of events of each process in the event's past (the event included). ``floor`` has, for each clock
+    entry, the largest value that this entry has in the event's past. The clock of the event itself is left out."""
     lanes = Lanes(len(trace.lines))
     awaited = Counter(event.message for line in trace.lines for event in line if event.kind == DELIVER)
     known = [0] * len(trace.lines)

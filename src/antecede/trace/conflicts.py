@@ -39,8 +39,8 @@ class Conflicts(msgspec.Struct, frozen=True):
     """The objects at which any two operations conflict. ``*`` stands for every object without its own entry."""
 
     def over(self, operations: Iterable[str]) -> "Conflicts":
-        """Return the same table with pairs instead of ``all``. ``operations`` are all operations of the trace: at an
-        object that has ``all``, any two of them conflict."""
+        """Return the same table with pairs instead of ``all``. ``operations``: all operations of the trace. If an
+        object has ``all``, any two of these operations conflict at this object."""
         every = frozenset(operations)
         return Conflicts(self.tables | {name: dict.fromkeys(every, every) for name in self.everything})
 

@@ -2,7 +2,7 @@
 
 All functions expect valid events (:mod:`antecede.trace.quarantine`). The parameter ``hops`` contains the valid rows of
 routers. A *copy* is a message together with one of its destinations. If the send row of a message does not name its
-destinations, the processes where the message arrived or was delivered count as its destinations. The parameter
+destinations, the processes where the message arrived or was delivered are treated as its destinations. The parameter
 ``implied`` contains these destinations, as :func:`destinations` returns them. A figure that the trace does not record
 is ``None``, never 0.
 """

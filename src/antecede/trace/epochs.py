@@ -120,7 +120,8 @@ class Epochs:
         return {order for order in orders if order in JUDGED and min(kept) < _strength[order] <= max(kept)}
 
     def of(self, process: str, index: int) -> int:
-        """Return the position of an event's epoch among the listed epochs; -1 if the event came before the first."""
+        """Return the position of an event's epoch among the listed epochs; -1 if the event came before the first listed
+        epoch."""
         starts = self._starts.get(process)
         if starts is None:
             starts = self._starts[process] = [*accumulate((one.since.get(process, 0) for one in self.listed), max)]

@@ -66,7 +66,8 @@ class ExplainRequest(msgspec.Struct, frozen=True):
             raise UsageError(f"--first {self.first}: expected 0 or more")
 
     def by_delivery(self) -> bool:
-        """Return whether late deliveries break the order. (The other orders are broken by cycles of messages.)"""
+        """Return whether the order of this request is broken by late deliveries. (Total and synchronous order are
+        broken by cycles of messages instead.)"""
         return self.order in ("fifo", "causal", "significant")
 
 
@@ -121,7 +122,7 @@ def unknown(message: str) -> UsageError:
 
 
 def _about(events: list[Event], reasons: dict[int, str], message: str) -> dict[str, Any]:
-    """Count the rows of one message, and return the report's ``message`` (see ``about``)."""
+    """Count the rows of one message, and return the value of the report's key ``message`` (see ``about``)."""
     rows = [number for number, event in enumerate(events) if event.message == message and event.kind in _of_messages]
     if not rows:
         raise unknown(message)
@@ -135,7 +136,8 @@ def about(message: str, sends: int, deliveries: int, aside: Mapping[str, int]) -
     """Return the value of the report's key ``message``. It contains the number of valid sends and the number of valid
     deliveries of a message. It also contains, for each reason, how many rows of the message were set aside.
 
-    If two rows have the same process and index, the reason is always ``duplicate_index`` here, even for equal rows.
+    The reason ``duplicate_row`` (the same row came again) is not used here. Such rows are counted under the reason
+    ``duplicate_index``, like different rows with the same process and index.
     """
     reasons = {reason: aside[reason] for reason in REASONS if aside.get(reason)}
     return {
@@ -155,7 +157,7 @@ def _overtakings(trace: Matched, late: Sequence[Late]) -> list[dict[str, Any]]:
 
 
 def overtaking(late: Late, chain: Sequence[Link]) -> dict[str, Any]:
-    """The explanation of one late delivery."""
+    """Return the explanation of one late delivery, with the chain of messages that overtook the late message."""
     return {
         "message": late.message,
         "from": late.source,

@@ -1,9 +1,9 @@
 """The operation instances of a trace: their rows, their duration, their parents.
 
 An instance is one execution of an operation at one object. A row names its instance in ``instance``, and its object in
-``process``. The same name at another object means another instance, such as the copy at a replica. Only ``send``,
-``deliver`` and ``local`` rows belong to an instance. These rules fill in missing information, so that a minimal trace
-can be judged too:
+``process``. The same name at another object means another instance, for example the instance of the same call at
+another replica. Only ``send``, ``deliver`` and ``local`` rows belong to an instance. These rules fill in missing
+information, so that a minimal trace can be judged too:
 
 * An instance **runs from its first row to its last**. Rows ``begin``, ``commit`` and ``abort`` count like other rows,
   so they mark its start and end if they are recorded. Let A and B be instances at one object. A *precedes* B iff the
@@ -18,7 +18,7 @@ can be judged too:
   of the paper, R1). So if neither the delivery nor its send has a type, the delivery is a request iff it is the first
   message that its instance received or sent.
 * An instance has **one request**, the first. If several replicas make the same nested call, its request comes more than
-  once. Only the first request starts something.
+  once. The later requests are ignored.
 """
 
 from collections.abc import Collection
@@ -36,8 +36,8 @@ ABORT: Final = "abort"
 
 
 class Instance(msgspec.Struct, gc=False):
-    """One execution of an operation at one object. All positions are positions in the list of the rows of its
-    process."""
+    """One execution of an operation at one object. ``process`` is the number of the object's process. ``first``,
+    ``last``, ``opening`` and ``request`` are positions in the list of this process's rows."""
 
     name: str
     process: int
@@ -59,7 +59,7 @@ class Instances:
         self.by_name: list[dict[str, Instance]] = [{} for _ in trace.lines]
         self._parents: dict[str, str] = {}
         self.judged = 0
-        """The number of deliveries that name the instance that received them."""
+        """The number of deliveries whose row names an instance, that is, the instance that received the message."""
         for process, line in enumerate(trace.lines):
             for position, event in enumerate(line):
                 if event.instance is not None and event.kind in (SEND, DELIVER, LOCAL):

@@ -105,8 +105,8 @@ def decode(line: bytes) -> Event | Fault:
 
 
 def content(event: Event) -> bytes:
-    """Return a row as bytes, without the texts for people (``notification``, ``label``) and without extra columns. Two
-    rows with equal bytes count as the same row."""
+    """Return a row as bytes, without the texts for people (``notification``, ``label``) and without extra columns. If
+    these bytes are equal for two rows, the second row is treated as a repeat of the first."""
     return encode(msgspec.structs.replace(event, extra=None, notification=None, label=None))
 
 

@@ -1,9 +1,9 @@
 """A valid trace in the form that every verdict starts from: processes as numbers, sends by message.
 
 ``lines[p]`` are the valid events of process ``p`` in the order of their indices, without ``hop`` rows. Processes are
-numbered in the order of their names, so an order by number is also an order by name. ``sends[m]`` is the send of
-message ``m``, as (process, position in ``lines[process]``). ``origins`` has the same pair for each delivery, because in
-a trace of millions of events it is slow to look up every message id in ``sends``.
+numbered in the order of their names, so sorting by number also sorts by name. ``sends[m]`` is the send of message
+``m``, as (process, position in ``lines[process]``). ``origins`` has the same pair for each delivery, because in a trace
+of millions of events it is slow to look up every message id in ``sends``.
 
 **The walk over all events.** :meth:`Matched.in_causal_order` walks all events so that each comes after everything that
 happened before it. It keeps a cursor for each process: the position of its next event. A delivery may come as soon as

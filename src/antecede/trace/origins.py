@@ -1,8 +1,8 @@
-"""Find where the rows of an explanation come from: the place in the log that was imported.
+"""Find where the rows of an explanation come from: the file and the line of the imported log.
 
-``antecede import --map`` writes that place (file and line) into the extra column ``source``. No verdict needs this
-column, so the engines do not keep it. This module looks it up afterwards, for a few rows, in the files that have the
-column.
+``antecede import --map`` writes the file and the line into the extra column ``source``. No verdict needs this column,
+so the engines do not keep it. This module looks up the column afterwards, for a few rows, in the files of the trace
+that have the column.
 """
 
 import os
@@ -18,8 +18,8 @@ Place = tuple[str, int]
 
 
 def with_origins(report: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
-    """Return the report of ``explain`` with an additional key ``sources``: for each row that an explanation names, its
-    place in the imported log."""
+    """Return the report of ``explain`` with an additional key ``sources``: for each row that an explanation names, the
+    file and the line of the imported log. Rows for which these are not known are left out."""
     places = {(row.process, row.index) for explanation in report["explanations"] for row in rows_of(explanation)}
     found = _origins([path for path in paths if os.path.exists(path)], places) if places else {}
     sources = [

@@ -64,8 +64,8 @@ def opened_file(file: IO[bytes] | str, where: str) -> tuple[Any, Any, Any]:
 def read(file: IO[bytes], where: str, keep_raw: bool = True) -> tuple[Metadata | None, Iterator[Item]]:
     """Return the metadata of a Parquet file, if it has any, and its rows, numbered from 1.
 
-    With ``keep_raw``, each row also has its values as JSON text. (A Parquet file has no lines of text that could be
-    shown.)
+    If ``keep_raw`` is true, each row also has its values as JSON text. (A Parquet file has no lines of text that could
+    be shown.)
     """
     pa, opened, schema = opened_file(file, where)
     twice = [name for name in COLUMNS if schema.names.count(name) > 1]

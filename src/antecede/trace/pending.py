@@ -100,7 +100,7 @@ class _Bits:
 
     def __init__(self, processes: int, messages: int) -> None:
         self.known = [0] * processes
-        """For each process, the set that its deliveries brought."""
+        """For each process, the set of messages that the process learned of through its deliveries."""
         self.own = [0] * processes
         """For each process, the set of its own sends."""
         self.bit = [0] * messages

@@ -73,7 +73,7 @@ UNREAD = REASONS[:4]
 
 
 class Sifted(msgspec.Struct):
-    """A trace from outside, after rows that cannot be right were set aside."""
+    """The result of :func:`sift`: the rows that were not set aside, the reasons for the other rows, and some counts."""
 
     reasons: dict[int, str]
     """The reason why each event was set aside, by the number of the event."""
@@ -93,8 +93,8 @@ class Sifted(msgspec.Struct):
 
 
 def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
-    """Set aside rows that cannot be right. ``placed`` are rows that cannot be read as events, but whose process and
-    index are known."""
+    """Set aside rows that cannot be right. ``placed``: rows that cannot be read as events, although their process and
+    index are known. The indices of these rows are not counted as missing."""
     reasons: dict[int, str] = {}
     places = _places(events, reasons)
     for fault in placed:
@@ -210,8 +210,8 @@ def readable(rows: int, quarantined: Mapping[str, int]) -> bool:
 
 
 def unreadable_rows(report: Mapping[str, Any]) -> str | None:
-    """Return a sentence about unreadable rows if the report counts more than one of them in ten rows. Otherwise return
-    ``None``."""
+    """Return a sentence about unreadable rows if, according to the report, more than one row in ten cannot be read.
+    Otherwise return ``None``."""
     quarantined = report["quarantined"]
     rows = report.get("rows")
     if rows is None:

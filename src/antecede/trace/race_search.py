@@ -40,8 +40,8 @@ class Wanted(msgspec.Struct, frozen=True):
     within: int | None = None
     """Report only races whose slack is at most this many nanoseconds."""
     every: bool = False
-    """Whether to report all races. If false, several messages of one sender that race with the same second message
-    count as one race. Only the message that was delivered last is then reported."""
+    """Whether to report all races. If it is false, and several messages of one sender are in a race with the same
+    second message, only the race of the message that was delivered last is reported and counted."""
 
     def check(self) -> None:
         """Raise an error if ``first`` is negative. The caller does this check before it reads a trace."""
@@ -128,8 +128,8 @@ class _Receiver:
         self._released: dict[int, int | None] = {}
 
     def clock(self, event: Event, lane: int, fifo: bool) -> _Clock:
-        """Return the times of a message that ``event`` delivers. With ``fifo``, the message could not be delivered
-        before all earlier messages from its sender had arrived."""
+        """Return the times of a message that ``event`` delivers. ``fifo``: whether FIFO order is declared. If it is,
+        the message could not be delivered before all earlier messages from its sender had arrived."""
         arrived = self.arrivals.pop(event.message or "", None)
         released = arrived
         before = self._released.get(lane)
@@ -226,7 +226,8 @@ class _Pass:
         lane, own = self._lane_of[source], self._lane_of.get(process)
         clock = here.clock(event, lane, self._fifo)
         reach = lanes.entries(vector)
-        """For each lane, the number of events of the lane's process that are in the past of the send."""
+        """For each lane, the number of events of the lane's process that happened before the send of the second
+        message."""
         begin = 0 if own is None else reach[own]
         earliest = lanes.entry(here.firsts, lane)
         count = self._counts and not begin

@@ -178,8 +178,8 @@ class Nulled:
 
 
 def case_matched(names: Collection[str]) -> dict[str, str]:
-    """Return the given names that differ only in case from the name of a column, each with the name of this column.
-    Leave out a name if another given name means the same column."""
+    """Return the given names that differ from the name of a column only in upper and lower case, each with the name of
+    this column. Leave out a name if another given name means the same column."""
     found: dict[str, list[str]] = {}
     for name in names:
         plain = name.lower()
@@ -261,7 +261,7 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def metadata_of(text: bytes, where: str) -> Metadata:
-    """Read a metadata document; ``where`` names it in the error."""
+    """Read a metadata document. ``where``: the text that names the document in an error message."""
     try:
         document = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -57,9 +57,10 @@ class DeliveryMasks(msgspec.Struct):
     bit: int
     carried: int
     received: int
-    """The messages known from earlier requests and responses to the same instance."""
+    """The messages that were known from earlier requests and responses to the same instance."""
     requests: int
-    """The messages known from earlier requests to the same object that conflict with this request."""
+    """The messages that were known at the object from earlier requests, but only from requests that conflict with the
+    delivered request or response."""
 
 
 class Significance:
@@ -88,7 +89,8 @@ class Significance:
         return self._carried.get(message, 0)
 
     def take(self, process: int, position: int, event: Event) -> DeliveryMasks | None:
-        """Handle one event of a walk. If the event is a delivery to an instance, return the data to judge it."""
+        """Handle one event of a walk. If the event is a delivery to an instance, return the data that is needed to
+        judge the delivery. For any other event, return None."""
         instance = self._instances.of(process, event)
         if instance is None:
             if event.kind == SEND:

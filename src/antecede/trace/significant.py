@@ -63,7 +63,7 @@ class Significant(msgspec.Struct):
 
 def judge_significant(trace: Matched, conflicts: Conflicts, every_overtaker: bool = False) -> Significant:
     """Judge a trace by significant order. ``overtaken_by`` is set for the first late delivery and for the deliveries
-    that break the rule *agreement*. With ``every_overtaker``, it is set for all late deliveries."""
+    that break the rule *agreement*. If ``every_overtaker`` is true, ``overtaken_by`` is set for all late deliveries."""
     instances = Instances(trace)
     if trace.deliveries and not instances.judged:
         raise nothing_to_judge()
@@ -86,7 +86,8 @@ def nothing_to_judge() -> UsageError:
 
 
 def unlisted(used: Iterable[str], conflicts: Conflicts) -> list[str]:
-    """Return the operations that the conflict table does not name. They count as compatible with all operations."""
+    """Return the operations in ``used`` that the conflict table does not name. Such operations are treated as
+    compatible with all operations."""
     return sorted(set(used) - conflicts.operations())
 
 

@@ -1,4 +1,5 @@
-"""Estimate the size of a trace: its events and processes, from the sizes of its files and the beginning of each.
+"""Estimate the size of a trace: the numbers of its events and processes. The estimate uses the size and the beginning
+of each file.
 
 A Parquet file records its number of rows. For a text file, the length of the first lines shows the approximate number
 of rows. The processes of the first rows are a sample. It shows how many processes occur in its first half, and how many
@@ -36,7 +37,8 @@ class Size(msgspec.Struct, frozen=True):
 
 
 def size_of(paths: list[str]) -> Size:
-    """Estimate the size of a trace; standard input and pipes count as empty, because only reading shows their size."""
+    """Estimate the size of a trace. Standard input and pipes are treated as empty, because their size is not known
+    before they are read."""
     files = [path for path in trace_files(paths)[0] if path != "-" and os.path.isfile(path)]
     events = looked = 0
     first: set[Any] = set()

@@ -136,7 +136,7 @@ def load(
 
 
 def _items(name: str, stream: BinaryIO, keep_raw: bool) -> tuple[Metadata | None, Iterator[jsonl.Item]]:
-    """Return the metadata inside a file, if there are any, and its rows."""
+    """Return two values: the metadata inside a file (None if there are none), and the rows of the file."""
     if name.lower().endswith(".parquet") or cast(BufferedReader, stream).peek(4)[:4] == b"PAR1":
         if not stream.seekable():
             raise TraceError(f"{name}: Parquet cannot be read from a pipe; give a file")

@@ -1,11 +1,11 @@
 """The oracle's verdicts on large traces: one pass over all events, with a vector for each process.
 
 Let V_q be the vector of process q. V_q has an entry for each sender p; p may be q itself. V_q[p] is the number of p's
-events that q has learned of: an event counts if it is the send of a message that q has delivered, or if it happened
-before such a send. A message carries the vector of its sender, with one change: the sender's own entry is the number of
-the sender's events up to the send, and includes the send. A delivery sets V_q to the maximum of V_q and the carried
-vector. **A delivery of m, sent by p, at q is late iff V_q[p] already counts send(m)** just before the delivery. This is
-the definition in :mod:`antecede.trace.oracle`.
+events that q has learned of. Process q learns of an event when q delivers a message, if the event is the send of this
+message or happened before this send. A message carries the vector of its sender, with one change: the sender's own
+entry is the number of the sender's events up to the send, and includes the send. A delivery sets V_q to the maximum of
+V_q and the carried vector. **A delivery of m, sent by p, at q is late iff V_q[p] already includes send(m)** just before
+the delivery. This is the definition in :mod:`antecede.trace.oracle`.
 
 A send does not change the sender's vector. So a message shares this vector in memory, and the sender's own entry is set
 at the delivery. A late delivery adds nothing new, so no maximum is computed for it. The vector of a message is dropped
@@ -16,8 +16,9 @@ With many processes there are faster ways to the same answer: sets of pending me
 (:mod:`antecede.trace.pending`), and vectors as arrays, if numpy is installed (:mod:`antecede.trace.lanes`).
 
 **Overtakers** are searched afterwards, only for the messages that were late: in a second pass, messages carry sets of
-late messages. (In the oracle, messages carry sets of all messages.) The overtaker of a late message is the message of
-the first delivery that brings the late message's bit to q.
+late messages, with one bit for each late message. (In the oracle, messages carry sets of all messages.) The overtaker
+of a late message is the message of the first delivery at q that brings the bit of the late message. Here q is the
+destination of the late message.
 """
 
 from bisect import bisect_right
@@ -37,8 +38,8 @@ from antecede.trace.schema import DELIVER, SEND, Event
 from antecede.trace.verdicts import Late, Verdict
 
 _asked_at_once = 8_192
-"""The largest number of late messages whose overtakers are searched in one pass. Each of these late messages needs a
-bit in every carried set."""
+"""The largest number of late messages whose overtakers are searched in one pass. In a pass, each message carries a set
+that has one bit for each of these late messages."""
 
 _arrays_min = 64
 """The smallest number of processes for which numpy arrays are used as vectors. With fewer processes, vectors that are
@@ -81,7 +82,7 @@ def _all_late(trace: Matched) -> list[Event]:
 
 
 def late_deliveries(trace: Matched, kind: type[Kind]) -> list[Event]:
-    """Return the deliveries that violate causal order, in an order that agrees with happened-before."""
+    """Return the deliveries that violate causal order, in a sequence that agrees with happened-before."""
     return [event for _, _, event, _, late in Vectors(trace, kind).walk() if late]
 
 

@@ -74,7 +74,7 @@ class Verdict(msgspec.Struct):
     """The number of deliveries that are late by causal order only if the positions that an import assumed for some rows
     are right."""
     pairwise: bool = True
-    """Whether every two processes deliver their common messages in the same order."""
+    """Whether every two processes deliver their common messages in the same sequence."""
     cycle: list[str] | None = None
     """A cycle of messages that breaks total order. For each message of the cycle, there is a process that delivers it
     before the next message."""
@@ -102,7 +102,7 @@ class Verdict(msgspec.Struct):
         return not found[order]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the ``orders`` object of ``antecede verify --json``."""
+        """Return the JSON object that ``antecede verify --json`` prints under the key ``orders``."""
         report: dict[str, Any] = {}
         for order in self.orders:
             entry: dict[str, Any] = {"holds": self.holds(order)}

@@ -189,7 +189,8 @@ class Victim:
         return cast("list[list[wire.Part]]", getattr(self, f"_of_{kind}")())
 
     def _of_strangers(self) -> list[list[wire.Part]]:
-        """Return a conversation without a hello, or with a hello that is refused."""
+        """Return a conversation of an unknown sender: its first part is not a hello (the part that opens a connection),
+        or is a hello that the server refuses."""
         first: list[wire.Part] = [
             wire.Ping(),
             wire.Pong(),
@@ -289,7 +290,8 @@ class Victim:
             self._acknowledge()
 
     def _begin_again(self) -> None:
-        """Reset domain A and replace the lying peer, because the server has stopped a link."""
+        """Reset domain A and replace the lying peer. This is necessary after the server has stopped a link, because a
+        stopped link accepts no more frames."""
         machine = self.runtime.machine
         generation = machine.channel.consumers["A"].generation
         self.runtime.operations.run("forget", ["A", str(generation + 1)])
@@ -381,8 +383,8 @@ async def trial(
     report_progress: Callable[[int], None] = lambda lies: None,
 ) -> Lies:
     """Send ``lies`` lies in total to several servers, one server after the other. Each server gets at most ``life``
-    lies. The servers use the ``orders`` in turn. The trial ends early if a server has errors. After each server,
-    ``report_progress`` is called with the number of lies so far."""
+    lies. Each server uses the next one of the ``orders``, and after the last one the first one again. The trial ends
+    early if a server has errors. After each server, ``report_progress`` is called with the number of lies so far."""
     outcome = Lies()
     loop = asyncio.get_running_loop()
     escaped: list[str] = []

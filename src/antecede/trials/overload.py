@@ -217,7 +217,8 @@ class Trial:
             await asyncio.sleep(1 / rate)
 
     async def _watch(self, begin: float) -> None:
-        """Record the servers' memory until the time is over."""
+        """Record the memory of both servers again and again, until the planned time of the trial has passed. Raise
+        ClosedError if a server ends."""
         while (elapsed := time.monotonic() - begin) < self._settings.seconds:
             for server, process in self._processes.running.items():
                 if process.poll() is not None:

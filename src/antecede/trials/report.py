@@ -44,7 +44,7 @@ class Report:
         return max([first, *(int(one["seed"]) + 1 for one in self.rounds)])
 
     def add(self, round_: dict[str, Any]) -> None:
-        """Add the result of a round. If there is a path, also write the file before this method returns."""
+        """Add the result of a round. If the report has a file, also write the file before this method returns."""
         self.rounds.append(round_)
         if self._path is not None:
             text = json.dumps({"campaign": self.kind, "rounds": self.rounds}, indent=1)

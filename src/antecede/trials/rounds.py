@@ -50,7 +50,8 @@ class Round:
     which faults happen."""
 
     down_max = 2
-    """The most servers that are down at one time. A fault that hits several servers may exceed this number."""
+    """The largest number of servers that are down at the same time. A fault that hits several servers may exceed this
+    number."""
     settle_seconds = 60.0
     """The longest time that the round waits after the last fault: first until all walks are accepted, then until all
     walks have returned, and then until all servers are idle. Each of the three waits may take this time."""

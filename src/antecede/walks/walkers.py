@@ -19,7 +19,7 @@ from antecede.engine.context import Context
 
 
 class Walk(Notification):
-    """The message that takes a walk to the next walker."""
+    """The message of a walk that is sent to the next walker."""
 
     walk: str
     left: int
@@ -44,11 +44,11 @@ class Home(Notification):
 
 
 class Tell(Notification):
-    """Asks a walker for its count and digest."""
+    """A request to a walker to send its count and digest."""
 
 
 class Told(Notification):
-    """The count and digest of a walker, and its errors."""
+    """The answer to :class:`Tell`: the walker's count and digest, and the errors that the walker has noticed."""
 
     count: int
     digest: int

@@ -57,8 +57,8 @@ class Remote:
     async def copy(
         self, cuts: Mapping[str, Cut], new: NewBackup, report_progress: ReportProgress
     ) -> dict[str, SavedServer]:
-        """Copy the files of all servers into the new backup, one server after the other. ``report_progress`` is called
-        after each page."""
+        """Copy the files of all servers into the new backup, one server after the other. After each page (a piece of a
+        file that one request reads), call ``report_progress``."""
         copies = {server: ServerCopy(new.folder(server), cut) for server, cut in cuts.items()}
         total = sum(copy.total for copy in copies.values())
         for server, copy in copies.items():
@@ -69,7 +69,7 @@ class Remote:
         return {server: copy.result() for server, copy in copies.items()}
 
     async def end(self) -> None:
-        """Tell all servers that the backup has ended. A server that does not answer ends the backup by itself after
+        """Inform all servers that the backup has ended. A server that does not answer ends the backup by itself after
         some time."""
         await asyncio.gather(*(self._end(*one) for one in self._cutting.releases()))
 

@@ -123,8 +123,9 @@ class Bus:
         return Tickets(self._publishing.put_many(to, groups))
 
     def _encoded(self, kind: type, some: list[Notification]) -> list[tuple[str, str, list[bytes]]]:
-        """Encode notifications of one class. Consecutive notifications with the same label form a group. Return for
-        each group the name of the class, the context and the encoded notifications."""
+        """Encode notifications of one class. Consecutive notifications with the same label form a group. For each
+        group, return the name of the class, the context (the trace context and the label), and the encoded
+        notifications."""
         name = self._names.get(kind) or self._name(some[0])
         if kind in self._names:
             return [(name, self._context(""), [_encode(one) for one in some])]
@@ -249,8 +250,9 @@ class Bus:
         return name
 
     def _context(self, tail: str) -> str:
-        """Return the context of a publish: the current span if tracing is on, and ``tail``, the label of the
-        notification."""
+        """Return the context of a publish: the trace context of the current span if tracing is on, then ``tail``.
+        ``tail`` is a newline and the label of the notification, or empty if there is no label. If the context is too
+        long, the label is cut."""
         if self._tracing is None:
             return tail
         trace = self._tracing()
@@ -261,7 +263,7 @@ class Bus:
         self._loop.call_soon(self._publishing.flush)
 
     async def _change(self) -> None:
-        """Wait until the server accepts or refuses further publishes, or the bus is closed."""
+        """Wait until the server has accepted or refused more publishes, or until the bus is closed."""
         self._changed.clear()
         await self._changed.wait()
 

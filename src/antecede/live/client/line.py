@@ -59,8 +59,8 @@ class TcpLine:
         self._resumes = resumes
         self._dialed = False
         self._waiting = False
-        """Whether an attempt to connect has failed after the last welcome. While this is true, ``waits`` is not called
-        again."""
+        """Whether an attempt to connect has failed since the server last welcomed this client. While this is true,
+        ``waits`` is not called again."""
         self.name = bus.name
         self._line = ClientLine(self, token, self._flush_soon, _clock, random, keyring=keyring)
         self._keeper: asyncio.Task[None] | None = None

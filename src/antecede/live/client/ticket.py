@@ -70,7 +70,7 @@ class Tickets:
 
     @property
     def settled(self) -> bool:
-        """Whether all batches were accepted or have failed."""
+        """Whether the result of every batch is known, that is, each batch was accepted or has failed."""
         return all(ticket.settled for ticket in self._tickets)
 
 

@@ -57,7 +57,7 @@ def play(seed: int, *, site: type[Site] = Site, workload: Workload | None = None
 
 def overtaking(ended: Ended) -> list[str]:
     """Return a text for each root that began before an older, conflicting root of the same process. Only the first try
-    of each root is examined, because a root that was wounded begins again later."""
+    of each root is examined. If this try is aborted because an older root waits for it, the root begins again later."""
     found: list[str] = []
     begun: dict[str, list[tuple[int, str, str]]] = {}
     for event in ended.events:

@@ -3,9 +3,10 @@
 Significant order determines the sequence in which messages are delivered. Locks and intentions
 (:mod:`antecede.objects.replay`) hide the effects of a root until it commits, and then apply the effects as if the root
 had run alone. The checker of significant order examines only messages. This module checks the effects. The trace shows
-which of two conflicting instances of different roots began first at an object. There must be *one* sequence of all
-roots that agrees with these pairs. The roots are then computed in that sequence, on plain dictionaries and without any
-protocol. This must lead to the same final states of the objects.
+which of two conflicting instances of different roots began first at an object. The root of the instance that began
+first must come before the other root. There must be *one* sequence of all roots that fulfils all these conditions. The
+roots are then computed in that sequence, on plain dictionaries and without any protocol. This must lead to the same
+final states of the objects.
 """
 
 from graphlib import CycleError, TopologicalSorter

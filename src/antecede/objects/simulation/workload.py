@@ -47,8 +47,9 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
         """Yield a triple (object, path, operation) for each computation that takes effect if this operation commits:
         the operation itself, and its nested calls that do not fail. ``at``: the object that computes the operation.
 
-        If several objects make the same nested call, the call takes effect only once, but its triple is yielded for
-        each of these objects. These triples are equal, because the calls have the same path.
+        If a call goes to several objects, each of them makes the nested calls of the plan. Such a nested call takes
+        effect only once, but its triple is yielded for each of these callers. The triples are equal, because a path
+        contains only the numbers of the calls, and not the names of the callers.
         """
         yield at, path, self.operation
         for number, (to, plan) in enumerate(self.calls, 1):
@@ -208,7 +209,7 @@ class Driver:
         self._travels = 0
         self._travels_max = max(_travels_max, _travels_each_max * workload.roots / (1 - workload.loss))
         self.plans: dict[int, Plan] = {}
-        """The plans that were started, by their tags."""
+        """The plans of the roots that were started. The key is the number ``tag`` of the plan."""
         self._queue = [self._drawn(workload.depth) for _ in range(workload.roots)]
         self.events: list[Event] = []
 

@@ -1,9 +1,9 @@
 """A simulated group of objects, with lost, repeated and reordered frames, and with machines that crash and restart.
 
-Each object is a :class:`antecede.objects.Site`, which takes the place of an order. Like the orders in
-:mod:`antecede.simulator.channels`, a site uses the channel of the servers and a simulated disk. Its events become rows
-of a trace with the columns ``instance``, ``operation``, ``parent`` and ``type``. A request counts as delivered when its
-instance begins.
+Each object is a :class:`antecede.objects.Site`. The simulator treats a site like an order in
+:mod:`antecede.simulator.channels`: the site uses the channel of the servers and a simulated disk. Its events become
+rows of a trace with the columns ``instance``, ``operation``, ``parent`` and ``type``. The delivery of a request is
+recorded when its instance begins.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ class ObjectWorld(ChannelWorld):
         return self.orders  # type: ignore[return-value]
 
     def missing(self) -> list[str]:
-        """Return the ids of the messages that were not delivered everywhere."""
+        """Return the ids of the messages that at least one of their destinations has not delivered."""
         return list(self._under_way)
 
     def start(

@@ -137,7 +137,8 @@ class _Explainer:
         raise AssertionError("no two objects disagree")
 
     def _compared(self, *deliveries: int) -> bool:
-        """Return whether these two deliveries at one object are requests that conflict."""
+        """Return whether both ``deliveries`` bring requests, and these two requests conflict. Both deliveries are at
+        the same object."""
         operations = self._operations
         if any(operations.instance[at] < 0 or operations.received_as[at] != REQUEST for at in deliveries):
             return False

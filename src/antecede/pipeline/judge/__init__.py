@@ -1,2 +1,2 @@
-"""Verdicts on a matched trace. The orders are judged on its lines (the event sequences of the processes), in one walk
-or by chunks of time. Then the report is made."""
+"""Verdicts on a matched trace. First the orders are judged: the lines of the trace (the event sequences of the
+processes) are examined in one walk, or in chunks of time. Then the report is made."""

@@ -223,14 +223,14 @@ class _Chunk:
         return np.array([np.searchsorted(lines.indices[a:b], i) for a, b, i in spans], np.int64)
 
     def in_core(self, flat: Longs) -> Longs:
-        """Return those of the given events that lie in the core of this chunk. Events are given by their flat
-        positions."""
+        """Return those of the given events that lie in the core of this chunk. An event is given by its flat position:
+        its position in the arrays that contain the lines of all processes, one after the other."""
         process = self.lines.process_at(flat)
         return flat[flat - self.lines.offsets[process] < self.core[process]]
 
     def causal_late(self) -> Longs:
-        """Return the deliveries that are late by causal order, in ascending order of their flat positions. Only
-        messages that this task must judge are examined."""
+        """Return the deliveries that are late by causal order, as ascending positions in the arrays that contain the
+        lines of all processes. Only messages that this task must judge are examined."""
         lines = self.lines
         senders = np.unique(lines.source[np.flatnonzero((self.mine > 0) & (lines.source >= 0))])
         found = [np.zeros(0, np.int64)]

@@ -3,11 +3,12 @@ trace to find them.
 
 First, cuts are *proposed* from a clock in the rows. This is the Lamport clock or, if most rows have none, the wall
 clock. If most rows have no wall clock either, each cut contains the same share of the events of every process. The
-clock need not be right. Then the cuts are *lowered*, in rounds, to the greatest consistent cuts below them. In each
-round, every bucket of messages looks for deliveries that are in a cut while their sends are not. The bucket reports
-smaller bounds for this cut, so that these deliveries are no longer in it. For each process, the smallest reported bound
-is used. With a correct Lamport clock there is only one round, and it changes nothing. Cuts that still move after
-``limits.cut_rounds_max`` rounds are dropped. Then a chunk is longer, but the verdict stays right.
+clock need not be right. Then the cuts are *lowered*, in rounds, to the greatest consistent cuts below them. The
+messages are divided into buckets. In each round, the task of each bucket looks for deliveries that are in a cut
+although their sends are not. It reports smaller bounds for this cut, so that these deliveries are no longer in the cut.
+For each process, the smallest reported bound is used. With a correct Lamport clock there is only one round, and it
+changes nothing. Cuts that still move after ``limits.cut_rounds_max`` rounds are dropped. Then a chunk is longer, but
+the verdict stays right.
 """
 
 from collections.abc import Iterable, Sequence

@@ -38,7 +38,7 @@ each instance. The value is twice the largest nesting depth of calls in our own 
 class Settings(msgspec.Struct, frozen=True):
     """The settings of the task that judges significant order. ``task`` says how to assemble the lines, and whether to
     list every late delivery. ``names`` has the names of the processes. ``tables`` and ``everything`` are the fields of
-    the :class:`Conflicts`, in a form that can be packed."""
+    the :class:`Conflicts`, with sorted lists in place of sets."""
 
     task: LinesTask
     names: list[str]

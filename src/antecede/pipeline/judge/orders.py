@@ -1,9 +1,10 @@
 """All verdicts on the assembled lines of a trace: late deliveries, circles of messages, and recorded clocks that
 contradict the events.
 
-One task does this for a whole matched trace. Events are given by their flat positions in the lines. Names and message
-ids are looked up afterwards, and only for events in the report. The definitions are those of :mod:`antecede.trace`, and
-the verdicts must equal the verdicts of that package in every detail.
+One task does this for a whole matched trace. An event is given by its flat position, that is, its position in the
+joined lines of all processes. Names and message ids are looked up afterwards, and only for events in the report. The
+definitions are those of :mod:`antecede.trace`, and the verdicts must equal the verdicts of that package in every
+detail.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,7 +46,7 @@ def _walked(lines: Lines) -> Walk:
 
 def cut_cycles(lines: Lines) -> Longs:
     """Find the deliveries that would have to happen before their own sends, because of a cycle of messages. Remove them
-    from the lines. Return their flat positions."""
+    from the lines. Return their flat positions, that is, their positions in the joined lines of all processes."""
     walk = _walked(lines)
     if not walk.stuck:
         return np.zeros(0, np.int64)
@@ -151,8 +152,8 @@ def causal_overtakers(lines: Lines, late: Longs, lanes_max: int | None = None, s
 
 
 def _causal_overtaker(lines: Lines, late: int, segments: int) -> int:
-    """Return the delivery that overtook one late delivery. For a single late delivery, the walk needs no vectors, and
-    stops as soon as it finds the answer."""
+    """Return the delivery that overtook one late delivery. For a single late delivery, no vector clocks are needed, and
+    the walk over the events stops as soon as the answer is found."""
     asker = int(lines.process_at(np.array([late]))[0])
     reached = np.full(lines.processes, np.iinfo(np.int64).max, np.int64)
     reached[lines.source[late]] = lines.argument[late]

@@ -1,5 +1,5 @@
-"""Compare pairs of messages in one walk. Was one message sent in the past of the other? Does one message significantly
-precede the other?"""
+"""Compare pairs of messages in one walk. Did the send of one message happen before the send of the other? Does one
+message significantly precede the other?"""
 
 from typing import Any
 
@@ -13,8 +13,9 @@ from antecede.pipeline.match.lines import Walk, lend_slots
 
 def precedences_among(operations: Operations, picked: Any) -> tuple[list[int], list[int]]:
     """Compare the messages sent at the flat positions ``picked``. Return two lists with one bit mask per message, in
-    the order of ``picked``. Let n be the message sent at ``picked[k]``. In the first list, bit k of message m's mask is
-    set if n was sent in the past of m. In the second list, this bit is set if n significantly precedes m."""
+    the order of ``picked``. Let m be one of these messages, and n the message sent at ``picked[k]``. In the first list,
+    bit k in the mask of m is set if the send of n happened before the send of m. In the second list, this bit is set if
+    n significantly precedes m."""
     lines = operations.lines
     lend_slots(lines)
     words = max(1, -(-len(picked) // 64))

@@ -120,7 +120,8 @@ def _circle(places: Places | None, ids: Ids) -> list[str] | None:
 
 
 def late_rows(late: LatePlaces, names: Sequence[str], ids: Ids) -> Iterator[dict[str, Any]]:
-    """Yield late deliveries with names and ids, in the form of the report's ``first``."""
+    """Yield late deliveries in the form of the report's key ``first``, with the names of processes and the ids of
+    messages."""
     found = ids(np.concatenate([late.source, late.over_process]), np.concatenate([late.send_index, late.over_index]))
     count = len(late.process)
     for k in range(count):

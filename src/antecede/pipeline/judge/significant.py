@@ -109,8 +109,8 @@ class _Vectors:
 
 
 class Questions:
-    """A list of late deliveries, with the answer to one question about each: which delivery overtook the late
-    delivery?"""
+    """A list of late deliveries. A search stores two answers for each of them: the delivery that overtook the late
+    delivery, and the rule that the late delivery breaks."""
 
     def __init__(self, operations: Operations, late: Longs) -> None:
         sends = operations.lines.send_of(late)
@@ -198,8 +198,8 @@ RULES = ("", "instance", "conflict", "agreement")
 def judged_operations(
     operations: Operations, every_late: bool, lanes_max: int | None = None, segments: int = 1 << 18
 ) -> Verdict:
-    """Judge significant order. The overtaking delivery is found for the first late delivery or, with ``every_late``,
-    for all of them."""
+    """Judge significant order. If ``every_late`` is true, find the overtaking delivery for every late delivery. If it
+    is false, find the overtaking delivery only for the first late delivery."""
     lines = operations.lines
     portions = [*late_by_precedence(operations, lanes_max=lanes_max, segments=segments)]
     late = np.concatenate(portions) if portions else np.zeros(0, np.int64)
@@ -301,8 +301,8 @@ def _asked(operations: Operations, late: Longs, lanes_max: int | None, segments:
 
 
 def judged(packed: Iterable[bytes], settings: Settings) -> Iterator[tuple[int, bytes]]:
-    """Judge a trace from the pieces of its buckets. Yield the summary and, if the caller wants them, all late
-    deliveries."""
+    """Judge a trace from its pieces. Each piece has the valid rows of some messages. Yield the summary. If the caller
+    wants the late deliveries, also yield all of them."""
     operations = Operations(packed, settings)
     verdict = judged_operations(operations, settings.task.every_late, settings.lanes_max, settings.task.segments)
     summary = _Summary(
@@ -342,8 +342,8 @@ def _places(lines: Lines, verdict: Verdict, some: slice) -> LatePlaces:
 def significant_on(
     trace: Trace, conflicts: Conflicts, deliveries: int, every_late: bool = False, lanes_max: int | None = None
 ) -> tuple[dict[str, Any], Callable[[], Iterator[dict[str, Any]]]]:
-    """Return the report's entry for significant order, and a function that yields every late delivery. Without
-    ``every_late``, this function yields nothing."""
+    """Return the report's entry for significant order, and a function that yields every late delivery. If
+    ``every_late`` is false, this function yields nothing."""
     settings = settings_for(trace, conflicts, every_late, lanes_max)
     pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
     parts = pieces.scatter(partial(judged, settings=settings), [0], 2)

@@ -117,7 +117,7 @@ class _Turn:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Wait for the lock, and hold it while the block runs."""
+        """Wait for the lock, and hold it while the body of the ``with`` statement runs."""
         # One thread of a process compiles at a time. It must not wait for a lock that another thread holds.
         with global_compiler_lock:
             file = -1 if self._depth else self._locked()
@@ -130,8 +130,9 @@ class _Turn:
                     os.close(file)
 
     def _locked(self) -> int:
-        """Open and lock the lock file. Return its descriptor, or −1 if the file cannot be opened. If a process cannot
-        get the lock, for example because the file system has no locks, it compiles without the lock."""
+        """Open and lock the lock file. Return its descriptor, or −1 if the file cannot be opened. If the file cannot be
+        locked, for example because the file system has no locks, return the descriptor anyway. The process then
+        compiles without the lock."""
         file = -1
         with suppress(OSError):
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -144,9 +144,9 @@ def causal(
 def _answer(
     at: int, process: int, slot: int, lane: int, sent: int, vectors: Vectors, slots: Slots, questions: Questions
 ) -> None:
-    """Store the delivery at flat position ``at`` as the answer to each open question that it answers. Only questions
-    about late deliveries at the same process are examined. Call this function before the knowledge from the delivery
-    is merged into the vector of the process."""
+    """Store the delivery at flat position ``at`` as the answer to each open question that this delivery answers. Only
+    questions about late deliveries at the same process are examined. Call this function before the knowledge from the
+    delivery is merged into the vector of the process."""
     row = questions.asker[process]
     for k in range(vectors.known.shape[1]):
         reached = sent + 1 if k == lane else slots.rows[slot, k]

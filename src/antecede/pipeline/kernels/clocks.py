@@ -29,8 +29,8 @@ class Recorded(NamedTuple):
     name: Ints
     entry: Longs
     own: Longs
-    """For each clock, its entry for the process that recorded the clock. The entries are sorted by process and then by
-    value."""
+    """The own entries of all clocks, sorted by process and then by value. The own entry of a clock is its entry for the
+    process that recorded the clock, or 0 if the clock has no such entry."""
     indices: Longs
     """For each flat position, the index of the event there. The array is empty if the index of every event is equal to
     its position in the line."""
@@ -53,8 +53,9 @@ def clocks(
     """Check the segments (stretches of lines) from ``begin`` to ``end``. If no slot is free, the kernel stops early.
     Return the segment at which to continue.
 
-    Only one block of entries is checked. It begins with the name with number ``low`` and has one name per column of
-    ``known``. A slot contains the values of ``known`` and then those of ``floor``.
+    Only one block of entries is checked. The names in clocks are numbered. The block contains the entries for the names
+    from number ``low`` on, one name for each column of ``known``. A slot contains the values of ``known`` and then
+    those of ``floor``.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     clocked, first, indices, carried = recorded.at, recorded.first, recorded.indices, slots.rows

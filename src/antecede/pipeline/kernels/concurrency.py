@@ -1,8 +1,8 @@
-"""Compare messages along a walk: for each pair, was one message sent in the past of the other?
+"""Compare messages along a walk: for each pair, did the send of one message happen before the send of the other?
 
-All messages are compared, or a random sample of them. Each process has the set of compared messages whose sends are in
-its past, and each message carries the set of its sender. A set has one bit per compared message. The set of a message
-is in a slot from the send of the message to its last delivery.
+All messages are compared, or a random sample of them. Each process has a set: the compared messages whose sends
+happened before its present position. Each message carries the set of its sender. A set has one bit per compared
+message. The set of a message is stored in a slot from the send of the message to its last delivery.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ Sets = NDArray[np.uint64]
 
 @inner
 def bits_in(word: int) -> int:
-    """Return the number of bits of a word that are set."""
+    """Return the number of 1 bits in a word."""
     count = 0
     rest = np.uint64(word)
     while rest != np.uint64(0):
@@ -38,12 +38,12 @@ def ordered_pairs(
     slots: Slots,
     ordered: Longs,
 ) -> int:
-    """Process the segments (stretches of lines) from ``begin`` to ``end``. Return the segment at which to continue; it
-    is ``end`` if all are done.
+    """Process the segments (stretches of lines) from ``begin`` to ``end``. Return the segment at which to continue. If
+    all segments are done, this is ``end``.
 
-    The kernel stops early if no slot is free. ``drawn`` has the flat positions of the sends of compared messages,
-    ascending. ``slot_of`` has, at the flat position of a send, the slot of its message. ``ordered`` counts the pairs in
-    which one message was sent in the past of the other.
+    The kernel stops early if no slot is free for the set of a message. ``drawn`` has the flat positions of the sends of
+    compared messages, ascending. ``slot_of`` has, at the flat position of a send, the slot of its message. ``ordered``
+    counts the pairs in which the send of one message happened before the send of the other.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     words = known.shape[1]

@@ -15,8 +15,9 @@ def fifo(
     offsets: Longs, source: Ints, argument: Ints, first: int, last: int, newest: Longs, seen_by: Ints, late: Longs,
     counts: Longs,
 ) -> int:  # fmt: skip
-    """Judge the lines of the processes from ``first`` to ``last`` (exclusive). Stop before a line that is longer than
-    the free space in ``late``. Return the process to continue with."""
+    """Find the late deliveries of the processes from ``first`` to ``last`` (exclusive), and add their positions to
+    ``late``. Stop before a line that is longer than the free space in ``late``. Return the process at which to
+    continue. If all are done, this is ``last``."""
     for process in range(first, last):
         if counts[0] + offsets[process + 1] - offsets[process] > len(late):
             return process

@@ -38,7 +38,7 @@ REASON_NAMES = (
 
 
 class Rows(NamedTuple):
-    """The rows of a bucket."""
+    """The rows of a bucket: all rows of some of the trace's messages."""
 
     code: Ints
     """The number of each row's message."""
@@ -155,7 +155,7 @@ def _one_delivery_each(rows: Longs, process: Ints, index: Longs, reason: Bytes) 
 
 @inner
 def _as_set(values: Ints, start: int, end: int) -> int:
-    """Sort a slice of an array and remove its repeats. Return where the slice now ends."""
+    """Sort a slice of an array and remove its repeats. Return the new end of the slice."""
     if end - start > 16:
         values[start:end] = np.sort(values[start:end])
     else:

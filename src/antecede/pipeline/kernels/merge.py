@@ -19,8 +19,8 @@ Longs = NDArray[np.int64]
 
 @compiled
 def message_at(offsets: Longs, source: Ints, argument: Ints, with_sends: bool, at: int) -> int:
-    """Return the message of a delivery. With ``with_sends``, also return the message of a send. For other events,
-    return -1."""
+    """Return the message of the event at flat position ``at`` if the event is a delivery or, if ``with_sends`` is true,
+    a send. Return -1 for all other events."""
     sender = source[at]
     if sender >= 0:
         message: int = offsets[sender] + argument[at]
@@ -32,8 +32,8 @@ def message_at(offsets: Longs, source: Ints, argument: Ints, with_sends: bool, a
 def following(
     offsets: Longs, source: Ints, argument: Ints, with_sends: bool, process: int, position: int, besides: int
 ) -> int:
-    """Return the first position in the line, from ``position`` on, that has a message other than ``besides``. If there
-    is none, return the length of the line."""
+    """Return the first position in the line of ``process``, from ``position`` on, with a message other than
+    ``besides``. If there is no such position, return the length of the line."""
     base = offsets[process]
     length = offsets[process + 1] - base
     while position < length:
@@ -101,8 +101,9 @@ def _bring(
     ready: Longs,
     waiting: int,
 ) -> int:
-    """Record that a message is now at the head of the sequence of ``process``. If the message is at the head of all its
-    sequences, add it to ``ready``. Return the new number of ready messages."""
+    """Record that the next unreleased message of ``process`` is now at the head of the sequence of this process. If the
+    message is at the head of all its sequences, add it to ``ready``. Do nothing if ``process`` has no more messages.
+    Return the new number of ready messages."""
     if cursors[process] < offsets[process + 1] - offsets[process]:
         message = message_at(offsets, source, argument, with_sends, offsets[process] + cursors[process])
         next_here[process] = at_head[message]

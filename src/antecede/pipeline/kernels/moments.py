@@ -1,4 +1,5 @@
-"""Number all events in the order of the walk. So each event has a larger number than all events in its past."""
+"""Number all events in the sequence of the walk. So each event gets a larger number than all events that happened
+before it."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,8 @@ Longs = NDArray[np.int64]
 def number_segments(
     offsets: Longs, process: Ints, begin: Longs, end: Longs, count: int, moment: int, moments: Longs
 ) -> int:
-    """Number the events of the walk's next segments, beginning with ``moment``. Return the number for the event after
-    them."""
+    """Number the events of the walk's next segments. The first of these events gets the number ``moment``. Return the
+    number for the first event after these segments."""
     for segment in range(count):
         base = offsets[process[segment]]
         for position in range(begin[segment], end[segment]):

@@ -45,11 +45,11 @@ class Before(NamedTuple):
     """For each delivery, a position in the line of the process that delivers the message. The sends of this process
     before this position are in the past of the message; its later sends are not."""
     head: Ints
-    """For each process and each lane, the position + 1 of the last delivery so far at this process of a message from
-    the sender of this lane; 0 if there is none."""
+    """For each process and each lane: the last delivery so far, at this process, of a message that the sender of this
+    lane sent. The value is the position of this delivery + 1, or 0 if there is no such delivery."""
     before: Ints
-    """For each delivery, the position + 1 of the previous delivery at the same process of a message from the same
-    sender; 0 if there is none."""
+    """For each delivery: the previous delivery at the same process of a message from the same sender. The value is the
+    position of the previous delivery + 1, or 0 if there is no such delivery."""
     sender_of: Ints
     """The sender of each lane."""
 
@@ -83,8 +83,8 @@ def races(
     wanted: Wanted,
     found: Races,
 ) -> int:
-    """Process the segments (stretches of lines) from ``begin`` to ``end``. If no slot is free, the kernel stops early.
-    Return the segment at which to continue."""
+    """Process the segments (stretches of lines) from ``begin`` to ``end``. Stop early if there is no free slot for the
+    vector of a message. Return the segment at which to continue."""
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     known, carried = vectors.known, slots.rows
     lanes = known.shape[1]

@@ -1,7 +1,7 @@
-"""Sort sends and deliveries by the region of the lines in which they lie, and write them into the lines.
+"""Sort sends and deliveries by region, and write them into the lines.
 
-A region is a stretch of the flat arrays (:mod:`antecede.pipeline.match.lines`). Here, the *place* of an event is its
-flat position minus the start of its region.
+The lines of all processes are stored one after the other in flat arrays (:mod:`antecede.pipeline.match.lines`). A
+region is a part of these arrays. Here, the *place* of an event is its flat position minus the start of its region.
 """
 
 from typing import Any, NamedTuple
@@ -18,8 +18,9 @@ Longs = NDArray[np.int64]
 
 
 class Ends(NamedTuple):
-    """The end of each region in two arrays that are sorted by region: the array of sends and the array of deliveries.
-    Entry k + 1 is the end of region k; entry 0 is 0."""
+    """The ends of the regions in two arrays that are sorted by region: the array of sends and the array of deliveries.
+    In the array of sends, ``sends[k + 1]`` is the end of region k, and ``sends[0]`` is 0. ``deliveries`` has the same
+    form."""
 
     sends: Longs
     deliveries: Longs

@@ -49,7 +49,7 @@ class Narrow(NamedTuple):
 
 
 class Wide(NamedTuple):
-    """Rows in their wide form, in which a bucket is matched."""
+    """Rows in their wide form. The sends and deliveries of a bucket are matched in this form."""
 
     process: Ints
     kind: Bytes

@@ -1,4 +1,5 @@
-"""Late deliveries by significant order, along a walk, with vectors for each instance and each operation of an object.
+"""Find the deliveries that are late by significant order, in a walk over the events, with vectors for each instance and
+each operation of an object.
 
 :mod:`antecede.trace.significance` defines which messages an instance knows. Here, this knowledge is kept in vectors.
 Knowledge of one send of an instance includes all earlier sends of this instance. So one entry per instance is enough.
@@ -117,11 +118,11 @@ def significant(
     counts: Longs,
     late: Longs,
 ) -> int:
-    """Judge the segments (stretches of lines) from ``begin`` to ``end``. Return the segment at which to continue; it is
-    ``end`` if all were judged.
+    """Judge the segments (stretches of lines) from ``begin`` to ``end``, and write the flat positions of late
+    deliveries to ``late``. Return the segment at which to continue; it is ``end`` if all were judged.
 
-    The kernel stops early if no slot or no row for a running instance is free, or if ``late`` is full. With
-    ``grow_lanes``, it also stops if no lane is free. ``late`` gets the flat positions of late deliveries.
+    The kernel stops early in three cases: no slot or no row for a running instance is free, ``late`` is full, or
+    ``grow_lanes`` is true and no lane is free.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     instance, received_as, first, last = instances.of, instances.received_as, instances.first, instances.last
@@ -271,8 +272,9 @@ def _answer(
 
 @compiled
 def forbidden(late: int, earlier: int, instances: Instances) -> int:
-    """Return the number of the rule that the delivery ``late`` breaks because the same object delivered ``earlier``
-    first; 0 if it breaks no rule. The message of ``late`` must significantly precede the message of ``earlier``."""
+    """Return the number of the rule that was broken because the same object delivered ``earlier`` before ``late``; 0 if
+    no rule was broken. The caller must know that the message of ``late`` significantly precedes the message of
+    ``earlier``."""
     received_as, cell = instances.received_as, instances.cell
     one, other = instances.of[late], instances.of[earlier]
     if not received_as[late] or not received_as[earlier]:
@@ -307,17 +309,17 @@ class Copies(NamedTuple):
     place: Ints
     """The process of each instance."""
     first: Longs
-    """For each send, where its deliveries begin in ``delivered``."""
+    """For each send, the position in ``delivered`` at which the deliveries of its message begin."""
     delivered: Longs
 
 
 @compiled
 def crossed(lines: Flat, instances: Instances, copies: Copies, both: Longs, before: Longs) -> None:
-    """Find the pairs of conflicting requests that two objects deliver in opposite orders. In each pair, the delivery
-    that came second at the object with the later name counts as late. At the flat position of this delivery, ``before``
-    gets the flat position of the delivery that came first there. If the delivery came second in several pairs,
-    ``before`` gets the earliest of these positions. All other entries of ``before`` remain -1. This includes the
-    entries of deliveries that break rule (1) of :mod:`antecede.trace.significant`.
+    """Find the pairs of conflicting requests that two objects deliver in opposite orders. For each pair, take the
+    object whose name comes later in alphabetical order. The delivery that came second at this object is late. At its
+    flat position, ``before`` gets the flat position of the delivery that came first. If a delivery came second in
+    several pairs, ``before`` gets the earliest of these positions. All other entries of ``before`` remain -1. This
+    includes the entries of deliveries that break rule (1) of :mod:`antecede.trace.significant`.
 
     ``both`` has the pairs of cells, at two objects, that receive the same request. Each pair is a number (see
     :func:`pair_of`), and the numbers are ascending. The function walks backwards through the deliveries of each object.
@@ -374,11 +376,11 @@ def is_request(at: int, source: Ints, instances: Instances) -> bool:
 
 @compiled
 def unsettled(others: Longs, other: int, lines: Flat, instances: Instances, copies: Copies, out: Longs) -> int:
-    """Find pairs of conflicting requests that two objects delivered in opposite orders. At the first object, request m'
-    was delivered at position ``other``, after the requests at the positions ``others``. The function searches for
-    objects with a later name that delivered m' before one of these requests, m. For each such object and each such m,
-    it writes one row to ``out``: the position of m and the position of m' at that object. If m breaks rule (1) of
-    :mod:`antecede.trace.significant` there, the pair is left out. Return the number of rows written.
+    """Find pairs of conflicting requests that two objects delivered in opposite orders. One object delivered request m'
+    at position ``other``, after the requests at the positions ``others``. The function searches for objects that
+    delivered m' before one of these requests, m, and whose names come later in alphabetical order. For each such object
+    and each such m, it writes one row to ``out``: the position of m and the position of m' at that object. If m breaks
+    rule (1) of :mod:`antecede.trace.significant` there, the pair is left out. Return the number of rows written.
 
     ``out`` must have enough rows: the length of ``others`` times the number of deliveries of m'.
     """

@@ -26,18 +26,18 @@ FIRST_SLOTS = 64
 
 
 class Slots(NamedTuple):
-    """The data of messages that are not yet delivered, one row per slot."""
+    """The data that messages carry, one row per slot. A slot is in use until the last delivery of its messages."""
 
     rows: NDArray[Any]
     outstanding: Ints
     """For each slot, the number of deliveries that are still awaited."""
     free: Ints
-    """The numbers of free slots; ``left`` is their count."""
+    """The numbers of the free slots, in the first ``left[0]`` entries. The other entries are unused."""
     left: Longs
 
 
 class Vectors(NamedTuple):
-    """The vectors of the processes: the sends that each process knows through deliveries."""
+    """The vectors of the processes. The vector of a process shows which sends this process knows through deliveries."""
 
     lane_of: Ints
     """For each process, the lane of its entry in the vectors, or -1 if the process has no lane."""
@@ -76,7 +76,8 @@ def more_free(free: Ints) -> Ints:
 
 
 def doubled(rows: NDArray[Any], axis: int = 0) -> NDArray[Any]:
-    """Return the array with twice as many rows (or columns, with ``axis`` 1); the new ones are zero."""
+    """Return the array with twice as many rows. If ``axis`` is 1, it has twice as many columns instead. The new rows or
+    columns are zero."""
     return np.concatenate([rows, np.zeros_like(rows)], axis=axis)
 
 
@@ -121,7 +122,7 @@ def depart(process: int, at: int, argument: Ints, vectors: Vectors, slots: Slots
 @compiled
 def arrive(slot: int, sender: int, vectors: Vectors, slots: Slots) -> None:
     """Count one delivery of a message in ``slot``, which several sends of ``sender`` may share. After the last delivery
-    of their messages, the slot is free, unless the next send of ``sender`` can share it."""
+    of all messages in the slot, the slot is free, unless the next send of ``sender`` can share it."""
     slots.outstanding[slot] -= 1
     if slots.outstanding[slot] == 0 and vectors.slot_of[sender] != slot:
         slots.free[slots.left[0]] = slot

@@ -75,8 +75,8 @@ def _hashed_words(high: np.uint64, low: np.uint64) -> np.uint64:
 
 @compiled
 def uuids(offsets: Ints, data: Bytes, out: Words) -> bool:
-    """Write the two words of each text to ``out`` and return True, if all texts are UUIDs in their usual form.
-    Otherwise return False."""
+    """Write each text to ``out`` as two words of 64 bits and return True, if all texts are UUIDs in the usual form
+    (lower case, with hyphens). If a text has another form, return False."""
     for i in range(len(offsets) - 1):
         if offsets[i + 1] - offsets[i] != UUID_LENGTH:
             return False

@@ -147,8 +147,8 @@ def mark_senders(source: Ints, sending: NDArray[np.bool_]) -> None:
 
 @compiled
 def recount(lines: Flat, segments: Segments, count: int) -> None:
-    """Restore the number of awaited deliveries at each send of some segments. An earlier walk has replaced these
-    numbers by slot numbers."""
+    """Count the deliveries in some segments again, and store the counts at the sends of their messages. An earlier walk
+    has replaced these counts by the numbers of slots (the places in memory for messages in transit)."""
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     for s in range(count):
         base = offsets[segments.process[s]]

@@ -25,8 +25,8 @@ UNTYPED, REQUESTED, OTHERWISE, COMMITTED, ABORTED = range(5)
 
 
 def matched_instances(packed: Iterable[bytes], numbering: Numbering) -> Iterator[tuple[int, bytes]]:
-    """Match one bucket. Yield its piece, for output part 0. The piece has the operation instances of the rows, and no
-    clocks."""
+    """Match the sends and deliveries of one bucket of rows. Yield one piece, for output part 0. The piece has the
+    operation instances of the rows, and no clocks."""
     bucket = bucket_of(packed, numbering)
     kinds = (bucket.kind == SEND) | (bucket.kind == DELIVER) | (bucket.kind == LOCAL)
     valid = np.flatnonzero(kinds & (bucket.reason == VALID))

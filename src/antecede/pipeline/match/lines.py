@@ -1,8 +1,8 @@
 """A matched trace as arrays: one line of events per process, in which every delivery points to its send.
 
-All lines are stored one after the other in flat arrays; the line of process p is from ``offsets[p]`` to ``offsets[p +
-1]``. A *flat position* is an index into these arrays. Processes are numbered in the order of their names, so sorting by
-number is also sorting by name.
+All lines are stored one after the other in flat arrays; the line of process p is from ``offsets[p]`` to
+``offsets[p + 1]``. A *flat position* is an index into these arrays. Processes are numbered in the order of their names,
+so sorting by number is also sorting by name.
 
 * ``source`` is, at a delivery, the number of the sender; at a send, -2; at any other event, -1.
 * ``argument`` is, at a send, the number of its valid deliveries; at a delivery, the position of its send in the
@@ -14,9 +14,9 @@ number is also sorting by name.
 The arrays of a large trace are files in a scratch directory, mapped into memory. At short intervals their pages are
 released to the system's page cache (:meth:`Scratch.rest`), so only the part in use needs memory. Therefore all code
 processes one *region* at a time (:data:`REGION_EVENTS`), or follows the walk, which reads every line from its beginning
-to its end. The messages of a bucket come from all regions. In a large trace, each bucket sorts its rows by region
-(:class:`Regions`). Then the regions are filled one after the other, each with its rows from all buckets. Without this
-sorting, each bucket would read and write all regions.
+to its end. A *bucket* has all rows of some messages, and these rows come from all regions. In a large trace, each
+bucket sorts its rows by region (:class:`Regions`). Then the regions are filled one after the other, each with its rows
+from all buckets. Without this sorting, each bucket would read and write all regions.
 """
 
 import mmap
@@ -263,7 +263,8 @@ def lend_slots(lines: Lines, segments: int = _segments_at_once) -> None:
 
 
 class ClockRows(msgspec.Struct):
-    """The clocks and instances of a piece, with the flat positions of their rows."""
+    """The clocks and instances in one piece, with the flat positions of their rows. A piece has the valid rows of some
+    messages."""
 
     lamport: Lamports | None = None
     lamport_flat: Longs | None = None
@@ -357,8 +358,8 @@ class Regions(msgspec.Struct, frozen=True):
         return divmod(int(np.frombuffer(self.offsets, np.int64)[process]) + int(index), self.events)
 
     def parted(self, rows: Rows, links: Links, names: int, mark: int) -> Iterator[Region]:
-        """Yield the valid sends and deliveries of a bucket, one :class:`Region` per region. ``names`` is the number of
-        processes."""
+        """Yield the valid sends and deliveries of a bucket (all rows of some messages), one :class:`Region` per region.
+        ``names`` is the number of processes. ``mark`` identifies the bucket."""
         count = len(rows.kind)
         region, place = np.empty(count, np.int32), np.empty(count, np.int32)
         ends = Ends(np.zeros(self.count + 1, np.int64), np.zeros(self.count + 1, np.int64))

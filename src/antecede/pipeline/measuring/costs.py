@@ -41,7 +41,7 @@ class Excluded(msgspec.Struct, frozen=True):
     circular: tuple[tuple[int, int], ...] = ()
     """The deliveries on a cycle, each as (split, number of the row)."""
     hops: tuple[tuple[int, int, int], ...] = ()
-    """The ranges of indices for which there are several ``hop`` rows, each as (process, first index, last index)."""
+    """Ranges that contain all indices with more than one ``hop`` row, each as (process, first index, last index)."""
     torn: tuple[tuple[int, int], ...] = ()
     """The places within ``hops`` at which the rows differ, each as (process, index). All rows at these places are
     excluded. At any other place within ``hops`` the rows are equal, and one of them is measured."""
@@ -87,7 +87,7 @@ class Rows:
         return column.fill_null(zero).to_numpy().astype(np.int64, copy=False), known
 
     def texts(self, name: str, rows: Longs) -> list[str | None]:
-        """Return a column of texts at some rows."""
+        """Return the texts in the column ``name`` at these rows. If the table lacks the column, each text is None."""
         if name not in self.bucket.table.schema.names:
             return [None] * len(rows)
         return self.bucket.table.column(name).take(rows).to_pylist()  # type: ignore[no-any-return]
@@ -134,8 +134,9 @@ class Rows:
 
 
 def lookup(keys: Any, wanted: Any) -> tuple[Longs, Bools]:
-    """Search for each wanted key in ``keys``, which must be ascending and without repeats. Return the positions, and
-    whether each key was found; if not, its position has no meaning."""
+    """Search for each wanted key in ``keys``, which must be ascending and without repeats. Return two arrays: the
+    position of each wanted key, and whether this key was found. The position of a key that was not found has no
+    meaning."""
     at = np.searchsorted(keys, wanted)
     if not len(keys):
         return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), bool)

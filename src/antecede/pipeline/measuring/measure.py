@@ -71,7 +71,8 @@ def measure_in(
 
 
 def measured_on(trace: Trace) -> tuple[dict[str, Any], Tables]:
-    """Return the report without its timings, and the tables. The trace must have been read with ``figures``."""
+    """Return the report without its timings, and the tables. The trace must have been read with the option ``figures``
+    of its layout."""
     verdict = verdict_on(trace, ())
     counted = verdict.report
     excluded = _excluded(trace, tuple(verdict.circular))
@@ -215,7 +216,7 @@ def _delay_rows(names: Sequence[str], sums: list[dict[str, Any]]) -> list[dict[s
 
 
 def _ranks(sums: list[dict[str, Any]]) -> tuple[int, list[int]]:
-    """Return the number of delays, and the ranks of the quantiles in the report."""
+    """Return the number of delays, and the ranks (from 0) of the median and of the 99 % quantile of the delays."""
     count = sum(int(one["d_count"].sum()) for one in sums)
     return count, [max(0, -(-count * percent // 100) - 1) for percent in (50, 99)]
 

@@ -93,8 +93,8 @@ def by_sender(packed: Iterable[bytes], first: int | None) -> bytes:
 
 
 def _delays(blobs: list[bytes]) -> dict[str, Any]:
-    """Return a summary of delays for each sender and receiver, and a sample of all delays of this part, at evenly
-    spaced ranks."""
+    """Return a summary of the delays for each pair of a sender and a receiver. Also return a sample of all delays of
+    this part, at evenly spaced ranks."""
     source, to, delay = _columns(blobs, ("d_from", "d_to", "delay"))
     order = np.lexsort((delay, to, source))
     source, to, delay = source[order], to[order], delay[order]
@@ -156,8 +156,10 @@ def inside(packed: Iterable[bytes], bounds: Sequence[tuple[int, int]]) -> bytes:
 
 
 def on_lines(packed: Iterable[bytes], task: LinesTask) -> bytes:
-    """Return the figures that depend on the sequence of events: how many of the arrivals in :class:`Waits` are direct,
-    and the number of ordered pairs of messages."""
+    """Return the figures that depend on the sequence of events: the number of direct arrivals among the arrivals in
+    :class:`Waits`, and the number of ordered pairs of messages. An arrival is direct if its process has only deliveries
+    between this arrival and the delivery of the message. Two messages are ordered if one was sent in the causal past of
+    the other."""
     waits: list[Waits] = []
 
     def pieces() -> Iterable[Piece]:

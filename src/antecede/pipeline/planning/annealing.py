@@ -2,9 +2,9 @@
 
 The search minimises log(cost) + strictness · excess. The excess measures by how much a plan breaks the bounds, and the
 strictness is the weight of the excess. Each step changes the plan by random moves
-(:mod:`antecede.pipeline.planning.moves`). During the search the temperature falls and the strictness rises. If a fifth
-of the search finds no better plan, the search continues from its best plan. The result is the cheapest plan without
-excess or, if every plan has excess, the plan with the least excess.
+(:mod:`antecede.pipeline.planning.moves`). During the search the temperature falls and the strictness rises. If no
+better plan is found during a fifth of the search, the search continues from its best plan. The result is the cheapest
+plan without excess or, if every plan has excess, the plan with the least excess.
 """
 
 import numpy as np

@@ -13,8 +13,9 @@ tree; for each pair of servers only the lowest common ancestor has to be found. 
 parts of the tree, and forwards all messages between these parts. A multicast costs the price of each domain of its
 Steiner tree once; the multicasts are examined one by one.
 
-**Excess.** One figure measures by how much a plan breaks its bounds. It is the sum of the relative amounts by which the
-bounds are exceeded, plus 1 for each broken pin. It is 0 if all bounds and pins hold.
+**Excess.** One figure measures by how much a plan breaks its bounds and pins. A pin is a rule for certain servers: they
+must share a domain, must not share a domain, or must not be routers. The excess is the sum of the relative amounts by
+which the bounds are exceeded, plus 1 for each broken pin. It is 0 if all bounds and pins hold.
 """
 
 from typing import NamedTuple
@@ -59,7 +60,8 @@ class Inputs(NamedTuple):
     """``price[s]`` is the cost of one message in a domain of s servers."""
     bounds: Floats
     together_first: Ints
-    """For each g, the servers ``together[together_first[g]:together_first[g + 1]]`` must share a domain."""
+    """For each group g of servers that must share a domain, ``together[together_first[g]:together_first[g + 1]]`` are
+    the servers of the group."""
     together: Ints
     apart: Ints
     """Pairs of servers that must not share a domain; the array has one pair after the other."""

@@ -29,8 +29,8 @@ def random(state: State) -> float:
 
 @inner
 def _free_block(parent: Ints, block: Ints, used: Bytes) -> int:
-    """Return the smallest number that no block has. It is less than the number of servers, because there are always
-    fewer blocks than servers."""
+    """Return the smallest number that no block has. (A block consists of those children of a server that are in the
+    same domain.) The number is less than the number of servers, because there are always fewer blocks than servers."""
     n = len(parent)
     for b in range(n):
         used[b] = 0

@@ -176,7 +176,8 @@ def _gateway(problem: Problem, graph: Any, part: list[int]) -> int:
 
 
 def _graph(problem: Problem) -> Any:
-    """Return the traffic as an undirected graph. A multicast counts as one edge from its source to each target."""
+    """Return the traffic as an undirected graph. For a multicast, the graph has an edge from the source to each
+    target."""
     import igraph
 
     inputs = problem.inputs

@@ -1,7 +1,9 @@
-"""The input of the planner as arrays: the traffic, the price of a message by the size of its domain, and the bounds.
+"""The input of the planner as arrays: the traffic, the bounds, and the price of a message, which depends on the size of
+its domain.
 
 The compiled code looks for a good plan for a :class:`Problem`. A problem is plain data, so that a part of the search
-can run in another process. Servers are numbers, and a plan is two arrays (:mod:`antecede.pipeline.planning.kernel`).
+can run in another process. Servers have numbers instead of names, and a plan is two arrays
+(:mod:`antecede.pipeline.planning.kernel`).
 """
 
 from collections.abc import Sequence
@@ -44,7 +46,7 @@ class Pins(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """Hard bounds; ``None`` means no bound."""
+    """Limits that a plan must not exceed. A field that is ``None`` sets no limit."""
 
     max_domain: int | None = None
     """The largest allowed number of servers in one domain."""
@@ -118,8 +120,10 @@ class Problem:
         self.near, self.near_first = self._partners()
 
     def _partners(self) -> tuple[Ints, Ints]:
-        """Return, for each server, the servers with which it exchanges messages, in descending order of the number of
-        these messages."""
+        """Return two arrays. The first array has the partners of each server, one server after the other. The partners
+        are the servers with which it exchanges messages, in descending order of the number of these messages. The
+        second array has, for each server, the position in the first array at which its partners begin, and then the
+        length of the first array."""
         inputs = self.inputs
         ends, others = np.concatenate([inputs.one, inputs.other]), np.concatenate([inputs.other, inputs.one])
         weights = np.concatenate([inputs.weight, inputs.weight])
@@ -149,15 +153,15 @@ class Problem:
         return other
 
     def work(self) -> float:
-        """Return the approximate number of steps of one evaluation."""
+        """Return the approximate number of steps that the evaluation of one plan takes."""
         return 4.0 * len(self.inputs.one) + 30.0 * self.n + 6.0 * len(self.inputs.member) + 50.0
 
     def lower_bound(self) -> float:
         """Return a lower bound of the cost: no plan can cost less.
 
-        At most n − 1 pairs of servers can have a domain that contains only the pair. All other pairs share a larger
-        domain, or need two hops. A multicast costs at least as much as the cheapest domains that connect all its
-        servers.
+        With n servers, at most n − 1 pairs can have a domain that contains only the two servers of the pair. All other
+        pairs share a larger domain, or need two hops. A multicast costs at least as much as the cheapest domains that
+        connect all its servers.
         """
         prices = self.inputs.price
         pair = float(prices[2]) if self.n > 1 else 0.0
@@ -179,8 +183,8 @@ def _limits(bounds: Bounds) -> Floats:
 
 
 def _joining(prices: Floats, most: int) -> Floats:
-    """Return an array with the smallest cost of domains that connect k servers, for each k up to ``most``. The first
-    domain of s servers connects s servers; each further domain of s servers connects s − 1 more."""
+    """Return an array. Its entry k, up to ``most``, is the smallest cost of a set of domains that connects k servers.
+    The first domain of s servers connects s servers. Each further domain of s servers connects s − 1 more."""
     # A domain larger than necessary may be cheaper, so the smallest price from there on counts.
     cheapest = np.minimum.accumulate(prices[::-1])[::-1]
     least = np.zeros(most + 1)

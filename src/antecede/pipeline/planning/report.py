@@ -1,8 +1,8 @@
 """Make the report of the command ``plan`` from traffic, and a topology file from the report.
 
-With the setting ``disconnected``, servers that exchange messages, or that a pin keeps together, form a group. Each
-group becomes a separate tree of domains, and there is no route between two groups. Without this setting, all servers
-form one tree. The report uses the server names of the traffic.
+If the setting ``disconnected`` is true, servers form a group if they exchange messages, or if a pin (a constraint from
+the operator) keeps them together. Each group becomes a separate tree of domains, and there is no route between two
+groups. If the setting is false, all servers form one tree. The report uses the server names of the traffic.
 """
 
 import time
@@ -227,7 +227,9 @@ def route(parent: Sequence[int], block: Sequence[int], depth: Sequence[int], sou
 
 
 def _front(parts: Sequence[_Part]) -> list[dict[str, Any]]:
-    """Return the Pareto front if the plan is one tree. If it has several trees, return only the chosen plan."""
+    """Return the Pareto front if the plan is one tree: the plans that no other plan beats in cost, hops and the load of
+    the busiest router. If the plan has several trees, return only the chosen plan. Plans that break a bound or a pin
+    are left out."""
     if len(parts) == 1:
         return [_front_row(parts[0], one) for one in parts[0].outcome.front]
     figures = _summed([part.outcome.best.figures for part in parts])
@@ -244,8 +246,9 @@ def _axes(figures: Figures) -> dict[str, Any]:
 
 
 def _references(parts: Sequence[_Part], bounds: Bounds) -> dict[str, Any]:
-    """Return the cost and the other figures of each reference plan. The cost is null if the plan breaks a bound, or if
-    it needs igraph and igraph is not installed."""
+    """Return the cost and the other figures of each reference plan (flat, bus, blocks, star), for a comparison with the
+    plan. The cost is null if the reference plan breaks a bound. The cost is also null, and the other figures are
+    missing, if the reference plan needs igraph and igraph is not installed."""
     costs: dict[str, float | None] = {}
     about: dict[str, Any] = {}
     for name in REFERENCES:

@@ -28,11 +28,11 @@ _hot, _warm, _cold = 0.15, 0.04, 0.0004
 the best plan begins at ``_warm``. Every task ends at ``_cold``."""
 
 _guesses_searched = 3
-"""The number of buses and groups of stars that become start plans. Many more are evaluated, and the best ones are
-chosen."""
+"""The number of simple plans that become start plans. Many more simple plans (buses, and groups of stars) are
+evaluated, and the best ones are chosen."""
 
 _many_servers = 64
-"""For more servers than this, few long searches find better plans than many short ones."""
+"""Above this number of servers, a few long searches find better plans than many short searches."""
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -156,8 +156,8 @@ def on_spark(context: Any) -> Run:
 
 
 def _references(problem: Problem) -> Iterator[tuple[str, Candidate | None]]:
-    """Yield the name and the plan of each reference, with which the result is compared. A reference plan may break the
-    bounds. It is None if it needs igraph and igraph is not installed."""
+    """Yield the name and the plan of each reference plan. The result of the search is compared with these plans. A
+    reference plan may break the bounds. The plan is None if it needs igraph and igraph is not installed."""
     servers = problem.n
     known: dict[str, plans.Domains | None] = {
         "flat": plans.flat(servers),
@@ -174,7 +174,8 @@ def _references(problem: Problem) -> Iterator[tuple[str, Candidate | None]]:
 
 
 def _guesses(problem: Problem) -> list[Candidate]:
-    """Return buses and groups of stars of several sizes. The best of these plans become start plans."""
+    """Return simple plans of several sizes: buses, and groups of stars whose hubs share one domain. The best of these
+    plans become start plans."""
     made = (
         plans.plan_of(domains, problem.n)
         for domains in plans.shapes(_by_traffic(problem), problem.inputs.degree.tolist())
@@ -184,7 +185,8 @@ def _guesses(problem: Problem) -> list[Candidate]:
 
 def _by_traffic(problem: Problem) -> list[int]:
     """Return the servers in a sequence in which servers that exchange many messages are close to each other. Each
-    server is followed by the remaining server with which it exchanges most messages."""
+    server is followed by the remaining server with which it exchanges most messages. If it exchanges messages with none
+    of the remaining servers, the one with the most unicasts comes next."""
     left = dict.fromkeys(np.argsort(-problem.inputs.degree, kind="stable").tolist())
     order: list[int] = []
     while left:

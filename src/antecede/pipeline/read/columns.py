@@ -7,8 +7,8 @@ these batches without a Python object for each row. A row in a batch looks odd i
 value is required, an unknown kind or a negative index. The reader of the plain engine decodes odd rows, so that both
 engines report the same faults.
 
-Each task uses a :class:`Names` to give numbers to its names. The numbers of the whole trace are known only when every
-task has reported its names.
+Each task numbers the names in its rows (:class:`Names`). The numbers of the whole trace are known only when every task
+has reported its names.
 """
 
 from collections.abc import Iterable, Sequence
@@ -189,8 +189,8 @@ class Encoder:
 
 
 def plain_types(schema: Any) -> bool:
-    """Return whether the required columns exist and every known column has the type that the trace format requires.
-    Then only nulls and ranges remain to be checked."""
+    """Return whether a table has all required columns, and whether every column of the trace format has the required
+    type or contains only nulls. In such a table, only nulls and ranges remain to be checked."""
     for field in schema:
         kind = field.type
         if field.name not in COLUMNS or pa.types.is_null(kind):

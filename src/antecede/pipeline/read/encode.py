@@ -131,8 +131,8 @@ class _Runs:
         self.count += len(closed[0])
 
     def drain(self, layout: Layout, hop: bool, fault: bool) -> Iterator[tuple[int, bytes]]:
-        """Yield the collected runs and forget them. Each run is yielded with the number of the part to which its
-        process or server belongs."""
+        """Yield the collected runs, packed, and forget them. All runs of a process or server belong to one part of the
+        output. The runs of a part are yielded together, with the number of the part."""
         open_ = np.flatnonzero(self._start != self._end)
         self._keep((open_.astype(np.int32), self._start[open_], self._end[open_]))
         self._start[open_] = self._end[open_]

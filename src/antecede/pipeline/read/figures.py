@@ -1,7 +1,8 @@
 """The first stage for measuring: it adds times, sizes and hops to the encoded rows.
 
-Routers record ``hop`` rows. Measuring needs them, so each ``hop`` row goes to the bucket of its message, and the names
-of routers and processes are numbered together. Clocks are dropped, because measuring does not use them.
+Routers record ``hop`` rows. Measuring needs them. So each ``hop`` row is put into the same bucket (group of rows) as
+the other rows of its message, and the names of routers and processes are numbered together. Clocks are dropped, because
+measuring does not use them.
 """
 
 from collections.abc import Iterator, Sequence

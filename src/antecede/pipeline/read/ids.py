@@ -29,8 +29,8 @@ _narrow_type = pa.binary(16)
 
 
 def narrowed(ids: Any) -> Any:
-    """Return UUIDs in their usual form as a column with 16 bytes per id. If not all ids are such UUIDs, return ``ids``
-    unchanged."""
+    """Convert a column of UUIDs from texts to 16 bytes per id. If the column is empty, or if not all ids are UUIDs in
+    their usual form (lower case, with hyphens), return ``ids`` unchanged."""
     if ids.null_count or not len(ids):
         return ids
     offsets, data = _texts(ids)
@@ -53,7 +53,7 @@ def column_of(words: Words) -> Any:
 
 
 def as_texts(ids: Any) -> Any:
-    """Return a column of ids as texts."""
+    """Return the ids of a column as texts."""
     if not is_narrow(ids):
         return ids
     words = words_of(ids)
@@ -64,7 +64,8 @@ def as_texts(ids: Any) -> Any:
 
 
 def hashed_ids(ids: Any, narrow: int) -> Words:
-    """Return the hash of each id: 64 bits, masked with ``narrow``."""
+    """Return a hash of each id, as a number of 64 bits. ``narrow`` is a mask of the bits that are kept. The other bits
+    are set to 0."""
     hashed = np.zeros(len(ids), np.uint64)
     if is_narrow(ids):
         hash_uuids(words_of(ids), np.uint64(narrow), hashed)

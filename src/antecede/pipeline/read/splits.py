@@ -46,7 +46,8 @@ class Split(msgspec.Struct, frozen=True):
     """For a Parquet split, the number of its first row group. For a split of lines, the position of its first byte."""
     end: int
     first_row: int = 0
-    """For a Parquet split, the number of its first row in the file. Lines are numbered from the start of the split."""
+    """For a Parquet split, the number of its first row in the file. Splits of lines do not use this field, because
+    their lines are numbered from the start of the split."""
     rows: int = 0
     """The number of rows of a Parquet split. It is 0 for other splits, because their rows are counted only while they
     are read."""
@@ -353,7 +354,8 @@ class _Readable(io.RawIOBase):
 
 
 def _range(stream: Any, split: Split) -> Iterator[jsonl.Item]:
-    """Yield the items of the lines whose first byte is in [start, end)."""
+    """Yield the items of the lines whose first byte is in the split, which begins at ``start`` and ends before
+    ``end``."""
     bound = limits.trace_line_bytes_max
     position = split.start
     if split.start:

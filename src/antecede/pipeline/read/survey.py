@@ -39,7 +39,8 @@ class Process(msgspec.Struct):
     """Number of different indices."""
     largest: int
     contested: list[tuple[int, int]]
-    """Runs of indices that more than one event claims, each with its start and end."""
+    """Runs of indices that more than one event claims, each as (first index, last index + 1). If there are more than
+    ``limits.contested_runs_max`` runs, the list has only one run, which contains them all."""
 
 
 def survey(packed: Iterable[bytes]) -> bytes:
@@ -131,8 +132,8 @@ def claims(split: Split, layout: Layout, contest: Contest) -> Iterator[tuple[int
 def settle(packed: Iterable[bytes], with_rows: bool) -> bytes:
     """Compare the rows at the contested places of one part, and decide which rows are set aside. Return how many rows
     are set aside for each reason, and the contested indices of processes (not of hops) as runs. Each run has a flag
-    that is true if, at each of its places, all rows are copies of one row. With ``with_rows``, also return the split
-    and the number of each row that is set aside."""
+    that is true if, at each of its places, all rows are copies of one row. If ``with_rows`` is true, also return the
+    split and the number of each row that is set aside."""
     places: dict[tuple[bool, str, int], list[tuple[int, int, bytes]]] = {}
     for blob in packed:
         for hop, process, index, digest, split, number in msgspec.msgpack.decode(blob):

@@ -1,7 +1,7 @@
 """Run the stages of the pipeline: run a stage on inputs, group its output by part, and run the next stage on the parts.
 
-A stage yields pairs of a part's number and bytes. The next stage gets all bytes of a part. The following classes run
-stages, and no other code of the pipeline knows which class is used:
+A stage yields pairs: the number of a part, and bytes for this part. The next stage gets all bytes of a part. The
+following classes run stages, and no other code of the pipeline knows which class is used:
 
 * :class:`Here`: in this process, one input after the other.
 * :class:`SparkFiles`: as Spark tasks on one machine. The tasks exchange data as files in the session's scratch
@@ -138,8 +138,8 @@ _written_types = (pa.string(), pa.list_(pa.int32()), pa.list_(pa.int64()))
 
 
 def shares_our_files(spark: Any) -> bool:
-    """Return whether the tasks of a Spark session can use the files of this machine. They can in a classic session
-    (without Spark Connect) with a local master."""
+    """Return whether the tasks of a Spark session can use the files of this machine. They can use them in a classic
+    session (without Spark Connect) with a local master."""
     context = getattr(spark, "sparkContext", None)
     return context is not None and re.fullmatch(r"local(\[.*\])?", context.master) is not None
 
@@ -392,8 +392,8 @@ def _whole_batches(spark: Any) -> AbstractContextManager[None]:
 
 @contextmanager
 def _batches(spark: Any, rows: int | None, size: int) -> Iterator[None]:
-    """Make Spark pass Arrow batches of at most ``rows`` rows and about ``size`` bytes to Python, while the block
-    runs."""
+    """Make Spark pass Arrow batches of at most ``rows`` rows and about ``size`` bytes to Python, until the ``with``
+    block ends."""
     wanted = {"maxBytesPerBatch": size} | ({"maxRecordsPerBatch": rows} if rows else {})
     before = {}
     for name, value in wanted.items():

@@ -11,8 +11,9 @@ unknown."""
 
 @runtime_checkable
 class Watching(Protocol):
-    """A display of progress. A call shows a text. ``watch`` returns a context manager. While the block of this context
-    manager runs, the display shows the numbers of ``counter`` beside the text."""
+    """A display of progress. When the display is called with a text, it shows this text. ``watch`` returns a context
+    manager. While the block of this context manager runs, the display shows the numbers of ``counter`` beside the
+    text."""
 
     def __call__(self, text: str) -> None: ...
 

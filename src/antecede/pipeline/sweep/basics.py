@@ -9,8 +9,8 @@ from antecede.pipeline.kernels import compiled, inner
 
 DONE, SLOTS, ENTRIES, WINDOW, IMPOSSIBLE = range(5)
 """The status with which a run ends. ``DONE``: the run is complete. ``SLOTS``: the arrays have too few slots.
-``ENTRIES``: they have too few log entries. ``WINDOW``: they store too few rows. ``IMPOSSIBLE``: the run reached a state
-that the order never reaches."""
+``ENTRIES``: the arrays have too few log entries. ``WINDOW``: the arrays store too few rows. ``IMPOSSIBLE``: the run
+found a state that a correct run never reaches, for example a second delivery of a message."""
 
 NOTHING, FORGOTTEN = -1, -2
 """Values that a function returns instead of a sender when it looks for a message that is missing. ``NOTHING``: no

@@ -12,8 +12,9 @@ from antecede.pipeline.sweep.basics import DONE, IMPOSSIBLE, NOTHING, Ints, Shor
 
 class Sets(NamedTuple):
     """The arrays of ``direct``: the state of all processes, and the stamps of undelivered messages by slot. ``clock``
-    has one number per process. ``recent`` and ``stamp_recent`` have two axes: process or slot, and sender. The other
-    arrays have three axes: process or slot, target, and sender."""
+    has one number per process. In the other arrays, the first axis is the process, or the slot in arrays of stamps
+    (``stamp_…``). The last axis is the sender. ``before``, ``known`` and ``stamp_before`` have the target as a middle
+    axis."""
 
     clock: Ints
     recent: Shorts
@@ -49,7 +50,8 @@ def missing_sets(sets: Sets, delivered: Ints, slot: int, target: int) -> tuple[i
 
 @inner
 def learn_sets(sets: Sets, slot: int, number: int, source: int, to: int, process: int) -> int:
-    """Merge the stamp of a message into the sets of the process that delivers the message. Return a status."""
+    """Merge the stamp of a message into the sets of the process that delivers the message. Return ``DONE``, or
+    ``IMPOSSIBLE`` if the process has sent the message to itself."""
     members = sets.recent.shape[0]
     if source == process:
         # In the workloads of studies no process sends to itself, and the order treats such messages differently.

@@ -131,8 +131,8 @@ def _number(state: Run, source: int, target: int) -> int:
 @inner
 def _missing(state: Run, slot: int, place: int, source: int, target: int) -> tuple[int, int]:
     """Find a message that the target must deliver before this copy, but has not delivered. Return the sender and number
-    of this message. If there is no such message, return ``NOTHING`` and 0. If a row that is needed for the search is no
-    longer stored, return ``FORGOTTEN`` and 0."""
+    of this message. If there is no such message, return ``NOTHING`` and 0. If the order is ``matrix``, the search may
+    need a row of the matrix that is no longer stored. Then return ``FORGOTTEN`` and 0."""
     if state.kind == MATRIX:
         return missing_row(state.rows, state.delivered, slot, source, target)
     if state.kind == PRUNED:
@@ -158,7 +158,8 @@ def _learn(state: Run, slot: int, place: int, source: int, to: int, target: int)
 
 @inner
 def _weigh(state: Run, slot: int, copies: int, places: Ints) -> int:
-    """Add up the sizes of the stamps of all copies of a message. Return the bytes of the largest stamp."""
+    """Compute the sizes of the stamps of all copies of a message, and store their sums in the ``weight`` of the
+    message's slot. Return the bytes of the largest stamp."""
     weight, numbers = state.kept.weight[slot], state.kept.number
     weight[:] = 0
     if state.kind == MATRIX:
@@ -216,8 +217,8 @@ def _park(kept: Messages, place: int, target: int, sender: int, number: int) -> 
 
 @inner
 def _unpark(kept: Messages, target: int, sender: int, number: int, freed: Ints, count: int) -> int:
-    """Remove the copies that wait at ``target`` for this message from the list of waiting copies, and append them to
-    ``freed``, oldest first. Return the new number of copies in ``freed``."""
+    """Find the copies that wait at ``target`` for message ``number`` of ``sender``. Remove these copies from the list
+    of waiting copies, and append them to ``freed``, oldest first. Return the new number of copies in ``freed``."""
     place, before = kept.first_parked[target, sender], -1
     while place >= 0:
         after = kept.next_parked[place]
@@ -238,8 +239,8 @@ def _unpark(kept: Messages, target: int, sender: int, number: int, freed: Ints, 
 
 @inner
 def _count_delivery(state: Run, copy: int, slot: int, now: float, seen: int) -> None:
-    """Count a delivery as ``antecede.simulator.figures.Figures.delivered`` does. Free the copy slot and, if all copies
-    of the message are delivered, the slot of the message."""
+    """Count a delivery, in the same way as ``antecede.simulator.figures.Figures.delivered``. Free the copy slot. If all
+    copies of the message are delivered, also free the slot of the message."""
     plan, found, kept = state.plan, state.found, state.kept
     message = plan.copy_message[copy]
     if seen < len(found.delivered_at):

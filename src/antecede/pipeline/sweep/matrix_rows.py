@@ -1,4 +1,4 @@
-"""The steps of ``matrix`` over arrays (see :mod:`antecede.pipeline.sweep.kernel`).
+"""The order ``matrix``, computed over arrays (see :mod:`antecede.pipeline.sweep.kernel`).
 
 Each row of the matrix belongs to one process, its owner, and changes only when the owner sends. So a version of a row
 is identified by the owner and the number of messages that the owner has sent. A stamp has one such number per process.
@@ -12,7 +12,8 @@ from antecede.pipeline.sweep.basics import DONE, FORGOTTEN, NOTHING, WINDOW, Int
 
 
 class Rows(NamedTuple):
-    """The arrays of ``matrix``: the state of all processes, and the stamps of undelivered messages by slot."""
+    """The arrays of ``matrix``: the state of all processes, and the stamps of undelivered messages. Each of these
+    messages has a number, its *slot*, which is its index in the array of stamps."""
 
     newest: Ints
     counts: Shorts
@@ -78,8 +79,9 @@ def learn_row(rows: Rows, slot: int, process: int) -> None:
 
 @inner
 def weigh_row(rows: Rows, slot: int, copies: int, weight: Ints) -> int:
-    """Add three sums over the stamps of all copies of a message to ``weight``: the number of dependencies, the bytes,
-    and the bytes as Jang et al. count them. Return the bytes of one stamp; all copies have the same stamp."""
+    """Compute three sums over the stamps of all copies of a message, and add them to ``weight``: the number of
+    dependencies, the bytes, and the bytes as Jang et al. count them. Return the bytes of one stamp. All copies have the
+    same stamp."""
     members, window = rows.size.shape
     size = 0
     for k in range(members):

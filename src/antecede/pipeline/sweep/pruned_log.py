@@ -1,6 +1,7 @@
-"""The steps of ``pruned`` over arrays: its log, its stamps and their sizes (see :mod:`antecede.pipeline.sweep.kernel`).
+"""The order ``pruned``, computed over arrays: its log, its stamps and their sizes (see
+:mod:`antecede.pipeline.sweep.kernel`).
 
-The steps are those of Jang et al. §4.2, as in :mod:`antecede.orders.pruned`. Names such as S2 and R5 are rules of that
+The computation follows Jang et al. §4.2, as in :mod:`antecede.orders.pruned`. Names such as S2 and R5 are rules of that
 paper. A *status* that a function returns is a constant of :mod:`antecede.pipeline.sweep.basics`. The sizes are those of
 :mod:`antecede.orders.pruned_stamp`. The log of a process is stored by sender: for each sender, the number of entries,
 and the timestamp and the destinations of each entry, in ascending order of the timestamps.
@@ -15,8 +16,9 @@ from antecede.pipeline.sweep.basics import DONE, ENTRIES, NOTHING, Ints, Masks, 
 
 
 class Logs(NamedTuple):
-    """The arrays of ``pruned``: the logs of all processes, the stamps of undelivered messages by slot, and the delivery
-    constraints of undelivered copies by copy slot."""
+    """The arrays of ``pruned``: the logs of all processes, the stamps of undelivered messages, and the delivery
+    constraints of undelivered copies. Each of these messages and copies has a number, its *slot*, which is its index in
+    the arrays."""
 
     clock: Ints
     length: Ints
@@ -243,8 +245,8 @@ def missing_log(logs: Logs, delivered: Ints, place: int, target: int) -> tuple[i
 
 @inner
 def weigh_log(logs: Logs, slot: int, time: int, places: Ints, copies: int, weight: Ints) -> int:
-    """Add three sums over the stamps of all copies of a message to ``weight``: the number of dependencies, the bytes,
-    and the bytes as Jang et al. count them. Return the bytes of the largest stamp."""
+    """Compute three sums over the stamps of all copies of a message, and add them to ``weight``: the number of
+    dependencies, the bytes, and the bytes as Jang et al. count them. Return the bytes of the largest stamp."""
     members = logs.length.shape[0]
     entries = logs.stamp_first[slot, members]
     destinations = 0

@@ -2,8 +2,8 @@
 
 The file of a finished cell is first written under a temporary name and then renamed. So the file is always complete,
 even if the sweep is killed. When a sweep begins, it reads the rows of earlier sweeps, also those of a sweep that was
-killed. It does not repeat cells that already have a row. When a sweep ends, it writes all rows into ``table.parquet``.
-Rows of cells that are not in its grid stay in the table.
+killed. It does not repeat cells that already have a row. When a sweep ends, it writes all rows into ``table.parquet``,
+also the rows of cells that do not belong to this sweep.
 """
 
 import fcntl

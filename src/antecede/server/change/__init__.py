@@ -2,8 +2,8 @@
 
 * ``requests`` defines the commands and their answers. ``changing`` is the sequence of commands that the operator's
   process gives; ``surveying`` is the beginning of this sequence.
-* ``participation`` carries out the commands at one server. ``reorganising`` connects it to a running server. If the
-  operator's process is gone, ``deciding`` ends the change.
+* ``participation`` carries out the commands at one server. ``reorganising`` connects ``participation`` to a
+  running server. If the operator's process is gone, ``deciding`` ends the change.
 * ``draining`` and ``renewal`` are for stopped servers. ``draining`` exchanges their letters in transit; ``renewal``
   makes the states of a restored system.
 

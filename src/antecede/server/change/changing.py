@@ -27,8 +27,8 @@ Each execution of this sequence is an **attempt** with a random name, which is p
 make changes at the same time, the second operator waits until the first one has ended the change, or has sent no
 command for a while.
 
-**Drained.** A frame counts as in transit until its receiver has acknowledged it. A server acknowledges a frame in the
-step that has delivered or forwarded the letters of the frame. So if two checks in a row find nothing in transit, and no
+**Drained.** A frame is in transit until its receiver has acknowledged it. A server acknowledges a frame in the step
+that has delivered or forwarded the letters of the frame. So if two checks in a row find nothing in transit, and no
 server has sent anything in between, then nothing was in transit between the two checks. Nothing comes into transit
 later, because letters wait before they enter the region of the change: the domains that pause
 (:mod:`antecede.topology.change`).
@@ -357,7 +357,8 @@ def _hand_over(ready: list[dict[str, object]], attempt: str) -> Part[None]:
 _look_seconds = 0.1
 """The pause before the next check, if something is in transit."""
 _others_idle_seconds = 2.0
-"""The time without commands after which an operator counts as gone. A working operator sends commands more often."""
+"""An operator that has sent no commands for this time is regarded as gone. A working operator sends commands more
+often."""
 _others_wait_seconds = 0.5
 _others_max = 60
 """The largest number of times to wait for another operator. All these waits together take half a minute."""

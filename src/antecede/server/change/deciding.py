@@ -61,9 +61,10 @@ class Deciding:
         return bool(organisation.paused or organisation.staged is not None)
 
     def watch(self, now: float) -> str:
-        """Check whether the change in progress is idle. If this server is the coordinator, or has not staged the
-        change, it abandons the change when no command came for too long. Otherwise return the name of the coordinator
-        when it is time to ask the coordinator for the decision. Return an empty string in all other cases."""
+        """Watch the change in progress. If this server is the coordinator, or has not staged the change, it may decide:
+        it abandons the change if no command has come for ``limits.change_idle_seconds_max``. Any other server must ask
+        the coordinator. If it is time to ask, return the name of the coordinator. In all other cases, return an empty
+        string."""
         organisation = self._machine.organisation
         if not self._in_progress:
             self._since = None

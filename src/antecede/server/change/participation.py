@@ -83,7 +83,8 @@ class Participant:
         }
 
     def preparation(self, name: str, arguments: list[str]) -> Callable[[], None] | None:
-        """Return the work to do before a command, or None. The work raises an error if the command must be refused."""
+        """Return the work to do before a command, or None if there is no such work. The work raises an error if the
+        command must be refused."""
         if name == "change-stage" and len(arguments) == 1:
             new = topology_in(read_stage(arguments[0]).topology)
             stay = self._with_other_classes(new)
@@ -222,8 +223,8 @@ class Participant:
         return {"server": self._machine.name, "paused": number}
 
     def transit(self, attempt: str, domains: str) -> dict[str, Any]:
-        """Return a text about what this server has in transit in these domains, and the number of all frames that it
-        has ever sent in them. The text is empty if nothing is in transit."""
+        """Return a text that says what this server has in transit in these domains, and the number of all frames that
+        this server has ever sent in these domains. The text is empty if nothing is in transit."""
         organisation = self._machine.organisation
         number, _ = self._check(attempt)
         if organisation.paused != number:

@@ -50,8 +50,9 @@ class Adapter:
     which calls ``prepare``."""
 
     def prepare(self, file: TopologyFile, came: list[Belongings]) -> None:
-        """Import the classes of the agents that will live at this server, and read the states in ``came``. Raise an
-        error if that fails. This method may be called in another thread."""
+        """Import the classes of the agents that will live at this server. Also read the states in ``came``, the
+        belongings that came from other servers. Raise an error if this fails. This method may be called in another
+        thread."""
 
     def check(self, file: TopologyFile, came: list[Belongings]) -> None:
         """Raise an error if ``prepare`` would raise one. This is for a dry run, so this method should change nothing.
@@ -223,14 +224,15 @@ class Reorganising:
         self.request("change-learn", [text], done)
 
     def ask(self, server: str) -> None:
-        """Ask another server for its hello. If that server has newer changes, it then sends a lesson about them."""
+        """Ask another server for its hello, the message with which a server introduces itself. If that server has newer
+        changes, it then sends a lesson about them."""
         self._peering.inquiries.ask(server, self._driver.now)
         self._driver.request_turn()
 
     def watch(self, now: float) -> None:
-        """Abandon a change whose operator seems to be gone, or ask the coordinator for the decision. If this server is
-        new and no peer is connected, ask a peer for its hello. The peers may not know this server yet, if a change must
-        first add it. Call this method about once per second."""
+        """Check whether a change is idle. If its operator seems to be gone, abandon the change, or ask the coordinator
+        for the decision. If this server is new and no peer is connected, ask a peer for its hello. Perhaps the peers do
+        not know this server yet, because a change must first add it. Call this method about once per second."""
         inquiries, peers = self._peering.inquiries, self._peering.peers
         if self._busy:
             self.deciding.commanded(now)

@@ -124,7 +124,7 @@ def _in_force(views: dict[str, View]) -> TopologyFile:
 
 
 def behind_of(views: dict[str, View], old: TopologyFile) -> dict[str, View]:
-    """Return the servers of the topology in force that have missed changes."""
+    """Return the answers of those servers in the topology in force that have missed changes, by server."""
     members = {name: view for name, view in views.items() if name in old.servers}
     newest = max(view.change for view in members.values())
     return {name: view for name, view in members.items() if view.change < newest}

@@ -8,8 +8,8 @@ client's key is revoked, the line reads the credentials again. It dials again on
 if a key was revoked and the client has a second key.
 
 When a temporary client closes its connection, its server forgets it. A server also forgets a temporary client that is
-disconnected for too long. If the server may have forgotten a temporary client, the client gives up, because publishes
-that it repeats might count as new.
+disconnected for too long. A line ends, too, if the server may have forgotten its temporary client. Otherwise the client
+would repeat its last publishes, and the server might accept them as new publishes.
 
 The owner of a line (``TcpLine``, which serves a :class:`antecede.live.client.Bus`, or a simulated client) decides what
 to publish and what to do with letters. A line has no clock and no random numbers: callers pass them.

@@ -126,8 +126,9 @@ class Inbox:
         self._settle(letter, reason, self._outdated)
 
     def _take(self) -> Letter | None:
-        """Remove the next letter that needs a handler from the letters that wait, and return it. Return None if there
-        is no such letter. Answers before it, and letters before it that were already handled, are processed here."""
+        """Take letters from the queue until one of them needs a handler, and return this letter. Return None if no
+        letter in the queue needs a handler. The letters taken before it are processed here: answers, and letters that
+        were already handled."""
         self._outdated, self._tries, self._try_at = False, 0, 0.0
         while self._letters:
             letter = self._letters.popleft()

@@ -133,9 +133,9 @@ class Numbering(Generic[T]):
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> AntecedeError | None:
         """Process a refusal: the server has accepted neither the batch that begins with this number nor the batches
-        after it. With ``retry`` all these batches fail, and the program may publish them again later. Otherwise only
-        the first batch fails; the others get new numbers, and the caller must send them again. Return an error if the
-        client cannot continue, otherwise None."""
+        after it. If ``retry`` is true, all these batches fail, and the program may publish them again later. If it is
+        false, only the first batch fails. The others get new numbers, and the caller must send them again. Return an
+        error if the client cannot continue, otherwise None."""
         tickets = self.tickets
         if not tickets or tickets[0].number != number:
             return UsageError(f"the server refused publish {number}, which is not the first that waits for an answer")
@@ -330,8 +330,8 @@ class Publishing(Generic[T]):
         return wrong
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> AntecedeError | None:
-        """Process a refusal of the batch that begins with this number (see ``Numbering.refused``). Send the later
-        batches again that have not failed. Return an error if the client cannot continue, otherwise None."""
+        """Process a refusal of the batch that begins with this number (see ``Numbering.refused``). If later batches
+        have not failed, send them again. Return an error if the client cannot continue, otherwise None."""
         if retry:
             self.pause = overload_pause_seconds
         wrong = self.numbering.refused(number, error, retry)

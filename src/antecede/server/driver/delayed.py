@@ -57,8 +57,8 @@ class DelayedOutput:
         """Take the output of a step. Return the frames and replies that leave now, in their sequence. The others wait.
         ``letters``: whether letters for clients follow. If so, the replies leave now. ``recorded``: the number of the
         newest record. ``sure``: whether the step has answers that leave before this record is durable. If so, the
-        step's acknowledgements are not urgent, because the record need not be synced immediately if they wait. If
-        nothing waits, and neither the first frame nor the first reply is ``unhurried``, a caller may omit this call."""
+        step's acknowledgements are not urgent: while they wait, the record need not be synced immediately. A caller may
+        omit this call if nothing waits, and neither the first frame nor the first reply is ``unhurried``."""
         due = self.leave_at is not None and now >= self.leave_at - _early_seconds
         if frames or self._frames:
             self._frames += frames

@@ -125,8 +125,8 @@ class Marks:
             self._machine.overloaded = True
 
     def _hold(self, *, peers: bool) -> None:
-        """Stop reading from peers (``peers``), or continue to read. While reading is stopped, reactions still run, so
-        the mailboxes become shorter."""
+        """Stop reading from peers if ``peers`` is true. If ``peers`` is false, continue to read. While reading is
+        stopped, reactions still run, so the mailboxes become shorter."""
         if peers != self.held:
             self.held = peers
             self._log.warning("peers-held" if peers else "peers-read-again")

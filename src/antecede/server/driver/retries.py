@@ -70,8 +70,8 @@ class Retries:
         """Number of letters that became dead."""
 
     def idle(self) -> bool:
-        """Return whether every batch may run immediately: no letter has failed or is a suspect, and no agent must wait
-        until its letters are durable."""
+        """Return whether every batch may run immediately. This is true if no letter has failed, no letter is a suspect,
+        and no agent has batches that must wait until their letters are durable."""
         suspects = self._suspects
         return not (self.tries or self.keyed or suspects.careful or suspects.letters)
 
@@ -114,8 +114,8 @@ class Retries:
         return admitted, dead
 
     def exhausted(self, due: React) -> Reaction | None:
-        """Return the reaction that makes the first letter of the batch dead, if the letter may not be tried again and
-        the process ended during each try. Return None if the letter may be tried again."""
+        """Check how many tries of the batch's first letter ended the process. If no further try is allowed, return the
+        reaction that makes this letter dead. Return None if the letter may be tried again."""
         letter = due.letters[0]
         tries = self._suspects.of(due.agent, letter.id)
         if not is_last_try(tries):
@@ -169,9 +169,9 @@ class Retries:
             del self.tries[due.agent]
 
     def settle(self, due: React, outcome: Outcome, now: float) -> list[Reaction]:
-        """Process the outcome of a batch, and return the reactions to commit. If there are none, the batch waits for
-        its next try, or its letters are handed out again, or a reaction asked for its id too early. In the last case
-        the caller must let the batch wait until its letters are durable."""
+        """Process the outcome of a batch, and return the reactions to commit. If there are none, one of three things is
+        true: the batch waits for its next try, its letters are handed out again, or a reaction asked for its id too
+        early. In the third case the caller must let the batch wait until its letters are durable."""
         if self._running == due.agent:
             self._running = ""
         if outcome.plain:

@@ -13,9 +13,9 @@ class Turn(msgspec.Struct, gc=False):
     """The work that an adapter must do after a turn of the driver, in the sequence of the fields."""
 
     records: list[bytes]
-    """First, append these records to the log, in this sequence, and report with ``Driver.appended``. All output that
-    depends on these records waits in the gate until they are durable. If the log has no space for a record, stop before
-    this record: the next turn returns it again."""
+    """First, append these records to the log, in this sequence, and call ``Driver.appended`` with the number of records
+    that were appended. All output that depends on these records waits in the gate until they are durable. If the log
+    has no space for a record, stop before this record: the next turn returns it again."""
     reactions: list[React]
     """Then run these batches of reactions (agents are independent of each other), and report each with
     ``Driver.reacted``. A batch need not wait until the records above are durable, because its results become part of

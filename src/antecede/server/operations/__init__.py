@@ -263,7 +263,8 @@ class Operations:
 
     def forget(self, domain: str, generation: str) -> dict[str, Any]:
         """Reset the order and the links of a domain at this server. This cannot be undone. Unacknowledged messages are
-        sent again."""
+        sent again. ``generation``: the new generation number of the domain, which must be larger than the present
+        number."""
         machine = self._machine
         consumer = machine.channel.consumers.get(domain)
         if consumer is None:

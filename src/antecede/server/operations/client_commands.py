@@ -63,8 +63,8 @@ class ClientCommands:
         }
 
     def remove(self, address: str) -> dict[str, Any]:
-        """Delete the letters that wait for a disconnected client, at most ``drop_letters_max`` with each call. If all
-        its letters are deleted then, forget the client."""
+        """Delete the letters that wait for a disconnected client, at most ``drop_letters_max`` with each call. If no
+        letter remains, forget the client."""
         machine, client = self._machine, self._checked(address)
         if not self._sessions.is_away(address):
             raise UsageError(f"client {address} is connected: only a disconnected client can be removed")

@@ -1,8 +1,9 @@
-"""The operator's part in a consistent cut: hold all servers first, and then cut each of them.
+"""The operator's part in a consistent cut: first hold all servers, then cut each of them.
 
-No server is cut before all servers are held. :mod:`antecede.server.operations.backups` explains why two rounds are
-needed. If one server does not answer, or refuses, the cut has failed, and the other servers are released. This class
-does no I/O. The code that uses it sends the ``requests``, and reports each answer with ``answered``.
+A held server accepts nothing from its peers. No server is cut before all servers are held.
+:mod:`antecede.server.operations.backups` explains why two rounds are needed. If one server refuses or does not answer,
+the cut has failed, and the other servers are released. The class :class:`Cutting` does no I/O. The code that uses it
+sends the ``requests``, and reports each answer with ``answered``.
 """
 
 from collections.abc import Iterable

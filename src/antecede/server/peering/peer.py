@@ -95,7 +95,7 @@ class Peer:
             self.write(deferred)
 
     def _parts(self, several: list[Outgoing]) -> list[wire.Part]:
-        """Return the parts to write; consecutive frames of one link share a part."""
+        """Return the parts to write. Consecutive frames of one link share a part, up to a limit of its size."""
         newest = self.newest
         if len(several) == 1:
             domain, content = several[0].domain, several[0].content

@@ -35,7 +35,8 @@ from antecede.server.sessions.unreported import STALLED, Unreported
 REPLACED: Final = "replaced"
 STOPPING: Final = "stopping"
 MOVED: Final = "moved"
-"""The code of a session's end if the client must connect to another address; see ``Sessions.moved_to``."""
+"""The code with which a session ends if the client must connect to another address. ``Sessions.moved_to`` is this
+address."""
 
 
 class Session(Protocol):
@@ -78,7 +79,8 @@ class Sessions:
         """The number of letters that clients could not handle, or were not allowed to receive."""
         self._unreported = Unreported(machine.engine.quotas)
         self.moved_to = ""
-        """The address to which all clients must go, if this server was removed or has a new address; empty if not."""
+        """The address to which all clients must go, if this server was removed or has a new address. Otherwise an empty
+        text."""
 
     def attach(self, driver: Driver, now: float) -> None:
         """Set the driver. Publishes and reports of clients become inputs of this driver."""
@@ -169,8 +171,9 @@ class Sessions:
             self._forget(session.client)
 
     def sweep(self, now: float) -> None:
-        """Forget each temporary client that has no session now and has left, has published nothing, or has been away
-        for too long. End the sessions of clients that handle no letters although their mailboxes are too full."""
+        """Find the temporary clients that have no session now. Forget each of them that has left, has published
+        nothing, or has been away for too long. Also end the sessions of clients that handle no letters although their
+        mailboxes are too full."""
         for client, since in list(self._temporary.items()):
             if client_address(self._machine, client) in self._sessions:
                 continue
@@ -211,9 +214,9 @@ class Sessions:
             self._driver.request_turn()
 
     def malformed(self, client: str, part: wire.Publish) -> str:
-        """Return what is wrong with a publish that a correct client library would not send; an empty string if nothing
-        is wrong. Mistakes of an application do not count here: the machine refuses such a publish, and the client
-        continues."""
+        """Return the error in a publish that a correct client library would not send. Return an empty string if there
+        is no such error. Mistakes of an application are not reported here: the machine refuses such a publish, and the
+        client continues."""
         count = len(part.bodies)
         if not count or not part.to:
             return "no destination" if count else "no notification"

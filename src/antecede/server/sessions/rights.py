@@ -51,7 +51,8 @@ class Rights:
         """Destinations to which the session may send."""
         self._decided: dict[tuple[tuple[str, ...], str], Refusal | None] = {}
         """The decisions that are not in ``_granted``: all refusals, and all decisions about calls and subscriptions. A
-        key has the destinations and, for calls and subscriptions, the kind of the publish (otherwise an empty text)."""
+        key is a pair. Its first element has the destinations. For a call or a subscription, its second element is the
+        kind of the publish. For any other publish, it is an empty text."""
         self._remembered = 0
         """The number of addresses in ``_granted`` and ``_decided``."""
         self._senders: dict[str, bool] = {}
@@ -116,11 +117,11 @@ class Rights:
 
 
 def with_forbidden(handed: list[str], forbidden: Collection[str], letters: list[str]) -> list[str]:
-    """Return the letters that a client's report covers, including the forbidden letters. ``letters`` are the letters
-    that the client reports as handled. The report cannot contain the letters in ``forbidden``, because the client is
-    not allowed to receive them. The result is the beginning of ``handed``, up to the last letter of ``letters``. The
-    report is right if ``handed`` without the forbidden letters begins with ``letters``. If the report is wrong, return
-    an empty list."""
+    """Return the letters that are done after a client's report, including forbidden letters. ``handed``: the session's
+    letters that are not yet reported, in sequence. ``forbidden``: those of them that the client must not receive, so it
+    cannot report them. ``letters``: the letters that the client reports as handled. The result is the beginning of
+    ``handed``, up to the last letter of ``letters``. The report is right if ``handed`` without the forbidden letters
+    begins with ``letters``. If the report is wrong, return an empty list."""
     place = 0
     for id_ in letters:
         while place < len(handed) and handed[place] in forbidden:

@@ -13,30 +13,30 @@ from antecede.engine.quotas import Quotas
 
 
 class Unreported:
-    """The clients of one server that may have received letters which they have not yet reported."""
+    """A record of the clients of one server that may have received letters and not yet reported them as handled."""
 
     def __init__(self, quotas: Quotas) -> None:
         self._quotas = quotas
         self._moved: dict[str, float] = {}
-        """For each of these clients, the time of its last event: it received a letter, reported a letter, or
-        disconnected."""
+        """For each client that may have unreported letters, the time of its last event: the client received a letter,
+        reported a letter as handled, or disconnected."""
 
     def begin(self, mailboxes: Iterable[str], now: float) -> None:
-        """Begin a life of the server. The first letters of each client count as received, because the previous life may
-        have handed them out."""
+        """Begin a life of the server. For each client, record that the first letters of its mailbox (one full batch)
+        were received, because the server may have handed them out in its previous life."""
         for address in mailboxes:
             if not self._quotas.is_agent(address):
                 self.take(address, limits.reactions_together_max, now)
 
     def take(self, address: str, letters: int, now: float, more: bool = False) -> None:
-        """Record the number of letters that a client has received and not yet reported. With ``more``, ``letters`` is
-        added to the number that is recorded already."""
+        """Record the number of letters that a client has received and not yet reported as handled. If ``more`` is true,
+        add ``letters`` to the recorded number."""
         self._moved[address] = now
         handed = self._quotas.handed
         handed[address] = letters + (handed.get(address, 0) if more else 0)
 
     def moved(self, address: str, now: float) -> None:
-        """Record that a client has reported a letter, or has disconnected."""
+        """Record that a client has reported a letter as handled, or has disconnected."""
         if address in self._moved:
             self._moved[address] = now
 
@@ -62,4 +62,5 @@ class Unreported:
 
 
 STALLED: Final = (f"no letter was handled for {limits.client_return_seconds:g} s, and the mailbox is full", "stalled")
-"""The reason and the code for ending the sessions of the clients that ``given_up`` returns."""
+"""The reason and the code with which the server ends the session of a client that has reported no letter as handled for
+too long and whose mailbox is full."""

@@ -86,9 +86,9 @@ def explore(
 ) -> Result:
     """Play every run of a scope. Check the order's own guarantees, and in addition the guarantees in ``guarantee``.
 
-    With ``duplicates`` every packet arrives twice. ``progress`` is called from time to time with two numbers: the
-    states reached so far, and the length of the runs that are now being played. Raises
-    :class:`~antecede.errors.ScopeTooLargeError` when there are more than ``states_max`` states.
+    If ``duplicates`` is true, every packet arrives twice. ``progress`` is called from time to time with two numbers:
+    the states reached so far, and the length of the runs that are now being played. Raise
+    :class:`~antecede.errors.ScopeTooLargeError` if there are more than ``states_max`` states.
     """
     if isinstance(order, str):
         order = parse(order)

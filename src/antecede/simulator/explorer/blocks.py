@@ -20,9 +20,9 @@ of a run.
 * Conditions at one process (FIFO, causal order, the order's contract) depend on its own inputs and on the sets that
   messages to it carry (:mod:`~antecede.simulator.explorer.local`). They are judged on every step of every block and of
   every silent tail.
-* After a block run, silent tails lead to a quiet state iff they contain the arrivals of all packets in flight. Tails of
-  different processes are independent. So each process is checked separately: after its tail, nothing may be
-  undelivered.
+* In a *quiet state*, no packet is in flight. After a block run, silent tails lead to a quiet state if and only if they
+  contain the arrivals of all packets in flight. Tails of different processes are independent. So each process is
+  checked separately: after its tail, nothing may be undelivered.
 * Conditions on all processes (total, synchronous) are judged on all combinations of tails. A cycle in the histories
   does not disappear when the histories grow, so quiet states are enough to know whether there is a cycle.
 

@@ -9,9 +9,9 @@ from antecede.simulator.explorer.scope import Scope
 
 
 def unfinished(process: int, local: Local, wanted: int, idle: bool, scope: Scope) -> Finding | None:
-    """Return a finding if a process has not finished although nothing is in flight; otherwise None. A process has
-    finished when it has delivered all messages addressed to it (``wanted``, as bits), has sent all messages of its
-    application, and holds no message."""
+    """Check a process at a moment when nothing is in flight. Return a finding if the process has not finished,
+    otherwise None. A process has finished when it has delivered all messages addressed to it (``wanted``, as bits), has
+    sent all messages of its application, and holds no message (``idle``)."""
     missing = wanted & ~local.delivered
     if missing:
         bit = missing.bit_length() - 1

@@ -28,8 +28,8 @@ class Local(NamedTuple):
     accepted: tuple[int, ...]
     """For each message that the application has handed to the order, in sequence: the mask of its destinations."""
     befores: tuple[int, ...]
-    """For each message in ``accepted``: the set that the message carries, as a bit mask; ``UNSENT`` until the send
-    event of the message has taken place."""
+    """For each message in ``accepted``: the messages that were sent before it, as a bit mask. This is the value that
+    ``past`` had at the send event of the message. Until the send event has taken place, the entry is ``UNSENT``."""
     past: int
     covered: int
     delivered: int
@@ -77,8 +77,9 @@ class Judgement:
     def receive(
         self, process: int, local: Local, packet: int, incoming: Mapping[int, int]
     ) -> tuple[Local | Finding, Step]:
-        """Let a packet arrive at a process. Return the same kind of pair as ``send``. ``incoming``: for each message to
-        this process, the bit of the message and the set that the message carries (as a bit mask)."""
+        """Let a packet arrive at a process. Return the same kind of pair as ``send``. ``incoming``: the messages that
+        other processes have sent to this process and that it has not delivered. For the bit of each message, it has a
+        bit mask of the messages that were sent before this message."""
         step = self._machine.receive(local.state, packet)
         return self._apply(process, local, step, incoming), step
 

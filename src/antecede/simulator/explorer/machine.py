@@ -1,4 +1,5 @@
-"""An order as a table: (state, input) → (new state, events, packets). Each row of the table is computed once.
+"""A table of the steps of an order: (state, input) → (new state, events, packets). Each row of the table is computed
+once.
 
 Orders are deterministic and do no I/O, so a member's state and its input determine its step. States and packets get
 numbers when they first occur. The first time that a step is needed, the order is cloned and run. Later the step is only
@@ -27,8 +28,9 @@ Flights = tuple[int, ...]
 
 
 _clones_checked_max: Final = 1_000
-"""The number of steps for which the explorer checks that a step of a clone does not change the original order. Only the
-first steps are checked: if clones share state with the original, the first steps already show it."""
+"""The number of steps that the explorer checks. Each step is run on a clone of an order. The check is that the step
+does not change the original order. Only the first steps are checked: if clones share data with the original, the first
+steps already show it."""
 
 
 class Step(NamedTuple):

@@ -1,9 +1,10 @@
 """The scope of an exploration: which messages may be sent, and how links behave.
 
-Without a program, any process may send a message at any moment, up to a total number of messages. The *mode* determines
-which sets of destinations a message may have. With a *program*, each process has a list of sends, which it makes in
-sequence. A send may have to wait until the process has made a number of deliveries. Everything else is open, and the
-explorer tries all possibilities: which process acts next, and which packet in flight arrives next.
+A scope may have a *program*: for each process, a list of sends, which the process makes in sequence. A send may have to
+wait until the process has made a number of deliveries. If there is no program, any process may send a message at any
+moment, up to a total number of messages. In this case the *mode* determines which sets of destinations a message may
+have. Everything else is open, and the explorer tries all possibilities: which process acts next, and which packet in
+flight arrives next.
 
 A message is named by its sender and its number among the sender's messages. So the names do not depend on the sequence
 of independent events. The *bit* of a message is its position in bit masks of messages.

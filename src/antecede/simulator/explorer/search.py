@@ -1,8 +1,8 @@
-"""The search itself: it visits the states of the system, the cheapest first.
+"""A search that visits the states of the system in the sequence of their costs, beginning with the lowest cost.
 
 Two states are connected by a block (:mod:`antecede.simulator.explorer.blocks`). The cost of a block is the number of
-its inputs. The cost of a state is the length of the shortest run to this state. The search visits states by increasing
-cost. So if it returns a run that leads to a violation, there is no shorter one.
+its inputs. The cost of a state is the number of inputs in the shortest run to this state. So if the search returns a
+run that leads to a violation, no shorter run leads to a violation.
 
 A *cell* is the state of one process, together with the packets in flight to this process. A state of the system
 consists of one cell per process. It is a tuple with the numbers of these cells.
@@ -27,7 +27,8 @@ History = tuple[int, ...]
 
 
 class Reached(NamedTuple):
-    """The cheapest known way to reach a state: ``process`` plays ``block`` in the state ``previous``."""
+    """The cheapest known way to reach a state: in the state ``previous``, the process with the number ``process``
+    carries out ``block``. The whole way has ``cost`` inputs."""
 
     cost: int
     previous: System
@@ -47,8 +48,9 @@ class Found(NamedTuple):
 
 
 class Search:
-    """A search through all runs of one scope. If ``thorough`` is true, it checks ``total`` and ``synchronous`` in every
-    state. Otherwise it checks them only in quiet states: states in which nothing is in flight."""
+    """A search through all runs of one scope. If ``thorough`` is true, the guarantees ``total`` and ``synchronous`` are
+    checked in every state. If it is false, they are checked only in quiet states: states in which nothing is in
+    flight."""
 
     def __init__(
         self,

@@ -250,7 +250,7 @@ def _own_order_of(order: Order) -> OrderSpec | None:
 
 def _agreeing(actual: dict[str, list[str]]) -> dict[str, list[str]] | None:
     """Find two processes that deliver their common messages in different sequences. Return the deliveries of all
-    processes, changed in one point: the second process delivers the common messages in the same sequence as the first.
+    processes, with one change: the second process delivers the common messages in the same sequence as the first.
     Return None if there are no two such processes."""
     for first, second in combinations(actual, 2):
         common = [name for name in actual[first] if name in actual[second]]

@@ -104,7 +104,7 @@ class SimulatedClient:
         self._begin()
 
     def _begin(self) -> None:
-        """Start a new process of this client: it knows only its name."""
+        """Start a new process of this client. The process knows only the client's name."""
         self._life += 1
         self._started = False
         """Whether a server has welcomed this process. Before the first welcome, the process publishes nothing."""
@@ -286,7 +286,7 @@ class SimulatedClient:
         self.over = True
 
     def restart(self) -> None:
-        """Start a new process under the same name. It knows only this name."""
+        """Start a new process under the same name. The process knows only this name."""
         self._forget()
         self._begin()
 
@@ -352,7 +352,7 @@ class SimulatedClient:
         self._handle()
 
     def gone(self, error: AntecedeError) -> None:
-        """Report that the client cannot continue."""
+        """Report to the simulated world that the client cannot continue because of an error."""
         self.world.client_gone(self.address, error)
 
     # Handlers.
@@ -369,7 +369,8 @@ class SimulatedClient:
             self._later(max(0.0, (inbox.deadline() or 0.0) - now), self._handle)
 
     def _handled(self, letter: Letter) -> None:
-        """Continue when the handler of a letter has returned."""
+        """Decide how the handling of a letter has ended, and record it: the handler has returned, the handler has
+        failed, or there is no handler for the letter. Then handle the next letter."""
         if letter.type in self.no_handler:
             self._inbox.dead(f"no handler for {letter.type}")
         elif self.world.client_fails(letter):

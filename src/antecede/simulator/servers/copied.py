@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 class Copied:
-    """The files on a simulated disk as they were at the cut of a backup: an implementation of
+    """A copy of the files on a simulated disk, as they were at the cut of a backup. This class implements
     :class:`antecede.server.operations.backups.Frozen`."""
 
     def __init__(self, position: int, contents: dict[str, bytes], archived: list[bytes], incarnation: int) -> None:

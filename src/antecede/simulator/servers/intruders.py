@@ -51,8 +51,8 @@ def intruded(faults: Faults, intruders: int) -> Intruded:
 
 
 class Intruder:
-    """One connection of an intruder. The intruder sends the first part of a conversation, such as a hello, and then its
-    own answer to the server's challenge."""
+    """One connection of an intruder. The intruder first sends one part, such as a hello. When the server sends a
+    challenge, the intruder sends the parts that ``answer`` returns."""
 
     def __init__(
         self,

@@ -170,8 +170,8 @@ class End:
             self.slot.proved(server=server)
 
     def busy(self, busy: bool) -> None:
-        """``busy``: whether parts that have arrived still wait to be handled. If ``busy`` is true, stop reading.
-        Otherwise read again."""
+        """Stop reading if ``busy`` is true, and read again if it is false. ``busy``: whether parts that have arrived
+        still wait to be handled."""
         self._busy = busy
         self._read_on()
 
@@ -189,8 +189,8 @@ class End:
         self._expects_a_reader = expected
 
     def stall(self, stalled: bool) -> None:
-        """Let this end stop reading if ``stalled``, so that the output buffer of the other end becomes full. Otherwise
-        let this end read again."""
+        """Stop reading at this end if ``stalled`` is true, so that the output buffer of the other end becomes full.
+        Read again if ``stalled`` is false."""
         self._stalled = stalled
         self._read_on()
         self.other._fill(stalled)

@@ -76,9 +76,9 @@ def _strike(world: ServerWorld, ctx: Context) -> None:
 
 
 def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
-    """Compare the tries in the logs with the ends of processes that the world has recorded; yield the errors. The tries
-    of a letter are added up over all servers, because a letter keeps its tries when its agent moves to another
-    server."""
+    """Check that the tries in the logs agree with the ends of processes, which the world has recorded. Yield the
+    errors. The tries of a letter are added up over all servers, because a letter keeps its tries when its agent moves
+    to another server."""
     if world.faults.old_versions:
         # The oldest log format has no place for tries.
         return
@@ -110,8 +110,8 @@ def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
 
 
 def unlucky(logs: Logs, poison: set[str]) -> bool:
-    """Return whether a letter that is not poison died like poison. This can happen if the handler of the letter was in
-    progress each time that poison ended the process."""
+    """Return whether a letter that is not poison became a dead letter because its handler's process ended. This can
+    happen if the handler of the letter was in progress each time that poison ended the process."""
     return any(
         reaction.dead.startswith(ENDED) and reaction.letter not in poison
         for items in logs.items.values()

@@ -206,7 +206,8 @@ def _faults(random: Random, seed: int) -> Faults:
 
 
 def _with_intruders(seed: int, faults: Faults) -> Faults:
-    """Return these faults with intruders added; for most seeds, return them unchanged."""
+    """Add intruders to these faults for a few seeds, and return the result. For all other seeds, return the faults
+    unchanged. Also return them unchanged if there are no faults at all (``NONE``)."""
     random = Random(f"{seed}/intruders")
     if random.random() >= _intruded_share or faults == NONE:
         return faults
@@ -359,9 +360,9 @@ def _asked(world: ServerWorld) -> list[str]:
 
 
 def states(world: ServerWorld, logs: Logs, hurried: set[str]) -> list[str]:
-    """Check that the state of each agent has exactly the tasks that the log has, in the same sequence. Check also that
-    all questions and timers of agents have ended. The agents in ``hurried`` are left out of this second check, because
-    their answers and timers may have expired."""
+    """Check that the state of each agent contains exactly the tasks that the agent handled according to the log, in the
+    same sequence, and no task twice. Check also that all questions and timers of agents have ended. The agents in
+    ``hurried`` are left out of this second check, because their answers and timers may have expired."""
     done: dict[str, list[int]] = {}
     for row in sorted((row for row in logs.rows if row.kind == DELIVER), key=lambda row: row.index):
         letter = world.letters.get(row.message or "")

@@ -3,7 +3,8 @@
 This memory survives a kill. In the simulation it also survives a power cut, because its file may survive on a real
 disk. But after a power cut the computer has another boot id, so the server ignores the calls in the memory. The memory
 is written by :class:`antecede.server.progress.Progress`, as in a live server. This module also records which calls were
-in progress at each kill, so that the tries in the logs can be checked.
+in progress at each kill. With these records, the simulation checks that the logs count one failed try for each such
+call.
 """
 
 from typing import TYPE_CHECKING
@@ -31,10 +32,11 @@ class End(msgspec.Struct):
 
     life: int
     calls: frozenset[Call]
-    """The calls for which a try must be counted. Each is a pair: the agent, and the letter's id."""
+    """The handler calls that were in progress. For each of them, the next life must count a failed try in its log. A
+    call is a pair: the agent, and the letter's id."""
     lost: bool = False
-    """Whether a power cut came before the next life could safely record these calls. If so, their tries may be missing
-    in the log."""
+    """Whether a power cut came before the next life could safely record these calls. If so, the log may lack the failed
+    tries of these calls."""
 
 
 class SharedMemory:
@@ -116,8 +118,9 @@ class SharedMemory:
         return Outcome(due.agent, [], None, AgentError("the worker process ended"), place)
 
     def settled(self, agent: str, server: "SimulatedServer") -> None:
-        """Check the tries of an agent after the outcome of its batch was reported. If a letter of the batch ended the
-        worker process, a try may be counted only for this letter."""
+        """Check which failed try of an agent was counted, after the outcome of a batch was reported. If a letter of the
+        batch ended the worker process, a try may be counted only for this letter. Report an error if a try was counted
+        for another letter."""
         letter = self._spared.pop(agent, None)
         tried = server.core.driver.retries.tries.get(agent)
         if letter is not None and tried is not None and tried[0] != letter:

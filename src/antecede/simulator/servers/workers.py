@@ -65,10 +65,10 @@ class SharedData:
         self.plain = False
         """Whether agents neither use topics nor create agents."""
         self.strike: Callable[[Context], None] | None = None
-        """A function that ends the process of a handler; None if poison has no effect."""
+        """A function that ends the process in which a handler runs. It is None if :class:`Poison` has no effect."""
         self.errors: list[str] | None = None
         """A list to which ``effect`` adds the errors that it finds. If it is None, agents have no effects outside the
-        world."""
+        simulated servers."""
         self._effects: dict[tuple[str, int, str], str] = {}
 
     def id(self) -> int:
@@ -76,9 +76,9 @@ class SharedData:
         return self.ids
 
     def effect(self, ctx: Context, work: int) -> None:
-        """Simulate an effect outside the world, such as a payment, which a crash does not undo. The key of the effect
-        is the id of the reaction. Check that this id is the same if the reaction runs again. A dead letter that was
-        sent again is a new letter, so its reaction has another id."""
+        """Simulate an effect outside the simulated servers, such as a payment. A crash does not undo such an effect.
+        The key of the effect is the id of the reaction. Check that this id is the same if the reaction runs again. A
+        dead letter that was sent again is a new letter, so the reaction to it has another id."""
         if self.errors is not None and work % 3 == 0:
             key = ctx.reaction_id
             before = self._effects.setdefault((ctx.agent, work, ctx.letter.replays), key)

@@ -192,7 +192,7 @@ def _write(
 
 
 def _about(execution: str, converted: ConvertedTrace, rows: int, to: str | os.PathLike[str] | None) -> dict[str, Any]:
-    """Return the part of the report about one trace."""
+    """Return the part of the report that describes one trace."""
     before_send, cycle = converted.impossible()
     return {
         "execution": execution,

@@ -2,7 +2,7 @@
 
 A file may be gzipped, whatever its name. Lines longer than ``foreign_line_bytes_max`` are skipped, and a document
 longer than ``foreign_document_bytes_max`` is refused. So memory is bounded for any input. If a gzip stream is damaged
-or incomplete, everything before the damage is read, and the rest counts as one unreadable line.
+or incomplete, everything before the damage is read, and the rest is counted as one unreadable line.
 """
 
 import gzip

@@ -18,7 +18,7 @@ from antecede.errors import UsageError
 
 
 class Guard:
-    """A context manager that ends a search that takes too long. Use it once around all searches, and use :meth:`on`
+    """A context manager. It ends a search that takes too long. Use it once around all searches, and use :meth:`on`
     around the searches of each line."""
 
     def __init__(self, seconds: float = limits.pattern_seconds_max) -> None:

@@ -72,8 +72,8 @@ class Mapped:
         self.lines: dict[str, list[Row]] = {}
         self.skipped = Skipped()
         self.kinds: dict[str, Counter[str]] = {SEND: Counter(), DELIVER: Counter(), LOCAL: Counter()}
-        """For each kind of event: how often each value of the field ``kind`` occurs in its records. The number of
-        different values is limited."""
+        """For each kind of event (send, delivery, local): the values of the mapped field ``kind`` in the records of
+        these events, and how often each value occurs. The number of different values is limited."""
         self.records = self.events = 0
         self.preview: list[dict[str, Any]] = []
         """The first few events of each kind at each process, to be shown to the user."""
@@ -180,8 +180,9 @@ class Mapped:
             self.preview.append(shown | {"to": None if row.to is None else list(row.to), "time": row.time})
 
     def sort(self) -> int:
-        """Sort the events of each process by their ``place``. Return the number of events that have the same ``place``
-        as the event before them."""
+        """Sort the events of each process by their ``place``. It is the number of the event in the sequence of files
+        and lines, the event's time, or a number from the record. Return the number of events that have the same
+        ``place`` as the event before them."""
         tied = 0
         for rows in self.lines.values():
             unsorted = {b.file for a, b in pairwise(rows) if a.file == b.file and a.place > b.place}
@@ -208,9 +209,9 @@ class Mapped:
 
 
 def _mark_ties(rows: list[Row], unsorted: set[str]) -> None:
-    """Set ``assumed`` for sends and deliveries that have the same ``place``, because their order is not known. Do not
-    set it if all of them are in one sorted file, because this file shows their order. ``rows`` are the events of one
-    process. ``unsorted`` are the files with lines that are not sorted by ``place``."""
+    """Find the sends and deliveries that have the same sort key ``place``, and set ``assumed`` for them, because their
+    order is not known. Do not set it if all of them are in one sorted file, because this file shows their order.
+    ``rows`` are the events of one process. ``unsorted`` are the files with lines that are not sorted by ``place``."""
     for _, group in groupby((row for row in rows if row.kind != LOCAL), key=lambda row: row.place):
         tied = list(group)
         files = {row.file for row in tied}
@@ -290,8 +291,8 @@ def _report(mapped: Mapped, files: list[dict[str, Any]], unreadable: Unreadable,
 
 
 def _advice(mapped: Mapped, report: dict[str, Any], unreadable: Unreadable) -> str | None:
-    """Return advice for the user if the mapping finds no sends, no deliveries, or no delivery with the id of a send.
-    Otherwise return ``None``."""
+    """Return advice for the user if the mapping finds no sends, or no deliveries, or no message id that both a send and
+    a delivery have. Otherwise return ``None``."""
     if not mapped.records:
         first = f" ({unreadable.first[0]})" if unreadable.first else ""
         return f"no record could be read{first}"

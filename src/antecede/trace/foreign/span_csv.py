@@ -100,7 +100,8 @@ def _parquet(file: ForeignFile) -> _Table:
 
 
 def _read(get: dict[str, str], unit: int, columns: dict[str, tuple[int, int]]) -> tuple[Span, int]:
-    """Return the span of a row, and the unit of time for the next rows in nanoseconds (0 if it is still unknown)."""
+    """Return the span of a row, and the unit of time for the next rows. The unit is given by its length in nanoseconds,
+    or by 0 if it is still unknown."""
     begun, ended = get["start"], get.get("end", "")
     if begun.lstrip("-").isdigit():
         unit = unit or unit_of(int(begun))

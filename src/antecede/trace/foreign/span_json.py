@@ -316,8 +316,8 @@ def spans_of(file: ForeignFile, read: Callable[[bytes, bool], Iterator[Found]], 
 
 
 def _documents(file: ForeignFile) -> Iterator[tuple[int | None, bytes]]:
-    """Yield each line with its number if the first line is a complete document. Otherwise yield the whole file as one
-    document, with ``None`` as its number."""
+    """Check whether the first line is a complete document. If so, yield each line that is not blank, with its number.
+    Otherwise yield the whole file as one document, with ``None`` as its number."""
     if _is_json(file.head.lstrip().partition(b"\n")[0]):
         for number, line in file.lines(limits.trace_line_bytes_max):
             if line.strip():

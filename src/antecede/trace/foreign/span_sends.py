@@ -221,8 +221,8 @@ def _certain(ties: Sequence[Tie], above: Callable[[Span], Span | None], ticks: d
 
 
 def _mark(spans: list[Span], line: list[Moment], above: Callable[[Span], Span | None]) -> None:
-    """Mark the positions of some moments as assumed: those of which the clock of the service does not show the
-    order."""
+    """Mark the positions of some moments (events of the service) as assumed. These are the moments whose sequence does
+    not follow from the clock of the service."""
     if len({span.instance for span in spans}) > 1:
         for moment in line:
             moment.assumed = SEVERAL_INSTANCES

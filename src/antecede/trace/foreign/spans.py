@@ -43,7 +43,7 @@ class Spans:
         self.duplicates = 0
         """The number of skipped records that repeat a span."""
         self.without_parent = 0
-        """How often a span names a parent or a linked span that was not recorded."""
+        """The number of references to a parent or a linked span that was not recorded."""
         self.early_children = 0
         self.early_messages = 0
 

@@ -1,13 +1,13 @@
 """Logs with a vector clock on every event (ShiViz, GoVector): find the messages that the clocks prove.
 
-V(e) is the vector clock of an event e. The *own entry* of an event is the entry for its own host. Event e knows an
-event of host q iff the own entry of this event is at most V(e)[q]. Let e be the first event of host h that knows an
-event of q. Then a message carried that knowledge to h, from q's event or from another event that already knew it. We
-add a message for each *cross edge*, as ShiViz draws them. A cross edge leads from f to e, where f is the last event of
-q that e newly knows. The edge is left out if e also newly knows an event of a third host that knows f. Together, the
-edges and the order of the events at each host have exactly the same information as the vectors. None of the edges can
-be derived from the other edges and this order. Clocks that are recomputed from the edges must equal the recorded
-clocks. ``verify`` checks this.
+V(e) is the vector clock of an event e. The *own entry* of an event is the entry for its own host. Event e *knows* an
+event g of host q iff the own entry of g is at most V(e)[q]. Let e be the first event of host h that knows an event of
+q. Then a message carried that knowledge to h, from q's event or from another event that already knew it. We add a
+message for each *cross edge*, as ShiViz draws them. A cross edge leads from f to e, where f is the last event of q that
+e newly knows. The edge is left out if e also newly knows an event of a third host that knows f. Together, the edges and
+the order of the events at each host have exactly the same information as the vectors. None of the edges can be derived
+from the other edges and this order. Clocks that are recomputed from the edges must equal the recorded clocks.
+``verify`` checks this.
 
 An entry may name an event that was not logged, because some loggers skip events. Such an entry is counted, and is
 treated as if it named the last event that was logged before the missing one.
@@ -69,8 +69,8 @@ class ClockedLog:
     def _newly_known(
         self, host: str, moment: Moment, known: dict[str, int], owns: dict[str, list[int]]
     ) -> dict[str, int]:
-        """Return, for each other host, the number of its logged events that ``moment`` knows. Leave out the hosts for
-        which this number is not larger than in ``known``."""
+        """Return, for each other host, the number of its logged events that ``moment`` knows. Leave out each host for
+        which this number is not larger than its value in ``known``."""
         new = {}
         assert moment.clock is not None
         for other, entry in moment.clock.items():
