@@ -392,8 +392,3 @@ def without(piece: ClockRows, flat: Longs) -> ClockRows:
 def _together(arrays: Iterable[NDArray[Any] | None]) -> Longs:
     found = [array for array in arrays if array is not None]
     return np.concatenate(found).astype(np.int64) if found else np.zeros(0, np.int64)
-
-
-def sends_in(lines: Lines) -> int:
-    """Return the number of sends in the lines."""
-    return int((lines.source == SENT).sum())

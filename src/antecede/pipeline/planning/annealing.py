@@ -85,17 +85,3 @@ def anneal(
             # Nothing better for a fifth of the search: return to the best plan and continue from there, cooler.
             now_parent[:], now_block[:], now[:] = best_parent, best_block, best
             since = step
-
-
-@compiled
-def best_of(parents: Ints, blocks: Ints, inputs: Inputs, figures: Floats) -> int:
-    """Compare many plans; each row of ``parents`` and ``blocks`` is a plan. Return the row of the best plan, and write
-    the figures of this plan to ``figures``."""
-    chosen = 0
-    new = np.zeros(FIGURES)
-    for k in range(len(parents)):
-        evaluate(parents[k], blocks[k], inputs, new)
-        if k == 0 or better(new, figures):
-            chosen = k
-            figures[:] = new
-    return chosen
