@@ -55,16 +55,15 @@ def register(app: typer.Typer) -> None:
         before the late message.
 
         With --order significant, each step of the chain also says why a message must come after the previous message.
-        There are two possible reasons. (1) The same operation handled both messages. (2) Different operations handled
-        the messages, and these operations conflict. Instead of a chain, an explanation may name two objects that
-        received two conflicting requests in different sequences.
+        There are two possible reasons. (1) The same operation sent or received both messages. (2) Different operations
+        sent or received the messages, and these operations conflict. Instead of a chain, an explanation may name two
+        objects that received two conflicting requests in different sequences.
 
         With --order total or synchronous, an explanation is a cycle of messages. Each step names a process that saw one
         message before the next message.
 
-        Exit codes:
-        0: The late deliveries were explained, or no delivery is late.
-        2: The trace does not have the message of --message, or nothing could be read.
+        Exit codes: 0: The late deliveries were explained, or no delivery is late. 2: The trace does not have the
+        message of --message, or nothing could be read.
         """
         request = ExplainRequest(order, message, first, read_conflicts(conflicts) if conflicts is not None else None)
         request.check()

@@ -286,9 +286,9 @@ class Engine:
         return question.handler
 
     def expects(self, agent: str, letters: list[str]) -> bool:
-        """Return whether ``letters`` are the ids of the agent's next letters. For a client, the result may be False,
-        because an operator or an earlier session of the client may have removed letters meanwhile. If the agent is
-        frozen or has no letters, the result is True only for an empty list."""
+        """Return whether ``letters`` are the ids of the agent's next letters. For an agent they always are. For a
+        client they may differ, because an operator or an earlier session of the client may have removed letters
+        meanwhile. If the agent is frozen or has no letters, the result is True only for an empty list."""
         mailbox = self.mailboxes.get(agent)
         if mailbox is None or (self.frozen is not None and self.is_frozen(agent)):
             return not letters

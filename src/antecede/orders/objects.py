@@ -279,7 +279,8 @@ class Objects(Order):
         return (Verdict.DELIVER, effects) if later or fresh or any_sent else (Verdict.DUPLICATE, [])
 
     def _answer(self, packet: Packet) -> tuple[Verdict, Effects]:
-        """Answer a member that asks for a time, unless we have already sent this time or a later one to this member."""
+        """Answer a member that waits until our clock reaches a certain time. Send nothing if this member already got
+        that time or a later one from us."""
         (time,) = packet.stamp
         self.clock = max(self.clock, time)
         effects: Effects = [PERSIST]

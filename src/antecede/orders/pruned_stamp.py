@@ -274,7 +274,7 @@ def _newest(k: int, source: int, me: int, time: int, known: int, folded: int) ->
     timestamp ``time``, as ``_fold`` returns it. ``known``: the newest timestamp of this member that we know."""
     newest = time - ((folded + 1) >> 1) if folded & 1 else time + (folded >> 1)
     if newest < 1 or newest > known + limits.counter_jump_max:
-        raise StampError(f"stamp: timestamp {newest} of member {k}: expected 1 to {known} + {limits.counter_jump_max}")
+        raise StampError(f"stamp: timestamp {newest} of member {k}: expected 1 to {known + limits.counter_jump_max}")
     if k == me and newest > known:
         raise StampError("stamp counts messages that we never sent")
     if k == source and newest >= time:

@@ -17,7 +17,8 @@ _judged_messages_max = 5_000
 
 
 class Record:
-    """The history of one play of a scenario: its trace, its deliveries, its drawing and its sentences."""
+    """The history of one play of a scenario: its trace, its deliveries, its drawing, and the sentences that describe it
+    in words."""
 
     def __init__(self, processes: tuple[str, ...]) -> None:
         self.processes = processes

@@ -65,8 +65,8 @@ class Inode:
         self.sizes.clear()
 
     def forget(self, random: Random, style: str) -> None:
-        """Simulate a power cut: unsynced data may be lost. ``style``: the unsynced pages that reach the disk. ``none``
-        and ``all`` mean none and all of these pages, and ``some`` means a random choice."""
+        """Simulate a power cut: unsynced data may be lost. ``style`` says which of the unsynced pages reach the disk:
+        ``none`` of them, ``all`` of them, or ``some`` (a random choice)."""
         size = random.choice([len(self.kept), *self.sizes]) if style != "none" else len(self.kept)
         if style == "all" and self.sizes:
             size = self.sizes[-1]

@@ -167,7 +167,7 @@ class Walk:
             raise CorruptLogError(path, size, f"the file ends here, but it had at least {least} bytes")
 
     def _continues(self, at: int) -> bool:
-        """Return whether the next group of the chain is at the beginning of the segment with index ``at``."""
+        """Return whether the group that follows the last group is at the beginning of the segment with index ``at``."""
         before = self.tail.offset
         try:
             with self.files.opened(self._path(at)) as file:

@@ -1,10 +1,10 @@
 """The epochs of a trace. If the topology of a system changes while the trace is recorded, each topology is an epoch.
 
 Metadata list the epochs under ``epochs``, oldest first. Each epoch has its guarantees, the number of the change that
-began the epoch, and ``since``: for each process the index of its first event in this epoch. A process that is missing
-in ``since`` had no event in the previous epoch. For such a process, the index of the previous epoch is used for this
-epoch, too (0 in the first epoch). A process is identified by its address, so its index continues if a change moves it
-to another server. Each server lists its own processes; the lists of all files are united.
+began the epoch, and ``since``: for each process the index of its first event in this epoch. If a process had no event
+in the previous epoch, ``since`` may leave it out. Its first index in this epoch is then the same as in the previous
+epoch (0 in the first epoch). A process is identified by its address, so its index continues if a change moves it to
+another server. Each server lists its own processes; the lists of all files are united.
 
 **The rule.** FIFO and causal order are judged where they were guaranteed. Let m be a message that was delivered late,
 and m′ the message that overtook it. The late delivery is a violation if the order was guaranteed on the route of m in

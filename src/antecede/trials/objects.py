@@ -89,13 +89,14 @@ class Calls(Load):
         """Do nothing: each client connects when it begins to call."""
 
     async def travel(self, enough: asyncio.Event, pause: float) -> None:
-        """Let all clients call the tables until ``enough`` is set; then wait until their calls have ended."""
+        """Let all clients call the replicated objects until ``enough`` is set. Then wait until their calls have
+        ended."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._callers):
                 group.create_task(self._call(number, enough))
 
     async def _call(self, number: int, enough: asyncio.Event) -> None:
-        """Call the tables as a client of one server, until ``enough`` is set."""
+        """Call the replicated objects as a client of one server, until ``enough`` is set."""
         random = Random(f"{number} {self._seed}")
         address = str(self._topology.servers[_servers[number % 3]])
         async with connect(address, name=f"caller{number}") as bus:

@@ -67,7 +67,7 @@ class WalkClient:
         return self.accepted - set(self.returned)
 
     async def travel(self, enough: asyncio.Event, pause: float) -> None:
-        """Start walks, several at a time, until ``enough`` is set; a refused walk is sent again."""
+        """Start walks, several at a time, until ``enough`` is set. A refused walk is sent again."""
         for count in itertools.count(step=_burst):
             while self._under_way >= self._together and not enough.is_set():
                 self._changed.clear()

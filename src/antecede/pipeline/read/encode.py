@@ -107,8 +107,9 @@ read_places = decoder(Runs | Summary)
 
 
 class _Runs:
-    """Collects runs of consecutive indices for each *lane*: a process, or the hops of a server. The indices of events
-    and the indices of rows that are not events are collected in different objects of this class."""
+    """Collects runs of consecutive indices, separately for each sequence of events (*lane*): the events of one process,
+    or the ``hop`` rows of one server. The indices of events and the indices of rows that are not events are collected
+    in different objects of this class."""
 
     def __init__(self, names: Names) -> None:
         self._names = names

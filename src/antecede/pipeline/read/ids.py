@@ -1,5 +1,5 @@
-"""The ids of messages, in the form in which a split sends them to its buckets. If all ids of a batch are UUIDs, each id
-takes 16 bytes. Otherwise the ids are texts.
+"""The ids of messages, in the form in which the task that reads a split passes them on to other tasks. If all ids of a
+batch are UUIDs, each id takes 16 bytes. Otherwise the ids are texts.
 
 All ids of a batch have the same form, but a bucket can get batches of both forms. The functions here give the same
 answers for both forms.

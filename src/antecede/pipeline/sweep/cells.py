@@ -202,7 +202,8 @@ Study = Callable[[Cell], dict[str, Any]]
 
 
 def measured(cell: Cell, study: Study) -> Row:
-    """Run a cell. Return its row of the table. ``study`` runs the cell if it has a density of conflicts."""
+    """Run a cell. Return its row of the table. If the cell has a density of conflicts, the function calls ``study`` to
+    run the cell."""
     started = perf_counter()
     engine = cell.engine()
     figures = study(cell) if cell.density is not None else None

@@ -33,7 +33,7 @@ from antecede.wire import is_temporary
 
 
 class Participant:
-    """Carries out the commands of changes of the topology at one server."""
+    """Carries out, on one server, the coordinator's commands for a change of the topology."""
 
     def __init__(
         self,

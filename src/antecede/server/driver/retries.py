@@ -70,8 +70,8 @@ class Retries:
         """Number of letters that became dead."""
 
     def idle(self) -> bool:
-        """Return whether every batch may run immediately. This is true if no letter has failed, no letter is a suspect,
-        and no agent has batches that must wait until their letters are durable."""
+        """Return whether every batch may run immediately. This is true if no letter has failed, no letter is suspected
+        of having ended the process, and no agent has batches that must wait until their letters are durable."""
         suspects = self._suspects
         return not (self.tries or self.keyed or suspects.careful or suspects.letters)
 
@@ -126,8 +126,8 @@ class Retries:
         return reaction
 
     def due(self, now: float) -> list[React]:
-        """Remove and return the batches whose pause is over. At most one of them contains a suspect letter, and only if
-        no other suspect letter is being handled."""
+        """Remove and return the batches whose pause is over. At most one of them contains a suspect (a letter whose
+        handler may have ended the process). None of them does while another suspect is being handled."""
         waiting, found = self.waiting, []
         while waiting and waiting[0][0] <= now:
             batch = heappop(waiting)[2]

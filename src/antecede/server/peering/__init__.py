@@ -196,7 +196,7 @@ class Peering:
                 self.refuse(peer.name, peer.dialed, refusal)
 
     def watch(self, now: float) -> None:
-        """Keep the connections that we dialed alive, and close those that are silent. :mod:`antecede.server.entry` does
+        """Keep alive the connections that we dialed, and close those that are silent. :mod:`antecede.server.entry` does
         the same for incoming connections."""
         for peer in self.peers.values():
             connection = peer.dialed

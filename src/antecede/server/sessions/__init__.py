@@ -245,7 +245,8 @@ class Sessions:
         begun: Sequence[tuple[int, str]] = (),
     ) -> None:
         """Process one or several notifications of one type that a client sends to the same destinations. ``begun``:
-        pairs of a position and a letter. The client began to handle this letter before the publish at this position."""
+        pairs of a position in ``bodies`` and a letter. The client began to handle this letter before it published the
+        notification at this position."""
         if not self.is_current(session):
             return
         # What cannot be sent is refused by the machine, which knows whether it is this publish's turn.

@@ -11,8 +11,8 @@ two rules (:mod:`antecede.trace.clocks`). If the own entry is ``index`` + 1 on m
 entries must agree with the indices. Otherwise the rule is ``order``: only the order of the vectors is tested. The rule
 ``exact`` is wrong for a trace if a moment with a clock has several rows. It is also wrong if an own entry is not
 ``index`` + 1, or if a vector counts events that were not logged. If ``verify`` would use ``exact`` for such a trace,
-every process gets one additional local row at its beginning. Then the own entry differs from ``index`` + 1 on all rows
-where they were equal, and ``verify`` uses ``order``.
+every process gets one additional local row at its beginning. This row increases all later indices by one. So rows whose
+own entry was ``index`` + 1 do not have this value any more, and ``verify`` uses ``order``.
 """
 
 from collections import Counter
