@@ -1,7 +1,7 @@
 """Durations as counts in buckets, for the histograms of a server's metrics page.
 
-The caller measures the durations; this module does not read a clock. One thread may add durations while another thread
-reads the counts. The counts that it reads are consistent. Adding a duration takes well under a microsecond.
+The caller measures the durations. This module does not read a clock. One thread may add durations while another thread
+reads the counts: the other thread gets consistent counts. Adding a duration takes much less than a microsecond.
 """
 
 from bisect import bisect_left

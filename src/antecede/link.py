@@ -2,16 +2,16 @@
 
 **Outgoing.** Every body gets the next number, from 1, and is kept until the peer has acknowledged it. A body that is
 not acknowledged in time is sent again, with increasing pauses up to a limit. The peer drops frames beyond its window.
-So the link's owner does not send a frame with a number above ``admitted`` yet; ``tick`` returns this frame as soon as
-an acknowledgement moves the window. A link has no clock: its callers pass the current time, and ``deadline`` returns
-the time at which they must call ``tick``.
+``admitted`` is the last number in this window. So the link's owner does not send a frame with a larger number yet;
+``tick`` returns this frame as soon as an acknowledgement moves the window. A link has no clock: its callers pass the
+current time, and ``deadline`` returns the time at which they must call ``tick``.
 
 **Incoming.** A link does *not* put frames in sequence, because the orders (:mod:`antecede.orders`) do not need this. It
 only classifies each frame as ``FRESH``, ``DUPLICATE`` or ``DROPPED``. A frame is dropped if its number is too far
 beyond the first number that is not accepted yet. The next number in sequence is never dropped. A fresh frame is not
 acknowledged immediately. The owner calls ``accept(number)`` in the step that records the content of the frame, perhaps
 much later and out of sequence. An acknowledgement contains *everything up to* ``upto`` *and single numbers beyond it*.
-So one frame that is not accepted yet does not make the peer resend everything after it.
+So if one frame is not accepted yet, the peer need not resend all frames after it.
 
 **After a crash** a link continues with the content of ``dump``: the number of the newest outgoing frame, the
 unacknowledged bodies, the accepted numbers. Frames that were received but not accepted are not in it. They were not

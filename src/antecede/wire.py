@@ -15,9 +15,9 @@ Readers of an earlier version skip these fields, and a missing field has its def
 ====  ==================================================================================================
 1     the first
 2     letters and publishes carry the trace context that they were sent in
-3     a train of letters may contain a list of destinations once for many letters; ends with credentials prove their
-      identity before the hello
-4, 5  replicated objects: a request may contain several calls; the server where a call begins may decide the call
+3     a train of letters contains each list of destinations only one time; ends with credentials prove their identity
+      before the hello
+4, 5  replicated objects: a request may contain several calls; the server where a call begins may commit the call
       before it sends the request
 6     a server that has missed changes of the topology learns them from another server; a publish says which letters the
       client had begun to handle
@@ -28,11 +28,11 @@ final :class:`Bye`, or after some time without a connection. Only the name shows
 every snapshot contain the names of clients, so a server still knows after a restart which clients to forget. An older
 server treats a temporary client like any other client.
 
-**Bounds.** Each of these raises :class:`WireError` and closes the connection: a frame that is too long, a wrong length,
-more parts or list entries than allowed, and bytes that are not parts. MessagePack writes the length of a list before
-its entries, so a list that is too long is refused before any entry is decoded. Before the hello, a frame must be short
-and have one part. Stamps and letters are sent as bytes; this module does not decode them, and their receivers check
-them. This module does not use sockets.
+**Bounds.** This module raises :class:`WireError`, and the connection is closed, if the received bytes have one of these
+errors: a frame that is too long, a wrong length, more parts or list entries than allowed, or bytes that are not parts.
+MessagePack writes the length of a list before its entries, so a list that is too long is refused before any entry is
+decoded. Before the hello, a frame must be short and have one part. Stamps and letters are sent as bytes; this module
+does not decode them, and their receivers check them. This module does not use sockets.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -53,7 +53,7 @@ LISTS: Final = 3
 the train have this list."""
 DECIDED_CALLS: Final = 5
 """The first version with two features for replicated objects. One request may contain several calls
-(:mod:`antecede.objects.roots`). The server where a call begins may decide the call before it sends the request; the
+(:mod:`antecede.objects.roots`). The server where a call begins may commit the call before it sends the request. The
 other servers then apply the call immediately (:mod:`antecede.objects.execution`)."""
 LESSONS: Final = 6
 """The first version in which a server learns missed changes of the topology from another server
@@ -95,8 +95,8 @@ class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
     version: int
     oldest: int
     epoch: str
-    """The hash of the topology. If one of two servers is older and sends no digests of its domains, the two servers
-    connect only if their hashes are equal."""
+    """The hash of the topology. Older servers send no digests of their domains. If one of two servers is older, the two
+    servers connect only if their hashes are equal."""
     server: str
     to: str
     token: str
@@ -184,10 +184,10 @@ class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
 
 
 class Refused(Part, frozen=True, array_like=True, gc=False, tag=8):
-    """A server has refused ``count`` publishes of a client, from ``number`` on, and skips all later publishes of the
-    client. If ``retry`` is set, the skipped publishes fail as well, and the program may try all of them again later.
-    Otherwise the client sends the skipped publishes again, with new numbers. The next publish of the client gets the
-    number ``number``."""
+    """A server has refused ``count`` publishes of a client, beginning with the publish ``number``. It skips all later
+    publishes of the client. If ``retry`` is true, the skipped publishes fail, too, and the program may try all of them
+    again later. If ``retry`` is false, the client sends the skipped publishes again, with new numbers. In both cases,
+    the next publish that the client sends gets the number ``number``."""
 
     number: int
     count: int
@@ -374,7 +374,7 @@ class Unframer:
         self._trusted = False
 
     def trust(self, bytes_max: int = limits.frame_bytes_max) -> None:
-        """From now on read frames of up to ``bytes_max`` bytes, with many parts."""
+        """Read frames of up to ``bytes_max`` bytes, with many parts, from now on."""
         self._bytes_max = bytes_max
         self._trusted = True
 

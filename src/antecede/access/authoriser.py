@@ -231,7 +231,8 @@ def temporary_name(identity: str, unique: str) -> str:
 
 
 def _is_replaced(identity: Identity, key: Key, now: float) -> bool:
-    """Return whether ``key`` can be revoked, because the identity has a newer key that has not expired."""
+    """Return whether ``key`` may be revoked. This is true if the identity has a newer key, and the newest key has not
+    expired."""
     newest = identity.keys[-1]
     return newest is not key and (newest.expires is None or newest.expires > now)
 

@@ -121,8 +121,8 @@ class Dialing:
         )
 
     def answer(self, part: wire.AnyPart) -> wire.Proof | Refusal:
-        """Check the server's first message. Return our own proof, or the reason why the server is not the expected
-        one."""
+        """Check the server's first message, which must prove that the expected server sent it. Return our own proof. If
+        the check fails, return the reason instead."""
         keyring = self._keyring
         if not isinstance(part, wire.Challenge):
             return Refusal("no-proof", f"{type(part).__name__} where a server's proof was expected")
@@ -180,8 +180,8 @@ class Answering:
 
 
 def signed(end: str, introduction: wire.Introduce, server: str, nonce: bytes, binding: bytes) -> bytes:
-    """Return the content that one end signs. ``end``: which end signs, dialing or answering. The content has the length
-    of each field before the field itself. So two different lists of fields never give the same content."""
+    """Return the content that one end signs. ``end``: which end signs, dialing or answering. In the content, the length
+    of each field comes before the field itself. So two different lists of fields never give the same content."""
     versions = f"{introduction.version} {introduction.oldest}"
     fields = (
         _context,

@@ -1,11 +1,12 @@
-"""Limits for the number of events per second. Each limit is a bucket of units, from which callers take units. A bucket
-is filled at a constant rate. Its capacity is the units of one second, but at least 1 unit."""
+"""Limits for the number of events per second. Each limit is a bucket of units, from which callers take units. Units are
+added to the bucket at a constant rate. The bucket can hold the units that are added in one second, or 1 unit if this
+number is smaller than 1."""
 
 
 class Bucket:
-    """A bucket that lets its callers take ``rate`` units per second on average. Its capacity is ``rate`` units, but
-    at least 1 unit. While the bucket contains more than 0 units, a caller may take any amount, even more than the
-    bucket contains. After that, callers must wait until the bucket contains more than 0 units again."""
+    """A bucket that lets its callers take ``rate`` units per second on average. It can hold ``rate`` units, or 1 unit
+    if ``rate`` is smaller than 1. While the bucket contains more than 0 units, a caller may take any amount, even more
+    than the bucket contains. After that, callers must wait until the bucket contains more than 0 units again."""
 
     __slots__ = ("_filled_at", "_level", "rate")
 

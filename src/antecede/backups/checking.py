@@ -126,8 +126,8 @@ def recovered_of(backup: Backup, server: str) -> tuple[Recovered, int]:
 def recovered_state(
     found: Recovered, server: str, plan: Plan, incarnation: int, epoch: str
 ) -> tuple[bytes, list[Item]]:
-    """Recover a server. Return a snapshot of the recovered state, and the items of the record that the recovery made.
-    The snapshot already contains the effects of these items. So the caller must write the items to the log, too."""
+    """Recover a server. Return a snapshot of the recovered state, and the items of a record that the recovery makes.
+    The caller must write these items to the log. The snapshot already contains their effects."""
     machine = AgentServer(server, plan, incarnation)
     snapshot = None if found.snapshot is None else found.snapshot.data()
     first = recover(machine, snapshot, (record for _, record in found.records()), epoch, 0.0)

@@ -57,8 +57,9 @@ def measure(side: Side, messages: int, directory: str | None) -> Sample:
 
 
 class Ours(msgspec.Struct, frozen=True):
-    """Measures a side of Antecede. ``role``: the role of the sender. ``disk``: whether messages are kept on disk.
-    ``trace``: whether a trace is recorded. ``to``: the agent that receives the messages."""
+    """Measures a side of Antecede. ``role``: the role of the sender, one of the functions in
+    :mod:`antecede.bench.ours`. ``disk``: whether messages are kept on disk. ``trace``: whether a trace is recorded.
+    ``to``: the agent that receives the messages."""
 
     role: str
     disk: bool

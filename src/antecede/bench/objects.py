@@ -1,8 +1,8 @@
 """``antecede bench objects``: calls of replicated objects, compared with etcd and with a lower bound (the *floor*).
 
-**Rules.** There are three servers on one machine, and a separate process for each party. All sides take turns in each
-round. The report compares medians over the rounds, and only ratios within one run are meaningful. etcd is measured if
-its program is installed.
+**Rules.** There are three servers on one machine. Each server and each caller is a separate process. In each round, the
+sides (our servers, etcd and the floor) are measured in turn. The report compares medians over the rounds, and only
+ratios within one run are meaningful. etcd is measured only with a disk, and only if its program is installed.
 
 **Figures.** For each side, the report has the calls per second, the median latency, and the CPU time of the three
 servers per call. For our side, it also has the frames between servers, the steps with a record, the fdatasyncs and the
@@ -53,7 +53,8 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def bench_objects(settings: Settings, directory: str | None, report_status: Callable[[str], None]) -> dict[str, Any]:
-    """Measure all sides, which take turns in each round. Return the report."""
+    """Measure our servers, etcd and the floor (a program that does only the unavoidable work), in turn in each round.
+    Return the report."""
     skipped: dict[str, str] = {}
     found = settings.etcd or program("etcd")
     if settings.etcd is not None and not os.access(settings.etcd, os.X_OK):

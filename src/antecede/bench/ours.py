@@ -1,7 +1,7 @@
-"""The processes that ``bench channel`` runs for Antecede's own sides (a side is one of the measured systems): a server
-with agents, a program on the bus of a server, and a client.
+"""The processes that ``bench channel`` runs to measure Antecede itself: a server with agents, a program on the bus of a
+server, and a client.
 
-``bench channel --against`` also runs this file by its path, with the package of another checkout. So this file uses
+``bench channel --against`` also starts this file by its path, with the package of another checkout. So this file uses
 only public names, and imports only modules that the oldest compared version has. Everything else that this file needs
 is defined here.
 """
@@ -88,7 +88,8 @@ class Player(Agent):
 
 
 class Meter:
-    """A meter for the CPU time, user and system, that this process and the receiver's process use after ``start``."""
+    """Measures the CPU time (user time and system time) that this process and the receiver's process use after
+    ``start``."""
 
     def __init__(self) -> None:
         self.receiver: int | None = None
@@ -117,8 +118,9 @@ class Meter:
 
 
 settle_memory = import_module(f"{ServerRuntime.__module__.rpartition('.')[0]}.process").settle_memory
-"""The server's function that excludes existing objects from garbage collection, because they live as long as the
-server. In every version, it is in the module ``process`` of the package that contains the live server."""
+"""A function of the server. It excludes existing objects from garbage collection, because the server needs these
+objects until its end. In every version, the function is in the module ``process`` of the package that contains the live
+server."""
 _meter = Meter()
 _soak_parts = 10
 _instants: list[float] = []

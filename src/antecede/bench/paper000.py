@@ -6,13 +6,12 @@ all agents (*broadcast*). This is done in one flat domain and in a bus of domain
 not a router, and the remote agent is on the last server. So a remote message in a bus passes three domains.
 
 The servers are started by ``antecede up``, as a user starts them. The report also has the time and the CPU time until
-all servers were connected, and the memory of the idle servers. This memory is the sum of their proportional set sizes,
-in which a page that several processes share counts once.
+all servers were connected, and the memory of the idle servers. This memory is the sum of their proportional set sizes.
+In this sum, a page that several processes share is counted once.
 
-The paper shows its times as pictures, and our copy of the paper has no numbers. So only the *law* of growth can be
-compared: the paper says that the times of the flat organisation grow with the square of the number of servers, and that
-the times of the bus grow linearly. ``fits`` in the report shows how well each law fits each organisation, by least
-squares.
+The paper shows its times only as pictures, so we cannot compare numbers. Only the *law* of growth can be compared. The
+paper says that the times of the flat organisation grow with the square of the number of servers, and that the times of
+the bus grow linearly. ``fits`` in the report shows how well each law fits each organisation, by least squares.
 """
 
 import asyncio

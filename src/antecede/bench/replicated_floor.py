@@ -1,10 +1,11 @@
-"""The floor (lower bound) of ``antecede bench objects``: the frames and syncs of a compatible call (a call that is in
-conflict with no operation), and nothing else.
+"""The floor (lower bound) of ``antecede bench objects``. It makes only the frames and the syncs of a compatible call (a
+call that conflicts with no operation).
 
 A client sends a request to the first process. The first process writes the request to its log and sends it to two other
-processes. These write it to their logs and answer. When both have answered, the first process answers the client and
-writes the end of the request to its log. Then it informs the two other processes, which also write the end to their
-logs. All items that wait for a disk are written and synced together. Without folders nothing is written.
+processes. These write the request to their logs and answer. When both have answered, the first process answers the
+client and writes the end of the request to its log. Then it informs the two other processes, which also write the end
+to their logs. Each process writes and syncs together all items that wait for its disk. If a process has no folder for
+its log, it writes nothing.
 """
 
 import asyncio

@@ -17,9 +17,10 @@ from antecede.errors import UsageError
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A target of the benchmark: the smallest (``least``) or the largest (``most``) accepted value for one side. The
-    value is the figure of ``side``, divided by the figure of ``against`` if ``against`` is not empty. A target with
-    ``least`` = 0 accepts every value. The only purpose of such a target is that the report shows the value."""
+    """A target of the benchmark: the smallest (``least``) or the largest (``most``) accepted value. If ``against`` is
+    empty, the value is the figure of ``side``. If ``against`` names another side, the value is the figure of ``side``
+    divided by the figure of ``against``. A target with ``least`` = 0 accepts every value: its only purpose is that the
+    report shows the value."""
 
     side: str
     against: str
@@ -57,8 +58,8 @@ targets = [
 
 def chosen(only: str | None) -> list[Side]:
     """Return the sides in ``only``, a list of names that are separated by commas. If ``only`` is None, return all
-    sides. If the list has ``durable`` and ``redis-pipelined``, add the side ``durable-clients``, which has clients at
-    both ends."""
+    sides. If the list has ``durable`` and ``redis-pipelined``, add the side ``durable-clients``, in which the sender
+    and the receiver are clients. Raise UsageError if a name is not the name of a side."""
     if only is None:
         return sides
     names = [name.strip() for name in only.split(",")]

@@ -41,9 +41,10 @@ FIGURES = ("sender_cpu_us", "receiver_cpu_us", "cpu_us")
 
 
 def comparable(only: str | None, permissions: bool = False) -> list[Side]:
-    """Return the sides (the ways to send messages) to compare. ``only``: their names, separated by commas. If ``only``
-    is None, return the default sides, ``usual``. If ``permissions`` is true, only sides with a client as the sender are
-    possible, and all these sides are the default. Raise UsageError if a name is not possible."""
+    """Return the sides (the ways to send messages) to compare. ``only``: their names, separated by commas, or None for
+    the default sides. If ``permissions`` is false, the default sides are ``usual``. If ``permissions`` is true, the
+    sender must be a client: only such sides are possible, and the default is all of them. Raise UsageError if a name is
+    not possible."""
     ours = {side.name: side for side in sides if isinstance(side.run, Ours) and not (permissions and side.run.embedded)}
     some = tuple(ours) if permissions else usual
     names = some if only is None else tuple(name.strip() for name in only.split(","))
@@ -71,8 +72,9 @@ def compare(
     report_status: Callable[[str], None],
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Compare this version with the version in a checkout, and return the report. Without a checkout, compare this
-    version with permissions and without permissions. ``step`` is called for each side in each round."""
+    """Compare this version with the version in ``checkout``, and return the report. If ``checkout`` is None, compare
+    this version with permissions and this version without permissions. ``step`` is called for each side in each
+    round."""
     own = os.path.dirname(os.path.dirname(os.path.abspath(antecede.__file__)))
     sources = {"this": own, "other": own if checkout is None else source_of(checkout)}
 

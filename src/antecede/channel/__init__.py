@@ -7,7 +7,7 @@ from one domain and stamped for the next domain in **one step, in delivery order
 property ("no crossover"). A router that forwards letters later breaks causal order, even if the domains form a tree.
 
 A letter with several destinations crosses each domain as one message. In a forest the route to a server is unique. So
-no router sends a letter back into the domain it came from: its other members forward it to the destinations there.
+no router sends a letter back into the domain from which it came: other members of that domain forward it there.
 
 If a letter is for agents here and for agents behind a domain with a total order, this server also sends the letter to
 itself through this order. It delivers the letter here only when the letter comes back. Otherwise two servers could see
@@ -137,8 +137,9 @@ class Channel:
 
     def learn(self, topology: Topology, homes: dict[str, str], moved: dict[str, str], begun: Collection[str]) -> None:
         """Learn the servers and agents of the next topology, which is not in force here yet. Other servers may already
-        use it, and this server must forward their letters. ``begun``: the domains that start with a new state in it. A
-        letter must wait if its route enters one of these domains, or a domain that is new for this server."""
+        use it, and this server must forward their letters. ``begun``: the domains whose state is new in the next
+        topology. A letter must wait if its route enters one of these domains, or a domain that is new for this
+        server."""
         known = self._addresses
         self.hidden = frozenset(homes.keys() - known.homes.keys())
         self._addresses = known.extended(homes, moved, topology.servers)
@@ -377,8 +378,8 @@ class Channel:
             consumer.share_lists()
 
     def flush(self, now: float) -> None:
-        """Stamp all trains of this step, until there are no new trains. New trains are possible, because an order may
-        send packets to this server itself, and these packets can cause new letters."""
+        """Stamp the trains of this step, and repeat this until there are no new trains. New trains are possible,
+        because an order may send packets to this server itself, and these packets can cause new letters."""
         busy = True
         while busy:
             busy = False

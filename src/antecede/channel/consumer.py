@@ -92,9 +92,11 @@ class Traffic:
     def __init__(self) -> None:
         self.letters_sent = 0
         self.letters_delivered = 0
-        """Letters that the domain's order delivered at this server: letters for agents here, and letters to forward."""
+        """The number of letters that the domain's order delivered at this server: letters for agents here, and letters
+        to forward."""
         self.messages_sent = 0
-        """Trains of letters that were sent. Each train is one message of the domain's order."""
+        """The number of trains that were sent. A train contains one or several letters, and is one message of the
+        domain's order."""
         self.messages_delivered = 0
         self.held = 0
         """The number of packets that the order had to hold, because it could not deliver them when they came."""
@@ -335,8 +337,9 @@ class MessageConsumer:
     # Reset.
 
     def unsettled(self) -> tuple[tuple[tuple[str, ...], bytes], ...]:
-        """Return the trains that this server must send after a reset of the domain: sent or relayed trains that are not
-        acknowledged, and trains that have not left yet. Each result is a pair (members to send to, train)."""
+        """Return the trains that this server must send after a reset of the domain. These are trains that have not left
+        yet, and trains that were sent but not acknowledged. Some of the sent trains may come from other members, and
+        this server has only passed them on. Each result is a pair (members to send to, train)."""
         trains: list[tuple[tuple[str, ...], bytes]] = []
         detours: set[str] = set()
         for peer, link in self.links.items():

@@ -1,8 +1,8 @@
 """The links of this server in all its domains, with the acknowledgements that wait and the frames to send again.
 
-Most steps need not examine the links. A step examines them in three cases. (1) The step sends acknowledgements. (2) It
-may be time for a resend. (3) The last examination left no acknowledgement waiting. One may wait since then, so the step
-must find out.
+Most steps need not examine the links. A step examines them in three cases. (1) The step sends acknowledgements. (2) A
+link may have to send a frame again now. (3) The last examination left no unsent acknowledgement. There may be one now,
+and only an examination can find it.
 """
 
 from collections.abc import Collection

@@ -1,8 +1,8 @@
 """Counts the memory of the letters that a server keeps.
 
-A *place* is where a letter is kept: a mailbox, a timer, the held letters or the dead letters. A multicast is one object
-in many mailboxes. So the memory of a letter, with its envelope, is counted only once, even if many places contain the
-letter. A list of destinations that several letters share is counted only once, too.
+A *place* is where a letter is kept: a mailbox, a timer, the held letters or the dead letters. All mailboxes that
+contain a multicast share one Python object. So the memory of a letter, with its envelope, is counted only once, even if
+many places contain the letter. A list of destinations that several letters share is counted only once, too.
 
 Adding or removing a letter takes constant time, with one exception. If the letter is the first or the last letter with
 its list of destinations, the operation takes time proportional to the length of this list.

@@ -63,8 +63,8 @@ class SavedLetters(msgspec.Struct, frozen=True):
 class LetterTable:
     """Gives letters their numbers while a snapshot is made.
 
-    Equal multicasts get the same number, even if they are different objects, so that equal states give equal snapshots.
-    A letter with one destination is kept only once on a server, so it is not compared with other letters.
+    Equal multicasts get the same number, even if they are different Python objects, so that equal states give equal
+    snapshots. A letter with one destination is kept only once on a server, so it is not compared with other letters.
     """
 
     def __init__(self) -> None:

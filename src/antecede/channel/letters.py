@@ -1,18 +1,19 @@
-"""A letter is a notification on its way to its destinations: its sender, its destinations, its type and its bytes.
+"""A letter is a notification on its way to its destinations. It contains the sender, the destinations, and the type and
+the bytes of the notification.
 
-Within a domain, letters travel in *trains*. A train contains letters that a server sends in one step, directly one
-after the other, to the same next servers of a domain. The train is one message of the domain's order: it has one stamp,
-and one frame for each of these servers. The size of a train is limited. Between two letters of a train, the server
-sends nothing else in this domain, so the train has the same effect as its letters one by one. (Letters to x, to y and
-again to x are three trains. If the third letter were in the first train, it would be stamped before the letter to y.
-But it may depend on the letter to y.)
+Within a domain, letters travel in *trains*. A train contains consecutive letters: a server sends them in one step, to
+the same next servers of a domain, and sends nothing else in this domain between them. The train is one message of the
+domain's order: it has one stamp, and one frame for each of these servers. Because the letters are consecutive, the
+train has the same effect as its letters one by one. For example, letters to x, to y and again to x are three trains. If
+the third letter were in the first train, it would be stamped before the letter to y, although it may depend on that
+letter. The size of a train is limited.
 
-An address is the name of an agent of the topology file, or ``name@server`` for a client or an agent that a running
-agent created. This module does not use routes, orders or the code of agents.
+An address is the name of an agent of the topology file. For a client, or for an agent that a running agent created, it
+is ``name@server``. This module does not use routes, orders or the code of agents.
 
-Every letter contains the complete list of its destinations. In memory, equal lists exist only once
-(:class:`Destinations`). Otherwise the memory of a topic would grow with the number of its subscribers times the number
-of its letters. There is also a form of trains that contains each list only once, even if several letters have this list
+Every letter contains the complete list of its destinations. In memory, equal lists are stored only once
+(:class:`Destinations`). Otherwise each letter to a topic would have a separate list of all subscribers in memory. A
+train has two forms. In one of them, each list occurs only once, even if several letters have this list
 (:func:`encode_train`).
 """
 
@@ -58,7 +59,8 @@ body_of: Callable[[Letter], bytes] = attrgetter("body")
 
 
 class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The messages, in one domain, that a train of letters depends on. The stamp of the train shows these messages."""
+    """The messages of one domain on which a train of letters depends. This information comes from the stamp of the
+    train."""
 
     domain: str
     source: int

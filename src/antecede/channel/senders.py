@@ -1,8 +1,9 @@
 """A check that finds letters with a forged sender.
 
-A member of a domain may bring a letter only if the sender of the letter is *behind* this member: the sender lives on
-the member's server, or its letters come through that server. The domains form a forest, so there is only one route from
-a server to another. A letter that does not come on this route is forged.
+A server gets letters from the other members of its domains. A member may bring a letter only if the sender of the
+letter is *behind* this member: the sender belongs to this member, or its letters must pass through this member. The
+domains form a forest, so there is only one route from a server to another. A letter that does not come on this route is
+forged.
 """
 
 from antecede.channel.addresses import Addresses

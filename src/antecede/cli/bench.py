@@ -401,7 +401,8 @@ def _names(text: str) -> list[str]:
 def _rounds(
     names: list[str], size: int, deliveries: int, rounds: int, step: Callable[[], None]
 ) -> list[dict[str, Any]]:
-    """Measure the loop alone and with each order in turn, so that disturbances affect all. Each run calls ``step``."""
+    """Measure the simulator without an order and with each order, one after the other in each round, so that a
+    disturbance affects all of them. Return one row for each order. ``step`` is called after each run."""
     speeds: dict[str, list[float]] = {name: [] for name in ["none", *names]}
     for seed in range(max(rounds, 1)):
         for name, measured in speeds.items():
@@ -434,7 +435,8 @@ def _once(name: str, size: int, deliveries: int, seed: int) -> float:
 
 
 def _growth(name: str, size: int, deliveries: int) -> int:
-    """Return how many bytes more peak memory a run twice as long needs. Both runs are shorter than the speed runs."""
+    """Return by how many bytes the peak memory grows if a run is twice as long. Both runs are shorter than the speed
+    runs."""
     import tracemalloc
 
     from antecede.simulator.run import Setup, simulate

@@ -97,7 +97,7 @@ class Status:
 
     @contextmanager
     def watch(self, counter: Callable[[], tuple[int, int] | None]) -> Iterator[None]:
-        """While the context is open, call ``counter`` at intervals and show its two numbers: the finished tasks and all
+        """Call ``counter`` at intervals while the context is open, and show its two numbers: the finished tasks and all
         tasks. ``counter`` returns None if the numbers are not known."""
         with _repeated(lambda: self.tell(counter())):
             yield

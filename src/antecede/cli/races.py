@@ -89,8 +89,9 @@ def _declaring(metadata: Sequence[Metadata]) -> Declared:
     metadata, because a message may pass several domains.
 
     An order that is not installed here guarantees nothing. Domains that form a cycle guarantee nothing either. If the
-    metadata names no order, return the weakest guarantee of its epochs, which are the topologies that were in force. If
-    epochs are missing too, return the default.
+    metadata names no order, return the weakest guarantee of its epochs, which are the topologies that were in force.
+    Return the default guarantee (FIFO) in two cases: the metadata has no epochs at all, or one of the traces has no
+    epochs and was not recorded by a server.
     """
     from antecede.recording.segments import RECORDED_BY
 

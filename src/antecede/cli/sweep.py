@@ -149,8 +149,8 @@ def register(app: typer.Typer) -> None:
 
 
 def studied(cell: "Cell") -> dict[str, Any]:
-    """Run one cell of a study of conflicts, like ``antecede objects study``. Return the values for the cell's row in
-    the table, by column."""
+    """Run one cell of a study of conflicts, as the command ``antecede objects study`` does. Return the values of the
+    cell for its row in the table: the keys are the names of columns."""
     from antecede.objects.simulation.study import Study
 
     assert cell.density is not None

@@ -185,8 +185,8 @@ async def _wait_for_an_end(
     printing: "dict[str, asyncio.Task[None]]",
     console: "_Console",
 ) -> None:
-    """Wait until the user stops the servers or a server ends. If a server ends because a change of the topology removed
-    it, continue to wait, unless all servers have ended."""
+    """Wait until the user stops the servers, or until a server ends. A server that ends because a change of the
+    topology removed it is ignored. But if all servers have ended, do not wait any longer."""
     while True:
         left = [task for task in ending.values() if not task.done()]
         done, _ = await asyncio.wait([watching, *left], return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""``antecede verify``: was order kept in this recorded trace, and where did it break first?"""
+"""``antecede verify``: checks whether a recorded trace keeps an order, and shows where the order was first broken."""
 
 import json
 import os

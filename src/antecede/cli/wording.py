@@ -30,7 +30,8 @@ def letter_name(one: Mapping[str, Any]) -> str:
 
 
 def set_aside(report: Mapping[str, Any], consequence: str) -> list[str]:
-    """Return the lines of :func:`unread`. If rows were set aside, the last line states the consequence."""
+    """Return the lines of :func:`unread`, which say how many rows were set aside, and why. If rows were set aside, a
+    last line states the consequence."""
     lines = unread(report)
     if not report["complete"]:
         lines.append(f"rows were set aside: {consequence}")
@@ -47,9 +48,10 @@ def warn_of_unread(report: Mapping[str, Any]) -> None:
 
 
 def unread(report: Mapping[str, Any]) -> list[str]:
-    """Return one line for each reason for which rows were set aside, with the number of these rows (for ``index_gap``,
-    the number of missing indices). Also return one line for each column with values that were treated as null, with the
-    number of these values. If the place of the first such row or value is known, the next line names this place."""
+    """Return one line for each reason for which rows were set aside, with the number of these rows. (For the reason
+    ``index_gap``, the line has the number of missing indices.) Also return one line for each column with values that
+    were treated as null, with the number of these values. If the place of the first such row or value is known, the
+    next line names this place."""
     lines = []
     first = report.get("unread_first", {})
     for reason, count in report["quarantined"].items():

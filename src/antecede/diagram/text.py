@@ -1,7 +1,8 @@
 """A space-time diagram in characters: time runs downwards, one column per process.
 
-Each row shows one point, so that the sequence can be read from top to bottom. A message is an arrow on the row of its
-*arrival*, drawn from its sender's line. The send has a separate row, unless the arrival is the next point. While a
+The points are drawn from top to bottom in their sequence, in general one per row. (A point is an event, or several
+adjacent events of a process.) A message is an arrow on the row of its *arrival*, drawn from its sender's line. If the
+arrival is the next point after the send, the send is on the same row. Otherwise the send has a separate row. While a
 process holds a message, the line of this process is drawn double. On a row where the process has a sign, for example
 ``●``, the sign is drawn instead of the double line. (In this example, P3 has a sign on each row on which it holds a
 message, so no double line is visible.) ::

@@ -11,7 +11,7 @@ last try the letter is *dead*: the server keeps the letter with the reason, and 
 letter counts as delivered. If a dead letter is a question, the sender gets the reason as an answer (:func:`died`),
 unless the letter died because the channel (:mod:`antecede.channel`) could not forward it.
 
-A client is an agent that reacts in another process.
+For the engine, a client is like an agent that reacts in another process.
 """
 
 from collections import deque
@@ -286,9 +286,9 @@ class Engine:
         return question.handler
 
     def expects(self, agent: str, letters: list[str]) -> bool:
-        """Return whether ``letters`` are the ids of the agent's next letters. For an agent they always are. For a
-        client they may differ, because an operator or an earlier session of the client may have removed letters
-        meanwhile. If the agent is frozen or has no letters, the result is True only for an empty list."""
+        """Return whether ``letters`` are the ids of the agent's next letters. If the agent is frozen or has no letters,
+        return True only for an empty list. In all other cases, the result for an agent is True. The result for a client
+        may be False, because an operator or an earlier session of the client may have removed letters meanwhile."""
         mailbox = self.mailboxes.get(agent)
         if mailbox is None or (self.frozen is not None and self.is_frozen(agent)):
             return not letters

@@ -35,8 +35,8 @@ class Belongings(msgspec.Struct, frozen=True, array_like=True):
     index: int = 0
     """The index in the trace for the next event of this agent or client."""
     tries: dict[str, int] = {}
-    """Letter id → how often a process ended during the handler call for this letter. Letters with the count 0 are left
-    out."""
+    """Letter id → how many times a server process ended while the handler was called for this letter. Letters with the
+    count 0 are left out."""
     read: str = ""
     """The id of the last letter that the client has begun to handle; empty if the log does not contain this id."""
 

@@ -4,11 +4,11 @@ None of these requests takes effect before the reaction is committed.
 External effects of a handler (a web request, a print) happen at least once: a reaction that was not committed runs
 again. ``ctx.reaction_id`` is the same each time, so it is a good idempotency key.
 
-A handler may run before its letter is durable. If the server crashes before the letter is durable, the letter arrives a
-second time: its client publishes it again, the agent that sent it reacts again, or another server sends it again. If
-this server made the first id of the letter, the letter now gets another id. So a handler that asks for
-``ctx.reaction_id`` before its letter is durable is stopped at this request (:class:`TooEarly`), and runs again when its
-letter is durable. After such a request, all later reactions of this agent wait until their letters are durable
+A handler may run before its letter is durable. If the server then crashes, the letter arrives a second time: its client
+publishes it again, the agent that sent it reacts again, or another server sends it again. If this server made the id of
+the letter, the letter now gets another id, so the reaction would have another id, too. Therefore a handler that asks
+for ``ctx.reaction_id`` before its letter is durable is stopped at this request (:class:`TooEarly`). The handler runs
+again when its letter is durable. From then on, all reactions of this agent wait until their letters are durable
 (:mod:`antecede.server.driver.retries`).
 """
 
@@ -215,8 +215,8 @@ def _name(notification: Notification) -> str:
 
 
 def _more(some: Sequence[_Asked], one: _Asked) -> Sequence[_Asked]:
-    """Return the list ``some`` with one more element. If ``some`` is still the empty tuple that all reactions share,
-    return a new list."""
+    """Append ``one`` to the list ``some``, and return this list. If ``some`` is still the empty tuple that all
+    reactions share, return a new list with ``one``."""
     if isinstance(some, list):
         some.append(one)
         return some

@@ -77,7 +77,8 @@ def page_of(
     dead: Mapping[str, Dead], choice: Choice, within: Range, size: Callable[[Dead], int] = lambda dead: 0
 ) -> Page:
     """Return the next page of the dead letters that fit ``choice``. ``size`` returns the size of one dead letter. The
-    sum of the sizes on a page is limited, but a single letter may be larger than the limit."""
+    sum of the sizes on a page is limited. But the first letter of a page may be larger than this limit, so that a page
+    is never empty because of a large letter."""
     page = Page([], within.after, False)
     total = examined = 0
     for one in dead.values():

@@ -1,27 +1,29 @@
 """Causal dead-lettering: letters that follow from a dead letter wait until an operator decides about the dead letter.
 
-Letter B *follows from* letter A if B depends causally on A. If a letter dies at an agent that has the setting
-``dead_follow = "hold"``, all letters to this agent that follow from the dead letter are held: those that wait already,
-and those that come later. Letters that do not follow from it are handled meanwhile. An operator buries the dead letter,
-or sends it again. Then the held letters are handed out, after the letter that was sent again.
+Letter B *follows from* letter A if B depends causally on A. Suppose that a letter dies at an agent with the setting
+``dead_follow = "hold"``. Then the agent's letters that follow from the dead letter are held: both the letters that
+already wait, and the letters that come later. All other letters are handled meanwhile. An operator buries the dead
+letter, or sends it again. Then the held letters are handed out. If the dead letter was sent again, it is handed out
+before them.
 
-**Stamps decide** whether a letter follows from another. In a domain, letters travel in *trains*: a train is one message
-that contains several letters (:mod:`antecede.channel.letters`). The stamp of a train shows its past (:class:`Past`):
-for each member of the domain, the newest message of this member on which the train depends. The domains form a forest,
-so there is only one route between two servers. So if a letter follows from a dead letter and came through the same
-domain, then its train follows from the train of the dead letter. Stamps are about servers, not about agents. So they
-can only show that a letter *may* follow from the dead letter. Such a letter is held. In three cases the stamps cannot
-decide: the letter was sent on this server, it came through another domain than the dead letter, or the order has no
-such stamps. In these cases the letter is held, too. A letter that may follow from a *held* letter is held as well,
-because it must not overtake the held letter.
+**Stamps decide** whether a letter may follow from another. In a domain, letters travel in *trains*: a train is one
+message that contains several letters (:mod:`antecede.channel.letters`). The stamp of a train shows its past
+(:class:`Past`): for each member of the domain, the newest message of this member on which the train depends. The
+domains form a forest, so there is only one route between two servers. So if a letter follows from a dead letter and
+came through the same domain, then its train follows from the train of the dead letter. Stamps are about servers, not
+about agents. So they show only that a letter *may* follow from the dead letter. Every such letter is held. In three
+cases the stamps show nothing, and the letter is held, too: the letter was sent on this server, it came through another
+domain than the dead letter, or the order has no such stamps. A letter that may follow from a *held* letter is also
+held, because it must not overtake the held letter.
 
 A letter that the agent sent to itself does not follow from the dead letter, because the agent did not react to the dead
 letter. Such a letter is held in two cases only. (1) Another letter from the agent to itself is dead or held. (2) The
-letter is a multicast, and the stamps cannot decide. Timers are not messages and are never held.
+letter is a multicast, and one of the dead or held letters has no stamp. Timers are not messages and are never held.
 
-A letter that an operator sent again is never held, because the operator has decided. Its source is still its first
-sender, but the client ``dead-letters`` publishes it. This client receives nothing, so the letter follows only from
-letters that were sent again earlier. Those earlier letters are never held either. So the letter overtakes none of them.
+A letter that an operator sent again is never held, because the operator has decided about it. It cannot overtake a held
+letter from which it follows, for this reason: the client ``dead-letters`` publishes the letter (although the source of
+the letter is still its first sender). This client receives nothing. So the letter follows only from letters that were
+sent again earlier, and these letters are never held.
 """
 
 from collections.abc import Iterable
@@ -65,8 +67,8 @@ class Following:
         """For each letter that waits, is held or is dead at one of ``agents``: the messages on which the letter's train
         depends. A key is ``LETTER-ID AGENT``."""
         self.blocks: dict[str, dict[str, Letter]] = {}
-        """For each agent, the dead letters about which an operator has to decide. The inner keys are those of
-        ``Dead.key``."""
+        """For each agent, the dead letters about which an operator has to decide. The key of a dead letter has the form
+        ``LETTER-ID AGENT`` (see ``Dead.key``)."""
         self.held: dict[str, list[Letter]] = {}
         """For each agent, its held letters in the sequence in which they came."""
         self.numbers: dict[str, int] = {}
@@ -74,8 +76,8 @@ class Following:
         ``LETTER-ID AGENT``."""
         self.newest = 0
         self.since: dict[str, int] = {}
-        """For each held letter of a mailbox with a time limit, the server time from which the letter waits. A key is
-        ``LETTER-ID AGENT``."""
+        """For each held letter of a mailbox with a time limit, the server time in milliseconds at which its waiting
+        time begins. A key is ``LETTER-ID AGENT``."""
         self._barriers: dict[str, _Barrier] = {}
 
     def came(self, agent: str, letter: Letter) -> None:

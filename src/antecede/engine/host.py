@@ -1,4 +1,4 @@
-"""Runs reactions: finds the handler, calls it, collects its requests, encodes the agent's new state.
+"""Runs reactions: finds and calls the handler, collects what it requests, and encodes the agent's new state.
 
 A host keeps agents in memory between reactions, in the state that is committed or will be committed next. The letters
 of one batch are handled one after the other. The first reaction that fails ends the batch: the reactions before it are
@@ -32,7 +32,7 @@ from antecede.interrupts import is_ctrl_c
 from antecede.whereabouts import text_of
 
 _none: list[Any] = []
-"""An empty list. It is used as the results of ``Watch.begin`` if there is no observer, and as the list of times if
+"""An empty list. It replaces the list of results of ``Watch.begin`` if there are no observers, and the list of times if
 reactions are not timed."""
 
 
@@ -55,7 +55,8 @@ class Outcome(msgspec.Struct):
 
     @property
     def too_early(self) -> bool:
-        """Whether the batch ended because a handler asked for the id of its reaction before its letter was durable."""
+        """Whether the batch ended because a handler asked for the id of its reaction, although the letter was not
+        durable yet."""
         return isinstance(self.failure, TooEarly)
 
     def merge(self) -> None:
@@ -103,8 +104,8 @@ class Host:
         self._kinds.pop(agent, None)
 
     def lives(self, agent: str) -> bool:
-        """Return whether the reactions of this agent run on this server. For a client the result is False, because its
-        reactions run in its own process."""
+        """Return True if this is an agent of this server, so that its reactions run here. Return False for all other
+        agents, and for clients, because a client reacts in its own process."""
         return agent in self._kinds
 
     def kind_of(self, agent: str) -> type[Agent]:

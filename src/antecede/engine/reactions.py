@@ -45,9 +45,9 @@ class Reaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def died(letter: Letter, reason: str, check: Callable[[tuple[str, ...]], object], expired: bool = False) -> Reaction:
-    """Return the outcome of a letter that is dead for this reason. If the letter is a question, the outcome contains a
-    notice to its sender. ``check``: a function that raises an error if the sender's address does not exist. If it
-    raises an error, the outcome contains no notice."""
+    """Return the outcome of a letter that is dead for this reason. If the letter is a question, its sender gets a
+    notice: the outcome contains an :class:`Unanswered` with the reason. ``check``: a function that raises an error if
+    the sender's address does not exist. If it raises an error, the outcome contains no notice."""
     reason = writable(reason[: limits.reason_chars_max])
     replies: tuple[Outbound, ...] = ()
     if letter.ask:

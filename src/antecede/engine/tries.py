@@ -37,8 +37,8 @@ class Tries:
         self.careful: set[str] = set()
         """The agents whose letters are handed out one at a time in this life, and only when they are durable."""
         self._before: set[str] = set()
-        """The agents that were careful in the last life. If that life ended during handler calls, they become careful
-        again."""
+        """The agents that were careful in the last life. If that life ended during handler calls, these agents are
+        careful in this life, too."""
         self.letters: dict[str, dict[str, None]] = {}
         """For each agent, the ids of its letters that are suspects. A suspect is handed out alone."""
 

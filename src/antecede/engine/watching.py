@@ -1,4 +1,4 @@
-"""Interfaces of objects that observe running reactions, for tracing and to record the handler calls in progress."""
+"""Interfaces of objects that observe running reactions: for tracing, and to record the handler calls in progress."""
 
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
@@ -17,8 +17,8 @@ class Watch(Protocol):
         ...
 
     def end(self, begun: Any, dead: str, failure: BaseException | None) -> None:
-        """Observe that the reaction has ended. ``dead``: the reason if its letter became a dead letter, otherwise an
-        empty text. ``failure``: the exception of the reaction, or ``None``."""
+        """Observe that the reaction has ended. ``dead``: the reason why the letter became a dead letter, or an empty
+        text if it did not. ``failure``: the exception of the reaction, or ``None``."""
         ...
 
 

@@ -62,15 +62,14 @@ store_snapshot_bytes_max: Final = 64 * 1024 * 1024 * 1024
 store_snapshot_part_bytes_max: Final = 1024 * 1024 * 1024
 """The largest size of one part of a snapshot, in bytes. A part must be in memory as a whole."""
 store_snapshot_part_bytes_wanted: Final = 64 * 1024 * 1024
-"""The largest size of the parts into which a state is cut for a snapshot, in bytes, if the state comes in one piece.
-The size equals ``store_segment_bytes``. The size is well below ``store_snapshot_part_bytes_max``, and large enough to
-give few parts."""
+"""The largest size of the parts into which a state is cut for a snapshot, in bytes. Only a state that is one long
+sequence of bytes is cut. The limit equals ``store_segment_bytes``. It is much smaller than
+``store_snapshot_part_bytes_max``, and large enough to give few parts."""
 store_commit_here_bytes_max: Final = 64 * 1024
 """The largest number of bytes that the owner of a log commits in its own thread. The commit thread commits larger
 amounts."""
 store_quick_sync_seconds: Final = 0.001
-"""The longest time of a sync that counts as quick. As long as most syncs are not quick, the commit thread does all
-commits."""
+"""The longest duration of a quick sync. As long as most syncs take longer, the commit thread does all commits."""
 store_retry_seconds: Final = 0.1
 """The shortest time between two checks whether a full disk has space again. A refused record causes such a check."""
 

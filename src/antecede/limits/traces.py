@@ -20,8 +20,8 @@ scenario_wait_seconds_max: Final = 3_600
 scenario_packets_max: Final = 4_000
 """The largest number of packets of a scenario that are in transit or lost at the same time."""
 scenario_steps_max: Final = 200_000
-"""The largest number of steps when a scenario is played once. These count as steps: each packet that leaves or arrives,
-each expired timer, each search of a queue."""
+"""The largest number of steps when a scenario is played once. A step is one packet that leaves or arrives, one timer
+that expires, or one search of a queue."""
 trace_line_bytes_max: Final = 16 * 1024 * 1024
 """The largest length of one line of a JSON Lines trace, in bytes. A longer line is quarantined as unreadable. The same
 limit holds for a line of JSON in an import."""
@@ -30,10 +30,10 @@ conflicts_bytes_max: Final = 1024 * 1024
 conflict_pairs_max: Final = 65_536
 """The largest number of pairs of operations in one table of conflicting operations."""
 kin_instances_max: Final = 4_096
-"""The largest number of operation instances of one object that conflict with one of their ancestors or descendants.
-(Instance A is an ancestor of instance B if B is a nested call of A, directly or through other calls. Here, only
-ancestors and descendants at the same object count.) Each such instance is compared with all others. 4,096 instances
-give 16 million pairs, which take some 100 MB."""
+"""The largest number of operation instances of one object whose operations conflict with the operation of an ancestor
+or descendant at the same object. (Instance A is an ancestor of instance B, and B is a descendant of A, if B is a nested
+call of A, directly or through other calls.) Each such instance is compared with all others. 4,096 instances give 16
+million pairs, which take some 100 MB."""
 raw_text_bytes_max: Final = 4 * 1024
 """The largest number of bytes that are kept as text from the start of a quarantined row. Long names in an import are
 cut to the same length."""
@@ -101,9 +101,9 @@ cut_rounds_max: Final = 40
 still move after the last round are dropped."""
 
 unread_share_max: Final = 0.1
-"""The largest share of the rows of a trace that may be unreadable as events. Above this limit, the whole trace counts
-as unreadable. A torn line per file or a few rows of another program are common. But with one unreadable row in ten, the
-verdict does not mean much."""
+"""The largest share of the rows of a trace that may be unreadable as events. If more rows are unreadable, the whole
+trace is treated as unreadable. A torn line per file or a few rows of another program are common. But with one
+unreadable row in ten, the verdict does not mean much."""
 
 report_processes_max: Final = 100
 """The largest number of processes in the traffic map of a report. All other processes together have one more row and

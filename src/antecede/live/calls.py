@@ -19,7 +19,7 @@ from antecede.server.progress import ENDED_WELL, Interrupted, Memory, Progress, 
 
 
 class CallsFile:
-    """The file with the handler calls in progress of one server."""
+    """The file in which one server records its handler calls in progress."""
 
     def __init__(self, directory: str | None, log: Log) -> None:
         self._path = directory and f"{directory}/{NAME}"
@@ -64,7 +64,7 @@ class CallsFile:
 
     def close(self) -> None:
         """Clear and delete the file, because the server ends for a reason other than a handler call. So the next start
-        does not count the calls in progress as tries."""
+        does not count the calls in progress as failed tries of their letters."""
         if self._progress is not None:
             self._progress.clear()
         if self._file >= 0:

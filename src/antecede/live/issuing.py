@@ -40,8 +40,8 @@ FOLDERS = TABLES
 same name."""
 _authority_days = 3_650
 _early = timedelta(minutes=5)
-"""The time from the moment at which a certificate becomes valid to the moment of its issue. This margin is needed
-because the clocks of computers differ."""
+"""A margin for the differences between the clocks of computers. A certificate becomes valid this long before the moment
+of its issue."""
 
 
 def new_key() -> PrivateKey:

@@ -114,8 +114,8 @@ class Credentials:
         return role, name
 
     def _earlier(self) -> tuple[PrivateKey, ...]:
-        """Return the key that was used before the last rotation, if the folder has it. Only the processes that check
-        signatures know whether it is still valid."""
+        """Return the key that was used before the last rotation, or nothing if the folder does not have this key. The
+        key may have been revoked. Only the processes that check signatures know whether it is still valid."""
         with suppress(AccessError):
             if (self.folder / PREVIOUS_KEY).exists() and (key := read_key(self.folder / PREVIOUS_KEY)) is not None:
                 return (key,)

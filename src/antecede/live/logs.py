@@ -30,7 +30,7 @@ class ServerLog:
         logger.warning(event, exc_info=raised, extra={"server": self._server, "fields": fields})
 
     def error(self, event: str, **fields: Any) -> None:
-        """Log something that keeps the server from doing its work."""
+        """Log something that prevents the server from doing its work."""
         logger.error(event, extra={"server": self._server, "fields": fields})
 
 

@@ -38,8 +38,8 @@ from antecede.topology import Address, TopologyFile
 
 
 def run(main: Coroutine[Any, Any, int]) -> int:
-    """Run a coroutine to its end, on uvloop if it is installed (unless ``ANTECEDE_LOOP=asyncio``); return its
-    result."""
+    """Run a coroutine to its end, and return its result. The event loop is uvloop if this package is installed. It is
+    asyncio's loop if uvloop is missing or ``ANTECEDE_LOOP=asyncio`` is set."""
     factory = None
     if os.environ.get("ANTECEDE_LOOP") != "asyncio":
         with suppress(ImportError):
@@ -88,9 +88,9 @@ def _await_end_of_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None
 
 
 class _Reloads:
-    """Requests to read the access file again. If a request comes while the server still reads its log, it is carried
-    out when the server has started. The request is not dropped, because the access file was read before the log, and
-    may have changed since."""
+    """Requests to read the access file again. Such a request may come while the server still reads its log. Then it is
+    carried out when the server has started, because the server read the access file before the log, and the file may
+    have changed since."""
 
     def __init__(self) -> None:
         self._runtime: ServerRuntime | None = None

@@ -42,8 +42,8 @@ class Recorder:
         self._closed: deque[int] = deque()
         """The number of the last record of each closed segment that waits for its conversion."""
         self._handled = 0
-        """The number of the last record in the last segment that was converted. If this record continues in the next
-        segment, it is not converted yet, and ``converted`` is smaller than ``_handled``."""
+        """The number of the last record in the last segment that was converted. A part of this record may be in the
+        next segment. Then the record is not converted yet, and ``converted`` is smaller than ``_handled``."""
         self._behind = False
         self._wait = limits.trace_retry_seconds
         self._not_before = 0.0
@@ -69,8 +69,8 @@ class Recorder:
         self._release()
 
     def _release(self) -> None:
-        """Release the records that are in the converted trace, except records that the settings for the log's age and
-        size keep for longer (:mod:`antecede.live.retention`)."""
+        """Release the records that are in the converted trace. Some of them may be kept for longer, by the settings for
+        the log's age and size (:mod:`antecede.live.retention`)."""
         self._store.release(releasable(self._directory, self.converted, self._keep, time()))
 
     def prune(self, now: float) -> None:

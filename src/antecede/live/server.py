@@ -1,7 +1,8 @@
-"""One server with its event loop: it connects :class:`antecede.server.core.ServerCore` with disk and network.
+"""Run one server in an event loop: connect :class:`antecede.server.core.ServerCore` with the disk and the network.
 
-It listens and dials, appends the records of the driver's turns to the log, runs reactions, and calls the driver when
-the driver asks for a turn. No rule of the protocol is decided here.
+This module listens for connections, and opens connections to peers. It appends the records of each turn to the log,
+runs reactions, and calls the driver (:mod:`antecede.server.driver`) when the driver asks for a turn. This module
+decides no rule of the protocol.
 """
 
 import asyncio
@@ -73,12 +74,13 @@ class ServerRuntime:
         sizes: Sizes | None = None,
     ) -> None:
         """``host``: the address to listen on, instead of the one in the topology. ``tls``: the contexts to listen and
-        to dial with. ``security``: the access file and this server's credentials; its contexts replace ``tls``.
-        ``token``: the only credential if there is no access file. ``audit``: the file for the audit log, which needs an
-        access file. ``agents``: the classes of this server's agents, and of all objects, if they should not be
-        imported. ``trace``: record a trace. A server whose directory already has a trace always records, because a
-        trace must not have a gap. ``keep``: how long trace and log are kept. ``files``: the file operations for the
-        log. If it is None, the operations of the operating system are used. ``sizes``: the sizes of the log."""
+        to dial with. ``security``: the access file and this server's credentials; its contexts are used in place of
+        ``tls``. ``token``: the only credential if there is no access file. ``audit``: the file for the audit log, which
+        needs an access file. ``agents``: the classes of this server's agents and of all objects. If it is None, the
+        server imports the classes. ``trace``: record a trace. A server whose directory already has a trace always
+        records, because a trace must not have a gap. ``keep``: how long trace and log are kept. ``files``: the file
+        operations for the log. If it is None, the operations of the operating system are used. ``sizes``: the sizes of
+        the log."""
         self.name = server
         self.epoch = topology.epoch
         self.log = ServerLog(server)
@@ -177,8 +179,8 @@ class ServerRuntime:
         self.driver.when_durable(self._name_calls)
         self._listener: Listener | None = None
         self.unready = "the server is starting"
-        """The reason why clients and peers should not connect yet, or should not connect any more because the server
-        stops. It is empty while the server has recovered and listens. It may be read from any thread."""
+        """The reason why clients and peers should not connect: the server is starting, stops, or has failed. The text
+        is empty while the server is ready. Any thread may read it."""
         self._ended = False
         """Whether the log is closed or is just being closed."""
         self.house = Housekeeping(self)
@@ -186,8 +188,8 @@ class ServerRuntime:
         self._born = True
 
     def _name_calls(self) -> None:
-        """Begin to record handler calls in an empty file. The calls that the previous process of this server recorded
-        as in progress must already be in the log."""
+        """Begin a new file for the handler calls in progress. Before this call, the log must contain the calls that
+        were in progress when the previous process of this server ended."""
         self.reactions.host.progress = self.calls.begin(randbits(63) + 1)
 
     def _audit(self, path: str | None) -> Audit | None:
@@ -295,7 +297,7 @@ class ServerRuntime:
             task.cancel()
 
     def bus(self, name: str) -> Bus:
-        """Return a client in this process, to be entered with ``async with``."""
+        """Return a client in this process. Use the client with ``async with``."""
         return Bus(name, lambda bus: LocalSession(self.core.sessions, bus))
 
     def submit(self, given: Input) -> None:
@@ -340,7 +342,7 @@ class ServerRuntime:
         self._loop.call_soon(self.tick)
 
     def tick(self) -> None:
-        """Take turns of the driver until it has nothing more to do for now."""
+        """Run turns of the driver, one after the other, until the driver has nothing more to do for now."""
         if self._ended or self.core.failure:
             return
         driver, machine = self.driver, self.machine

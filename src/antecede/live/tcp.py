@@ -195,7 +195,8 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
 
     @property
     def lingers(self) -> bool:
-        """Whether this end has closed the connection, and a client or a server may still read why."""
+        """Whether this end has closed the connection, and the other end (a client or a server that is authenticated)
+        may still read the reason."""
         return self._closing and self._trusted
 
     def trust(self, *, server: bool) -> None:
@@ -233,8 +234,8 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
 
     @property
     def last_received(self) -> float:
-        """The time of the last input. While this end has paused reading, it is the present time, so that the peer does
-        not time out."""
+        """The time of the last input. While this end has paused reading, it is the present time. Otherwise the
+        connection would be closed, as if the other end sent nothing."""
         return self._loop.time() if self._reading_paused else self._last_received
 
 

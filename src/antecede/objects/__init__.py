@@ -4,8 +4,8 @@
 * :mod:`~antecede.objects.replay`: computes an operation. After each answer to a call that the operation makes, the
   operation is computed again from the beginning.
 * :mod:`~antecede.objects.instances`: operation instances, roots (operations that users start), and their messages.
-* :mod:`~antecede.objects.site`: one object of a group, which uses the order ``objects`` for its messages. Like an
-  order, the object does no I/O. The docstring of ``site`` shows the parts of an object.
+* :mod:`~antecede.objects.site`: the code of one object in a group of objects. It sends messages with the order
+  ``objects`` and, like an order, does no I/O. The docstring of ``site`` shows its parts.
 * :mod:`~antecede.objects.hosting` and :mod:`~antecede.objects.replicas`: combine all objects of a server into one
   member of the order.
 * :mod:`~antecede.objects.calls` and :mod:`~antecede.objects.remote`: a call, at the server and at the client.

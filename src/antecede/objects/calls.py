@@ -68,7 +68,7 @@ class Calls:
         self._prefix = prefix
         self.site: Replicas | None = None
         self.sure: set[str] = set()
-        """Answers of this step that may be sent before the log has them, given by their ids. If a crash loses such an
+        """The ids of those answers of this step that may be sent before they are in the log. If a crash loses such an
         answer, the server gives the same answer again after its restart."""
         self.newest = RULES
         """The newest version of the rules for objects (see ``RULES``) that every server of the domain understands."""

@@ -4,25 +4,26 @@ Takizawa).
 **Closed nesting.** A *root* is an operation that a user started, and its *home* is the object where it was started. The
 home decides whether the root commits or aborts. Until then, the effects of each instance of the root are only an
 intention (:mod:`antecede.objects.replay`). Commit and abort travel down the tree of calls. An instance that fails
-aborts its own calls and answers its callers with the reason; the callers may continue. An abort never restores an
-earlier state: two compatible increments may interleave, and undoing one must not undo the other. A root may have
-several instances at one object. The object applies their effects together, when each of these instances has got the
-commit or has been aborted.
+aborts its own calls, and answers its callers with the reason. The callers may continue. An abort never restores an
+earlier state, because this would also undo compatible operations that other roots have committed meanwhile. A root may
+have several instances at one object. The object applies their effects together, when each of these instances has got
+the commit or has been aborted.
 
 **Replicas.** If several replicas make the same nested call, they all call one instance. This instance is computed once,
 and each replica gets the answer. An instance that failed or was aborted is not computed again for a slower replica,
 because the outcome might be different.
 
 **Blind operations** conflict with nothing, call nothing and return nothing. Their order does not matter, no conflict
-can undo them, and the answer is the same everywhere. So if the operation has the option ``confirm=False`` and the home
-has a replica, the home can compute, decide and answer the call in the same step. The request is then marked as
-``final``: each replica applies the call immediately, without a response or a commit. A nested call of a blind operation
-cannot be decided in this way, because it must commit or abort with its root. But if the calling object and the called
-object have replicas on the same servers, each replica of the calling object calls only the replica on its own server
-(``Members.near``).
+can undo them, and their answer is the same everywhere. So the home can compute, decide and answer the call of a blind
+operation in the same step, if the operation has the option ``confirm=False`` and the home has a replica. The request is
+then marked as ``final``: each replica applies the call immediately, without a response or a commit.
 
-Among the parts of an object, this module uses only the state, the table, the members and the outbox. The site
-(:mod:`antecede.objects.site`) manages roots and locks. From ``reports``, it learns which instances have ended.
+A nested call of a blind operation cannot be decided in this way, because it must commit or abort with its root. But if
+the calling object and the called object have replicas on the same servers, each replica of the calling object calls
+only the replica on its own server (``Members.near``).
+
+An object has several parts. This module uses only its state, its table of instances, its members and its outbox. The
+site (:mod:`antecede.objects.site`) manages roots and locks. From ``reports``, it learns which instances have ended.
 """
 
 from collections.abc import Iterable

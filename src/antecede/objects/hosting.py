@@ -6,14 +6,14 @@ states of all objects. Operations of different objects do not conflict.
 
 The combination does not change which messages significantly precede others. By the definition in §3.2 of Enokido,
 Higaki, Takizawa, this relation depends only on the instances and on the conflicts between operations. The combination
-changes neither of them. But the objects of a server share one entry in each vector. So a message may also wait for
-messages that do not significantly precede it. Such waits cause no cycle, because each message waits only for messages
-with smaller event numbers.
+changes neither of them. But in the vectors of the order, all objects of a server share one entry. So a message may also
+wait for messages that do not significantly precede it. Such waits cause no cycle, because each message waits only for
+messages with smaller event numbers.
 
 Each object has its own live state (:mod:`antecede.objects.state`). A snapshot contains this state as bytes, which do
 not depend on the order of insertions. So two replicas are equal iff their bytes are equal, even if compatible
 operations reached them in different orders. Values of annotated attributes and parameters are decoded to the annotated
-types; if a value does not fit its type, the operation fails.
+types. If a value does not fit its type, the operation fails.
 """
 
 import inspect

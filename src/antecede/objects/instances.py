@@ -1,8 +1,8 @@
 """Operation instances and roots at one object, and the messages between instances.
 
 A *root* is an operation that a user starts; its *home* is the object where it is started. The root's name contains its
-home and its number there: ``P1.3``. After an abort, the root is tried again. Each new try gets a new name (``P1.3~2``),
-but keeps the root's first number, so that it stays older than all roots that began later.
+home and its number there: ``P1.3``. After an abort, the root is tried again. Each new try gets a new name (``P1.3~2``).
+But the age of the root (:data:`Number`) does not change, so the root stays older than all roots that began later.
 
 The name of an instance is a path: the root's name, and for each level of nesting the number of the call, as in
 ``P1.3/2/1``. So the n-th call of an instance has the same name at every replica that computes the instance. If several
@@ -110,8 +110,8 @@ class Instance(msgspec.Struct):
     number: Number
     parent: str
     place: int
-    """The place of the instance in a sequence. While the instance is queued, this is the sequence in which instances
-    were queued here. After it has begun, this is the sequence in which instances began here."""
+    """The position of the instance in a sequence. While the instance is queued, it is the position among the instances
+    that were queued here. After it has begun, it is the position among the instances that began here."""
     state: str = QUEUED
     pending: list[Message] = []
     """Requests for this instance that have come from the order. They are not delivered yet, because the instance has
@@ -123,7 +123,7 @@ class Instance(msgspec.Struct):
     """The answers that have arrived for the instance's latest call, by the member that sent them."""
     answer: Answer | None = None
     decided: bool = False
-    """Whether the commit of its root has reached this instance."""
+    """Whether this instance has got the commit of its root."""
     shared: bool = False
     """Whether this instance computes several calls that share a request, one after the other."""
 

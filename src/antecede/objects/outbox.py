@@ -31,8 +31,8 @@ class Outbox:
         self._effects += [effect for effect in effects if type(effect) is not Persist]
 
     def send(self, to: int, label: Label, content: Any = None) -> None:
-        """Send a message. ``to``: the members that get the message, as a bit mask. ``label``: names the sending and the
-        receiving instance."""
+        """Send a message. ``to``: the members that get the message, as a bit mask. ``label``: the label of the message,
+        with the names of the sending and the receiving instance."""
         self.posted += 1
         payload = b"" if content is None else msgspec.msgpack.encode(content)
         self.add(*self.order.send(Message(f"{self.name}-{self.posted}", self.me, to, payload, label)))
@@ -45,8 +45,8 @@ class Outbox:
         self.add(Deliver(message))
 
     def deliver_to_nobody(self, message: Message, ended: bool) -> None:
-        """Record the delivery of a message that is not given to any instance. ``ended``: whether the receiving instance
-        in the message's label has ended or never began here. If so, remove the vector of this instance."""
+        """Record the delivery of a message that is not given to any instance. ``ended``: whether the instance that the
+        label names as the receiver has ended here or never began here. If so, remove the vector of this instance."""
         label = message.label
         assert label is not None
         if label.type == REQUEST:

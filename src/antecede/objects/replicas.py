@@ -1,25 +1,25 @@
-"""The objects of a server: one member of the order ``objects`` that takes calls of clients and agents and answers them.
+"""The objects of a server: one member of the order ``objects``, which answers the calls of clients and agents.
 
 **Replicas.** An object of the topology has a replica on each of its servers. A call goes to all replicas as one
-message. For the order, this message is one request to several objects, so all replicas compute conflicting requests in
-the same sequence. The call succeeds if all replicas give the same answer. If the answers differ, the call fails and is
-undone. The probable cause is a conflict that a class does not declare. If several replicas make the same nested call,
-the call is computed once, and each of these replicas gets the answer.
+message. The order treats this message as one request to several objects, so all replicas compute conflicting requests
+in the same sequence. The call succeeds if all replicas give the same answer. If the answers differ, the call fails and
+is undone. The probable cause is a conflict that a class does not declare. A nested call that several replicas make is
+computed only one time, and each of these replicas gets the answer.
 
-**Roots.** A client or agent sends its call to its own server. This server need not hold a replica of the object. It
-starts a root for the call: an instance of the operation ``call``. The root's name begins with the caller's name:
-``alice@s1!3f2a1b.7`` is the seventh root that was started at s1, and ``alice@s1!3f2a1b.7/1`` is the operation that this
-root called. In a trace, the rows of the root belong to the caller.
+**Roots.** A client or agent sends its call to its own server, even if this server holds no replica of the object. The
+server starts a root for the call: an instance of the operation ``call``. The root's name begins with the caller's
+address. For example, ``alice@s1!3f2a1b.7`` is the seventh root that was started at s1, and ``alice@s1!3f2a1b.7/1`` is
+the operation that this root called. In a trace, the rows of the root belong to the caller.
 
-**Shared roots.** Calls of one operation that come at about the same time share a root: ``alice@s1!3f2a1b.9+4`` contains
-four calls, and the first of them is Alice's. In a trace, all messages of this root belong to Alice, but each of the
-four callers has the rows ``begin`` and ``commit`` (or ``abort``) for its call.
+**Shared roots.** Calls of one operation that come at about the same time share a root. For example, the root
+``alice@s1!3f2a1b.9+4`` makes four calls, and Alice's call is the first of them. In a trace, all messages of this root
+belong to Alice. Each of the four callers has the rows ``begin`` and ``commit`` (or ``abort``) for its call.
 
-**Records.** In each step, a server passes packets, calls and expired deadlines to its site (:class:`Replicas`), and the
-step's record in the log contains them in the same sequence. A recovery passes them to the site again, so operations are
-*computed again*, and lead to the same state and the same messages. But the code of the operations may have changed
-since then. Therefore a record also contains the events of its step (:class:`Row`). A recovery compares its own events
-with these rows. A trace is made from the rows without the application's code.
+**Records.** In each step, a server passes packets, calls and expired deadlines to its site (:class:`Replicas`). The
+record of the step contains these inputs in the same sequence. A recovery passes them to the site again. So the
+operations are *computed again*, and lead to the same state and the same messages. But the code of the operations may
+have changed since the step. Therefore a record also contains the events of its step (:class:`Row`), and a recovery
+compares its own events with these rows. A trace is made from the rows, without the application's code.
 """
 
 import inspect
@@ -55,18 +55,18 @@ RULES = 4
 """The newest version of the rules that this code knows. The rules decide, for example, when roots begin and when clock
 times are sent. A record in the log says when the server begins to follow another version.
 
-Version 1: at most eight roots run at the same time, and clock times are sent immediately.
-Version 2: conflicts, the number of roots and their bytes decide which roots may begin (:mod:`antecede.objects.roots`);
-the clock times of a step are sent at the end of the step.
-Version 3: roots begin at the end of a step, and may share a request; most clock times are sent only to members that ask
-for them (``Objects.sparing``).
-Version 4: a call whose answer need not wait for all replicas (``confirm=False``) is decided by the server where the
-call begins; a nested call of a blind operation goes only to the replica on the same server, if possible
-(:mod:`antecede.objects.execution`); calls of operations that make nested calls may share a request, too."""
+Version 1: at most eight roots run at the same time, and clock times are sent immediately. Version 2: roots begin or
+wait depending on their conflicts, their number and their size in bytes (:mod:`antecede.objects.roots`); the clock times
+of a step are sent at the end of the step. Version 3: roots begin at the end of a step, and may share a request; most
+clock times are sent only to members that ask for them (``Objects.sparing``). Version 4: if a call need not wait for all
+replicas (``confirm=False``), the server where the call begins may decide and answer it immediately; a nested call of a
+blind operation goes only to the replica on the same server, if possible (:mod:`antecede.objects.execution`); calls of
+operations that make nested calls may share a request, too.
+"""
 RULES_OF_SHARING = 3
 RULES_FOR_ALL = 2
-"""The version of the rules that every server understands, even one with the oldest software. A later version is used
-only when all servers of the domain understand it."""
+"""The version of the rules that every server understands, even a server with the oldest software. A later version is
+used only when all servers of the domain understand this later version."""
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ class Called(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A call that has not been answered."""
 
     caller: str
-    """The address of the caller, who is at this server."""
+    """The address of the caller. The caller belongs to this server."""
     letter: str
     ask: str
     object: str
@@ -119,7 +119,7 @@ class ReplicasSpec(OrderSpec, frozen=True):
 
 
 def replicas(order: OrderSpec, servers: tuple[str, ...], objects: tuple[Placed, ...]) -> ReplicasSpec:
-    """Return the specification of the order of a domain whose servers hold these objects."""
+    """Return the order of a domain whose servers hold these objects. Raise OrderError if ``order`` is not suitable."""
     if order.kind is not Objects:
         raise OrderError(f"order {order.name} does not support replicated objects: use the order objects")
     if "conflicts" in order.options:
@@ -194,7 +194,7 @@ class Replicas(Site):
         self._calls: dict[str, Called] = {}
         """The calls that are not answered, by the root's name."""
         self._processes: dict[tuple[str, int], str] = {}
-        """A cache. For an operation and a member: the name that the replica at this member has in a trace."""
+        """A cache: (operation, member) → the name that the replica at this member has in a trace."""
         operations = [
             (qualified(one.name, name), it) for one in objects for name, it in operations_of(one.kind).items()
         ]
@@ -223,8 +223,8 @@ class Replicas(Site):
         self.execution.decides = rules >= 4
 
     def settle(self) -> Effects:
-        """Return effects for the end of a step of the server. If roots may begin, begin them. Otherwise send the clock
-        times that are still to be sent. Call this method again until it returns no effects."""
+        """Return effects for the end of a step of the server. If roots may begin, begin them. If no root may begin,
+        return the clock times that are still to be sent. Call this method again until it returns no effects."""
         if self.rules >= 3 and (admitted := self.roots.admitted()):
             for root in admitted:
                 self._queue(root)
@@ -266,7 +266,7 @@ class Replicas(Site):
             self.outbox.add(Local("begin", part.attempt, ROOT, ""))
 
     def _undo_parts(self, root: Root) -> None:
-        """Record that the present try of each part of a shared root was undone. Each part is a root itself."""
+        """Record an undone try for each part of a shared root. Each part is the root of one of the shared calls."""
         for part in root.parts:
             self.outbox.add(Local(ABORT, part.attempt, ROOT, ""))
             part.tries += 1
@@ -309,14 +309,13 @@ class Replicas(Site):
 
     def is_sure(self, name: str, operation: str) -> bool:
         """Return whether a successful answer to a call of this operation is final as soon as all replicas have
-        responded.
+        responded. A final answer may be sent before the responses are in the log.
 
-        If a call conflicts with nothing and calls nothing, only its deadline can undo it. A request is sent only when
-        it is durable here. So if all replicas have responded, the request is durable here, and each response is durable
-        at its replica. If this server crashes and loses the responses, the replicas send them again, and ``resumed``
-        removes the deadline after the restart. So the answer may be sent before the responses are in the log. An
-        unconfirmed answer is different: it is given in the step in which the call begins, so it must wait until the
-        call is in the log.
+        If a call conflicts with nothing and calls nothing, only its deadline can undo it. This server sends a request
+        only when the request is durable here. A replica sends its response only when the response is durable there. So
+        if this server crashes and loses the responses, the replicas send them again, and ``resumed`` removes the
+        deadline after the restart. An unconfirmed answer is different: it is given in the step in which the call
+        begins, so it must wait until the call is in the log.
         """
         elsewhere = any(server != self.servers[self.me] for server in self.objects[name].servers)
         whole = qualified(name, operation)

@@ -7,12 +7,13 @@ message to continue (*heal*) comes. Then its next try begins. To *unite* roots i
 request.
 
 By the theorem in §3.3 of Enokido, Higaki, Takizawa, messages never wait for each other in a cycle. But instances can
-wait in a cycle. For example, op1 at object i calls op2 at object j, and op3 at j calls op4 at i. If op1 conflicts with
-op4, and op2 conflicts with op3, then op4 may wait for op1, and op2 may wait for op3. Therefore, if an older instance
-waits at an object for an instance of a *younger* root, the object asks the home of the younger root to abort its try
-(``wound``). The home aborts the try, unless it has already decided to commit the root. When the older instance has
-ended, the object informs the home (``heal``), and the younger root is tried again with its old number. So in the end
-only younger roots wait for older roots, and the oldest root is never wounded.
+wait in a cycle. For example, op1 at object i calls op2 at object j, and op3 at j calls op4 at i. Each caller waits for
+the answer to its call. If op1 conflicts with op4, and op2 conflicts with op3, then op4 may wait for the end of op1, and
+op2 for the end of op3. Then none of them can continue. Therefore, if an older instance waits at an object for an
+instance of a *younger* root (a root with a larger number), the object asks the home of the younger root to abort its
+try (``wound``). The home aborts the try, unless it has already decided to commit the root. When the older instance has
+ended, the object informs the home (``heal``). The home then tries the younger root again, with its old number. So in
+the end only younger roots wait for older roots, and the oldest root is never wounded.
 
 This module only keeps the records: the roots of one home (:class:`Roots`), and the tries that an object has asked to
 make way (:class:`Wounds`). It does not abort an instance or send a message.
@@ -38,11 +39,11 @@ class Roots:
     the table of instances. It *rests* if it was wounded and an immediate retry would conflict again.
 
     **Admission.** To *admit* a root is to let it run. Conflicting roots wait for each other anyway. If many of them ran
-    at the same time, they would only wound each other. So a root is admitted under two conditions. The number of
-    conflicting roots that run or rest is below a limit. And no conflicting root has waited longer, so conflicting roots
-    of one home are admitted in the order in which they were started. For compatible roots, only their total number and
-    their total bytes are limited. Old logs follow version 1 of the rules: the oldest roots are admitted, up to a
-    maximum number, even if they conflict.
+    at the same time, they would only wound each other. So a root is admitted under three conditions. (1) The number of
+    conflicting roots that run or rest is below a limit. (2) No conflicting root has waited longer. So conflicting roots
+    of one home are admitted in the order in which they were started. (3) The number and the bytes of all admitted roots
+    are within their limits. Old logs follow version 1 of the rules: the oldest roots are admitted, up to a maximum
+    number, even if they conflict.
 
     **Sharing** (from version 3 on). Roots of one operation that are admitted together are united into one shared root.
     One request, one answer and one commit carry the calls of all these roots. Each replica computes the calls one after
@@ -269,9 +270,9 @@ class Roots:
     # State.
 
     def dump(self) -> tuple[Any, Any, Any, list[str]]:
-        """Return all roots as plain values, in the sequence in which they are stored. Also return the names of the
-        tries for which the message ``heal`` came before the message ``wound``. (If the time limits of several roots
-        pass at the same time, the roots end in the stored sequence.)"""
+        """Return all roots as plain values. Also return the names of the tries for which the message ``heal`` came
+        before the message ``wound``. The roots keep their sequence, because roots whose deadlines pass at the same time
+        end in this sequence."""
         return (
             [msgspec.to_builtins(root) for root in self.running.values()],
             [msgspec.to_builtins(root) for root in self.waiting],

@@ -3,16 +3,16 @@ the locks allow it (§3.3 and §4.3 of Enokido, Higaki, Takizawa).
 
 A site is used like an order: its methods ``receive``, ``tick`` and ``snapshot`` are those of an order, and methods
 return effects. In addition to the effects of orders, a site returns the effects of :mod:`antecede.objects.instances`. A
-site combines these parts; each part calls only the parts to its right:
+site combines these parts. Each part calls only the parts to its right:
 
     site ──► roots, wounds (bookkeeping)
       └────► execution ──► table (locks), intentions (state), members ──► outbox ──► order ``objects``
 
-**Ready** (§4.3). The order decides when a message may be handed over. The order never waits for a computation. A
-request that was handed over is queued. Its instance begins, and the request counts as delivered, when no conflicting
-instance is before it (:mod:`antecede.objects.table`). A root keeps its locks until it ends. But if an instance fails or
-is aborted before its root ends, the locks of this instance are released at that moment. So values that such an instance
-has read may change before its root commits.
+**Ready** (§4.3). The order decides when a message may be handed over. The order does not wait until an operation has
+ended. A request that was handed over is queued. Its instance begins when no conflicting instance comes before it
+(:mod:`antecede.objects.table`). The request is delivered at this moment, not earlier. A root keeps its locks until it
+ends, with one exception: if an instance fails or is aborted before its root ends, the locks of this instance are
+released at that moment. So values that such an instance has read may change before its root commits.
 
 **Wound–wait** (:mod:`antecede.objects.roots`) ends the cycles of waiting instances, which the theorem of §3.3 does not
 exclude. That module defines the words *root*, *home*, *try*, *wound*, *make way*, *rest* and *heal*.
@@ -102,7 +102,7 @@ class Site(Order):
         return ()
 
     def _called(self, root: Root) -> str:
-        """Return the name of an operation: the operation that decides which other roots conflict with this root."""
+        """Return the name of the operation that decides with which other roots this root conflicts."""
         return root.operation
 
     def tick(self, now: float) -> Effects:

@@ -2,24 +2,26 @@
 So the cost of an operation depends only on the cells that the operation uses.
 
 **Cells.** The state of an object is divided into cells. In an attribute that is a dictionary, each entry is a cell. Any
-other attribute is one cell. Code outside this module never gets a cell with a mutable value, only a copy. An operation
-works on a *view*. In a view, immutable values, such as numbers and texts, are not copied. A list, a set or a struct is
-copied when it is first read. A dictionary is an :class:`Entries`, which records the entries that are written, and the
-entries with a mutable value that are read. So an operation never copies, encodes or checks a cell that it does not use.
+other attribute is one cell. If a cell has a mutable value, code outside this module gets only a copy of it. An
+operation works on a *view* of the object. The view does not copy immutable values, such as numbers and texts. It copies
+a list, a set or a struct when the operation first reads it. It shows a dictionary as an :class:`Entries`. This class
+records two kinds of entries: those that are written, and those that are read and have a mutable value. So an operation
+never copies, encodes or checks a cell that it does not use.
 
-**Changes.** For each cell that a view has touched, ``keep`` compares the bytes before the operation and after it. If
-they differ, the cell is checked: it must be encodable, have its annotated type, and be within the bounds on size and
-depth. Then it is decoded again, so that no two cells share a value, and becomes a :class:`Change` in the journal.
-``discard`` undoes changes that are not in the journal yet. ``rollback`` undoes changes in the journal, and ``redo``
-makes them again. To compute an intention (closed nesting, §2 of Enokido, Higaki, Takizawa), the operation is executed,
-and ``rollback`` then undoes its changes.
+**Changes.** For each cell that an operation has used, ``keep`` compares the bytes before the operation with the bytes
+after it. If they differ, the new value is checked: it must be encodable, have its annotated type, and be within the
+bounds on size and depth. Then the value is decoded again, so that no two cells share a value. The journal gets a
+:class:`Change`. ``discard`` undoes changes that are not in the journal yet. ``rollback`` undoes changes in the journal,
+and ``redo`` makes them again. To compute an intention (closed nesting, §2 of Enokido, Higaki, Takizawa), the operation
+is executed, and ``rollback`` then undoes its changes.
 
-**Order.** Entries are iterated in the order of their keys; entries that the operation itself added come after all
-others. So equal states behave alike, even if compatible operations reached two replicas in different orders.
+**Order.** A loop over a dictionary gets the entries in the order of their keys. Entries that the operation itself added
+come after all others. So equal states behave alike, even if compatible operations reached two replicas in different
+orders.
 
-**Digest.** The digest is the sum of the hashes of all cells, updated whenever a cell changes. Two replicas are equal
-iff their digests are equal. The comparison is cheap, and does not depend on the order in which compatible operations
-were executed.
+**Digest.** The digest is the sum of the hashes of all cells, and is updated whenever a cell changes. Two replicas are
+equal iff their digests are equal. This comparison is cheap, and the order in which compatible operations were executed
+makes no difference to it.
 """
 
 from collections.abc import Callable, Mapping
@@ -84,8 +86,8 @@ class State:
         self._otherwise = otherwise
         self._views = view_kind(kind)
         self._shadowed: set[str] = set()
-        """The names of attributes that have a value both in the state and in the class. Views show the value in the
-        state."""
+        """The names of attributes that have a mutable value in the state and also a value in the class. In a view, the
+        value in the state hides the value in the class."""
 
     def form(self, attribute: str) -> Form:
         """Return how an attribute's cells are encoded."""
@@ -179,7 +181,7 @@ class State:
                 self._shadowed.add(attribute)
 
     def copy_out(self, view: Object, attribute: str) -> Any:
-        """Copy an attribute into a view."""
+        """Copy the value of an attribute into a view, and return the copy."""
         form = self.form(attribute)
         encoded = form.encode(self.cells[attribute])
         work_of(view).copied[attribute] = encoded
@@ -232,8 +234,9 @@ class State:
     def _replaced(self, attribute: str, after: Any, encoded: Any) -> list[Change]:
         """Return a list with the change of a whole attribute. If the attribute's bytes have not changed, return an
         empty list. There is one exception: if the old value is an ``Entries``, the change is always returned.
-        ``after``: the attribute's bytes after the operation, or MISSING if the operation removed the attribute.
-        ``encoded``: the attribute's bytes before the operation, or None if they are not known."""
+        ``after``: the attribute's bytes after the operation. It is MISSING if the operation removed the attribute and
+        the class has no default value for it. ``encoded``: the attribute's bytes before the operation, or None if they
+        are not known."""
         form, before = self.form(attribute), self.cells.get(attribute, MISSING)
         if isinstance(before, Entries):
             before.discard()

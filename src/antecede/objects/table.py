@@ -80,7 +80,7 @@ class Table:
         return sorted(found, key=lambda one: one.place)
 
     def holds(self, root: str) -> bool:
-        """Return whether an instance of this root is here."""
+        """Return whether an instance of this root is in the table."""
         return root in self._by_root
 
     def blocked(self, one: Instance) -> bool:
@@ -104,8 +104,8 @@ class Table:
         return other.place < one.place if other.state == QUEUED else other.root != one.root
 
     def dump(self) -> Any:
-        """Return the state as plain values. They keep the sequence of the instances: if several instances block an
-        older instance, their roots are asked in this sequence to make way."""
+        """Return the state as plain values. The instances keep their sequence. It matters if several instances block an
+        older instance: their roots are asked in this sequence to make way."""
         return (self._handed, self._begun, [instance_out(one) for one in self.instances.values()])
 
     def load(self, state: Any) -> None:

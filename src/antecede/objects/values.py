@@ -81,7 +81,8 @@ class Form:
 
     def weight(self, name: bytes, key: Any, value: Any) -> tuple[int, int]:
         """Return two numbers for an encoded cell: its size in bytes, and its hash, which is a part of the state's
-        digest. Name, key and value are each encoded as MessagePack, so different cells never give the same bytes."""
+        digest. The hash is computed from name, key and value, one after the other. Each of them is encoded as
+        MessagePack, which shows where it ends. So different cells never give the same bytes."""
         content = b"".join((name, key, value))
         return len(content), int.from_bytes(blake2b(content, digest_size=16).digest(), "big")
 

@@ -7,13 +7,15 @@ sender, by waiting; :mod:`antecede.orders.matrix` keeps it at the receiver, with
 a message, then acknowledges it. (The paper prints the opposite sequence. A crash after the acknowledgement could then
 lose the message.)
 
-``pipelined`` (footnote 4): consecutive messages to one receiver need not wait for each other. The footnote requires a
-FIFO transport. On links that reorder, the messages are numbered, and the receiver puts them in sequence before it
-acknowledges them. **All** acknowledgements must have arrived before a message to another receiver is posted (if the
-sender waited only for the last acknowledgement, a chain of messages could overtake an earlier message).
+``pipelined`` (footnote 4): a message need not wait for the acknowledgements of earlier messages to the same receiver.
+The footnote requires a FIFO transport. On links that reorder, the messages are numbered, and the receiver puts them in
+sequence before it acknowledges them. A message to another receiver is posted only when **all** acknowledgements have
+arrived. (If the sender waited only for the last acknowledgement, a chain of messages could overtake an earlier
+message.)
 
-``multicast``: the paper does not define it. Posting to all and waiting for all acknowledgements is wrong: a destination
-that has the message may send an answer to a destination that does not have it yet. There are two correct ways:
+``multicast``: the paper does not define it. It is not enough to post to all destinations and to wait for all
+acknowledgements: a destination that has the message may send an answer to a destination that does not have it yet.
+There are two correct ways:
 
 * ``hold-output``: a destination delivers immediately, but posts nothing until the sender reports that every copy has
   arrived;

@@ -176,9 +176,10 @@ class Order(ABC):
         return []
 
     def past(self, packet: Packet) -> tuple[int, ...] | None:
-        """Return, for each member, the number of the member's newest message that causally precedes the packet's
-        message. For the source of the message, return the number of the packet's message itself. Messages that do not
-        affect deliveries here may be left out. Return None if the stamp does not contain these numbers."""
+        """Return one number for each member: the number of the member's newest message that causally precedes the
+        packet's message. The number for the sender of the packet's message is the number of this message itself.
+        Messages that do not affect deliveries here may be ignored. Return None if the stamp does not contain these
+        numbers."""
         return None
 
     # Stamps.

@@ -5,16 +5,17 @@ messages are known to have been sent to p. If one of them is known to precede an
 the set. Everything that we send to p must be delivered there after the messages in before[p]. A message that is ordered
 after its direct predecessors is ordered after all its predecessors.
 
-* A message carries all the sets. After a send to the members of D, before[p] has only this message for each p of D.
-* It may be delivered at i when every (k, x) of its before[i] has been delivered.
+* A message carries all the sets of its sender. After the send, before[p] has only this message, for each destination p.
+* A message may be delivered at process i when every (k, x) of the before[i] in its stamp has been delivered there.
 * At delivery, the receiver adds the entries of the stamp to its own sets, and keeps only the newest entry of each k.
   There is one exception: for each other destination p of the message, it removes from before[p] the entries that the
   stamp has for p, and adds the message itself.
 * **recent**, a part of the stamp, contains the last deliveries of the message's sender s. The receiver notes these
   deliveries in its matrix ``known``, and removes the delivered messages from its own before[s].
 
-In the original, ``recent`` is before[i] itself. But before[i] may contain a message from the process to itself that is
-still in transit, and receivers would count this message as delivered. So ``recent`` and before[i] are separate here.
+In the original, the sender s uses its own before[s] as ``recent``. But this before[s] may contain a message from s to
+itself that is still in transit, and receivers would treat this message as delivered. So ``recent`` and before[s] are
+separate here.
 """
 
 from typing import Any, ClassVar

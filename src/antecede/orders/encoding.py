@@ -127,7 +127,8 @@ class Reader:
         return value
 
     def ordinal(self, known: int, what: str = "sequence number") -> int:
-        """Read the number of a message: a counter that starts at 1."""
+        """Read a counter that starts at 1, such as the number of a message. Raise if it is 0, or if it is refused by
+        :meth:`counter`. ``known``: as for :meth:`counter`. ``what`` names the counter in the error message."""
         value = self.counter(known)
         if value == 0:
             raise StampError(f"{what} 0 in a stamp: expected 1 or more")
@@ -145,10 +146,10 @@ class Reader:
 
 
 class RecordedReader(Reader):
-    """A reader of a stamp from the log.
+    """A reader of a stamp from the log. It does not compare counters with their last known values.
 
-    When a packet arrived, its stamp was compared with the state at that time. If the packet was held, other packets may
-    have arrived later but been delivered first. The log then contains the records of these other packets first. So in a
+    The stamp was compared with the state when its packet arrived. If the packet was held, other packets may have
+    arrived later but been delivered first. The log then contains the records of these other packets first. So in a
     recovery the state is newer than it was when the packet arrived, and the stamp of a faulty member may contradict
     this newer state. The stamp is accepted nevertheless, because it was accepted when it arrived. Otherwise the log
     could not be replayed.

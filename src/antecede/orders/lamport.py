@@ -1,37 +1,39 @@
 """``lamport``: every member queues every message, in the order of logical clocks (Garg §12.3.2).
 
-Garg derives it from Lamport's mutual exclusion: to send a message is to request the critical section.
+Garg derives this order from Lamport's mutual exclusion: a send corresponds to a request for the critical section.
 
-* To send m, a member increases its clock, stamps m with the time t, puts m into its own queue and sends it to all
-  members: a copy to each destination, and to each other member the control packet ``announce``, which contains the
-  stamp but not the message.
-* A member that receives m moves its clock beyond t, puts m into its queue at (t, sender), and returns an ``ack`` to the
-  sender.
-* The sender marks m as deliverable when m is the smallest in its own queue, all other members have acknowledged it, and
-  the sender's copy to itself, if there is one, has arrived. It then sends ``release`` to all other members.
-* A release only **marks** m. With the printed rule (*on receiving this notification, the corresponding message is
-  delivered*) total order breaks, because a smaller message may still be unmarked here (1178 of 1500 random runs). When
-  the head of its queue is marked, a member removes this message, and delivers it if the member is one of its
-  destinations. So messages are delivered strictly by (time, sender).
+* To send m, a member increases its clock, stamps m with the time t, and puts m into its own queue. It sends a copy to
+  each destination. To each other member it sends the control packet ``announce``, which contains the stamp but not the
+  message.
+* A member that receives m or ``announce`` moves its clock beyond t, puts m into its queue at (t, sender), and returns
+  an ``ack`` to the sender.
+* The sender marks m as deliverable when three conditions hold. (1) m is the smallest message in its own queue. (2) All
+  other members have acknowledged m. (3) The sender's copy to itself, if there is one, has arrived. Then the sender
+  sends ``release`` to all other members.
+* A release only **marks** m. When the head of its queue is marked, a member removes this message, and delivers it if
+  the member is one of its destinations. So messages are delivered strictly by (time, sender). The book prints another
+  rule: *on receiving this notification, the corresponding message is delivered*. With this rule total order breaks,
+  because a smaller message may still be unmarked here (1178 of 1500 random runs).
 
-All packets are numbered on their link (``resequence``), because the argument needs FIFO links. All messages go to all
-members in sequence, so messages are counted per sender, and an ack or a release names the n-th message of a sender.
+All packets are numbered on their link (``resequence``), because the argument below needs FIFO links. Every member gets
+all messages of a sender in sequence. So an ack or a release names a message by its number: the n-th message of its
+sender.
 
-**Why no smaller message can come later.** Let q remove m = (t, p), and suppose that m' = (t', r) < m reaches q only
-after that. Then p had marked m, so r had acknowledged it. After this ack the clock of r is beyond t, so r sent m'
-before the ack. Links are FIFO, so m' reached p before the ack (if r = p, m' was in p's queue since its send). But m was
-the smallest in p's queue when p marked it, so p had already removed m'. So r had released m'. So q had acknowledged m',
-which means that m' had already reached q: a contradiction.
+**Why no smaller message can come later.** Suppose that q removes m = (t, p), and that m' = (t', r) < m reaches q only
+after that. Before m was removed, p had marked m, so r had acknowledged m. After this ack the clock of r is beyond t, so
+r sent m' before the ack. Links are FIFO, so m' reached p before the ack. (If r = p, there is no ack, but m' was in p's
+queue since its send.) But m was the smallest message in p's queue when p marked it, so p had already removed m'. So r
+had released m', and before that, q had acknowledged m'. This means that m' had already reached q: a contradiction.
 
-**Why nothing waits for ever.** The smallest message that is not yet released becomes the smallest in its sender's queue
-as soon as the releases of all smaller ones have arrived there. After that, it waits only for its acks and for the
-sender's copy to itself, and the links deliver these packets.
+**Why nothing waits for ever.** Consider the smallest message that is not yet released. As soon as the releases of all
+smaller messages have arrived at its sender, it is the smallest message in its sender's queue. After that, it waits only
+for its acks and for the sender's copy to itself, and the links deliver these packets.
 
 Every member delivers by (time, sender), so the order is total. If send(m) happened before send(m'), the time of m is
 smaller than the time of m', because a member that receives m moves its clock beyond the time of m. So the order is
 causal, hence FIFO.
 
-A copy that was accepted has been acknowledged, so it is in the durable state while it waits.
+A member acknowledges a copy when it accepts the copy. So the copy is part of the durable state while it waits.
 """
 
 from collections.abc import Iterator

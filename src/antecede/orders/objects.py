@@ -1,54 +1,54 @@
 """``objects``: order only conflicting operations (Enokido, Higaki, Takizawa: *Protocol for a Group of Objects*).
 
-A message is sent and received by *operation instances*. Its :class:`~antecede.messages.Label` names these instances. A
+Messages are sent and received by *operation instances*, which the message's :class:`~antecede.messages.Label` names. A
 message m1 **significantly precedes** a message m2 (m1 → m2, §3.2) if one object sends or receives m1 before it sends
-m2, in one instance or in instances of conflicting operations. m1 also significantly precedes m2 if a chain of such
-pairs leads from m1 to m2. At a common destination of m1 and m2, two rules hold (§3.3, SO):
+m2, in one instance or in instances of conflicting operations. It also does so if a chain of such pairs leads from m1 to
+m2. At a common destination of m1 and m2, two rules hold (§3.3, SO):
 
 1. If m1 → m2, then m1 comes first in two cases: both messages go to one instance, or they go to conflicting instances
    and m2 is a request.
 2. If two requests of conflicting operations go to several objects each, they come in the same order everywhere.
 
-In the paper, (1) says "m1 or m2 is a request". A response m2 could then wait for a request m1, and m1 could wait for
+In the paper, rule 1 says "m1 or m2 is a request". A response m2 could then wait for a request m1, while m1 waits for
 the end of the instance that needs m2. So here a response never waits for a request to another instance.
 
-**Vectors (§4.1), as interpreted here.** An object keeps a vector for each running instance and for each operation: the
-maximum over all messages that the instance, or any instance of the operation, has received and sent. For a received
-message, the maximum uses its receipt vector RV, not its vector V (:mod:`antecede.orders.objects_stamp`).
-(``V_tj := m.V_j`` in the paper contradicts Table 1.) The vector of a message is the maximum over the vectors of the
-sending instance and of all operations that conflict with its operation. The event number of a message (tno) is taken at
-its send, from a Lamport clock that ticks at sends. (In the paper it begins with the number of the *instance*. Then each
-of two nested calls may precede the other.) Every send is counted, not only "changing actions": otherwise two sends of
-one instance would be unordered. A response has its own number; its label names its request. It follows that
+**Vectors (§4.1), as interpreted here.** An object keeps a vector for each running instance, and one for each operation.
+Each is the maximum over all messages that this instance, or any instance of this operation, has received and sent. For
+a received message, its receipt vector RV is used, not its vector V (:mod:`antecede.orders.objects_stamp`). (The paper's
+``V_tj := m.V_j`` contradicts Table 1.) The vector of a message is the maximum over the vectors of the sending instance
+and of all operations that conflict with its operation. The event number of a message (tno) is taken at its send, from a
+Lamport clock that ticks at sends. (In the paper it begins with the number of the *instance*. Then each of two nested
+calls may precede the other.) Every send is numbered, not only "changing actions": otherwise two sends of one instance
+would be unordered. A response has its own number, and its label names its request. It follows that
 
     m1 → m2  implies  m1.RV ≤ m2.V, in every entry, and m1.tno < m2.tno.
 
 **Stability (§4.3), as interpreted here.** Messages are numbered on each link. Every copy and ``clock`` packet carries
-the last number and the sender's time. So an object knows for each k a time up to which *no message from k is missing*.
+the last number and the sender's time. So an object knows up to which time *all messages from each k have arrived*.
 
-* For (1), m waits until no message from any k is missing up to m.V[k]. (The paper waits for the *next* message of the
-  same sender, but a predecessor may come from a third object.) All predecessors have then arrived, and m waits for
-  those that are not delivered. Every message whose predecessors have arrived is tried, not only the top of the queue.
-* For (2), a request to several objects, whose operation conflicts with some operation, waits until nothing is missing
-  from any object up to the request's time. Then the event numbers decide. No other message waits in this way.
+* For rule 1, m waits until all messages from each k have arrived, up to the time m.V[k]. (The paper waits for the
+  *next* message of the same sender, but a predecessor may come from a third object.) Then all predecessors have
+  arrived, and m waits for those that are not delivered. m need not be the top of the queue to be delivered.
+* Rule 2 concerns *requests of kind (2)*: they go to several objects, and conflict with some operation. Such a request
+  waits until all messages from all objects have arrived, up to its own time. Then the event numbers decide.
 * A request that conflicts with nothing, a response to a call of one object, and a commit wait for nothing.
 
 **Clocks.** An object must learn the times of other objects even if it receives no messages from them. For this purpose,
-the paper sends a null message after a silence of δ. Here the time is sent when it is needed. ``clocks=eager``: a sender
-sends its time to all objects that do not get a copy, and an object that learns of a request of kind (2) sends its time
-to the destinations; so a decision takes two one-way delays. ``clocks=asked``: if a message must wait at its
-destination, the destination asks for the times (packet ``ask``). A decision then takes three delays, but no packets are
+the paper sends a null message after a silence of δ. Here the time is sent when it is needed. With ``clocks=eager``, a
+sender sends its time to all objects that do not get a copy, and an object that learns of a request of kind (2) sends
+its time to the request's destinations. So a decision takes two one-way delays. With ``clocks=asked``, the destination
+of a message that must wait asks for the times (packet ``ask``). A decision then takes three delays, but no packets are
 needed if no message waits. Servers (``sparing``) are ``eager`` for requests of kind (2) and unlabelled messages, and
-use ``asked`` for others. The link handles loss and resends, so no timer is needed, and an idle group sends nothing.
+use ``asked`` for others. Links handle loss and resends, so no timer is needed. An idle group sends nothing.
 
-**Why nothing waits for ever.** A message first waits for the arrival of others, which links ensure, and for the time,
-which is sent. Then it waits for undelivered messages with smaller event numbers; the smallest of those waits for none.
+**Why nothing waits for ever.** A message first waits for other messages, which links bring, and for times, which are
+sent. Then it waits for undelivered messages with smaller event numbers. The one with the smallest waits for none.
 
-**Unlabelled messages** are requests between processes, and each process counts as one endless instance. Significant
+**Unlabelled messages** are requests between processes, and each process is treated as one endless instance. Significant
 order is then causal order. With ``conflicts=all``, multicasts also come in the same order everywhere.
 
 Every message is part of the durable state from its arrival on, even if it waits. ``antecede.objects`` adds instances,
-locks and wound–wait. It sets ``defer``: a request counts as received when its instance begins (:meth:`begin`).
+locks and wound–wait. It sets ``defer``: a request is treated as received when its instance begins (:meth:`begin`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -125,19 +125,19 @@ class Objects(Order):
         """``no``: the number of messages sent. ``sent``: the number of messages sent to each member."""
         self.sent_times = [0] * members
         self.asked = [0] * members
-        """For each member: the latest time sent to it in any packet, and (``asked``) the latest we asked it for."""
+        """For each member: the latest time that we sent to it, and (``asked``) the latest time that we asked it for."""
         self.sparing = False
-        """Whether times are sent unasked only for requests of kind (2) and unlabelled messages: see "Clocks" above."""
+        """Whether times are sent unasked for some messages only. "Clocks" at the top of this file lists them."""
         self.together = False
         """Whether the times are sent at the end of each step, in one packet for each member (:meth:`times`)."""
         self._later: dict[int, tuple[int, int]] = {}
-        """Member → the time it needs from us at the end of the step, and a mask of the members that need its time."""
+        """By member: the time that it needs from us in this step, and a mask of the members that need its time."""
         self._copied = [0] * members
         """The time of the last message to each member in this step, or 0."""
         self.arrivals = Arrivals(me, members)
         self.vectors: dict[str, Vector] = {}
         self.seen: dict[str, Vector] = {}
-        """The vectors of each running instance (``vectors``) and each operation (``seen``): see "Vectors" above."""
+        """The vectors of running instances (``vectors``) and operations (``seen``), defined at the top of this file."""
         self._held: dict[Key, Waiting] = {}
         self._handed: dict[str, Waiting] = {}
         """Delivered requests, by message id, that have no running instance yet (with ``defer`` only)."""
@@ -212,7 +212,7 @@ class Objects(Order):
     # What instances do.
 
     def begin(self, message: Message) -> None:
-        """Record that the instance of a delivered request begins: the request is received now (with ``defer`` only)."""
+        """Record that a delivered request is received now: its instance begins. Without ``defer``, do nothing."""
         waiting = self._handed.pop(message.id, None)
         if waiting is not None:  # Two messages with one id are a forgery; the second must not stop us.
             self._note(waiting.label.instance, waiting.label.operation, receipt(waiting.source, waiting.stamp))
@@ -258,8 +258,8 @@ class Objects(Order):
             self._try([key], effects)
 
     def _send_times(self, to: int, time: int, effects: Effects) -> bool:
-        """Send our time to the destinations ``to`` of a request of kind (2), except those to which we have already sent
-        ``time`` or a later time. Return whether a time was sent."""
+        """Send our time to the destinations ``to`` of a request, except those to which we have already sent ``time`` or
+        a later time. Return whether a time was sent."""
         outdated = [t for t in members_of(to & ~(1 << self.me)) if self.sent_times[t] < time]
         for target in outdated:
             self._send_time(target, effects)
@@ -349,7 +349,7 @@ class Objects(Order):
         return waiting.stamp.label is not None and not self.rules.agreed(waiting.label, waiting.message.to)
 
     def spare(self) -> Effects:
-        """Set ``sparing``. Return ``ask`` packets for times that held messages need and members send only if asked."""
+        """Set ``sparing``. Return ``ask`` packets for those times that held messages need but get only if we ask."""
         self.sparing = True
         effects: Effects = []
         for waiting in self._held.values():

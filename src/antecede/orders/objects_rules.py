@@ -14,8 +14,8 @@ from antecede.orders.objects_stamp import Stamp
 from antecede.orders.relation import Relation
 
 PLAIN = Label(REQUEST, "", "*", "", "*")
-"""The label that the rules use for a message without a label. Such a message is a request from one process to another,
-and each process is one operation instance that never ends."""
+"""The label that the rules use for a message without a label. The rules treat such a message as a request from one
+process to another, and each process as one operation instance that never ends."""
 
 
 class Waiting(msgspec.Struct, frozen=True, gc=False):
@@ -65,7 +65,8 @@ class Rules:
 
     def lasts(self, label: Label) -> bool:
         """Return whether the vector of a later message can ever contain the event number of a message with this label.
-        The event number contains the clock of the sender at the send."""
+        (The event number contains the clock of the sender at the send.) The result is False if the label names no
+        instance, and neither of its two operations conflicts with any operation."""
         sender, receiver = (label.by_instance, label.by_operation), (label.instance, label.operation)
         return any(instance or self.relation.matters(operation) for instance, operation in (sender, receiver))
 

@@ -1,23 +1,25 @@
 """``pruned``: causal order with the least control information (Jang, Park, Cho, Yoon §4).
 
 Each process keeps **CI** (``log`` in the code; not the log of a server): the messages that may still be in transit. For
-each sender k, CI has pairs (τ, D). Such a pair means that the τ-th message of k may be undelivered at the processes in
-D. A message carries its own τ, the sender's CI, and for its destination j the delivery constraints **DC**: the messages
-of CI that j must have delivered first. For each sender, **DLV** contains the τ of the last message that was delivered.
-Entries that can be inferred are removed immediately:
+each sender k, CI has entries (τ, D). Such an entry means that the τ-th message of k may be undelivered at the processes
+in D. A message carries its own τ and the sender's CI. For its destination j it also carries the delivery constraints
+**DC**: the messages of CI that j must have delivered first. **DLV** contains, for each sender, the τ of the sender's
+last message that this process has delivered. Information that can be inferred is removed immediately:
 
 * *just replaced* (S2): after m was sent to j, j is removed from the sets D of all other messages, because j delivers
   these before m. (The paper prints "− i"; it must be "− j".)
 * *just delivered* (R4): the receiver adds an entry for the message to its log. The set D of this entry does not
   contain the receiver.
-* *already delivered, already replaced* (R5, R6): the CI of a delivered message is merged into the receiver's CI.
-  If one of the two has a newer message of k but not an older one, the older one is removed from the other. An entry
-  that both have keeps only the destinations that both have.
+* *already delivered, already replaced* (R5, R6): the CI of a delivered message is merged into the receiver's CI. If
+  only one of the two has an entry (τ, D) of sender k, this entry is kept only if τ is larger than every τ of sender k
+  in the other. (Otherwise, the other has removed the entry already.) If both have an entry for the same message, the
+  merged entry has only the destinations that are in both sets D.
 * the newest entry of each sender stays, even without destinations (S3, R9), because R5 compares with it.
 
-R1's "wait" is the hold-back queue of :mod:`antecede.orders.stamped`. A message that is not newer than DLV is a
-duplicate. If it were accepted, DLV would move backwards, and other messages would wait for ever. R8 never applies if R5
-works, so R8 is left out. CI equals the log of Kshemkalyani and Singhal's optimal algorithm.
+Rule R1 lets a message wait; here, the hold-back queue of :mod:`antecede.orders.stamped` does this. A message that is
+not newer than DLV is a duplicate. If it were accepted, the values in DLV would decrease, and other messages would wait
+for ever. R8 never applies if R5 works, so R8 is left out. CI equals the log of Kshemkalyani and Singhal's optimal
+algorithm.
 
 Destination sets are bit masks. The log about one sender is a flat tuple (τ, D, τ′, D′, …), sorted by τ. Such a tuple is
 immutable, so the copies of a message share it, and the processes of a simulation share it, too.

@@ -1,23 +1,23 @@
 """The stamp of :mod:`antecede.orders.pruned`: its encoding as bytes, and its size as Jang et al. §6.2 count it.
 
-Three observations make the stamp small:
+The stamp is small for three reasons:
 
 * the newest timestamp of each sender is near the stamp's own timestamp, so only the signed distance is written;
 * older entries and delivery constraints are near the newest entry of their sender, so only their *age* is written: the
   distance to this newest entry;
-* most senders have only a newest entry without destinations (an *empty* one), for which one bit is enough. A
-  destination set is a list of members or a bit map, whichever is shorter.
+* most senders have only one entry, and this entry has no destinations (an *empty* entry). For such a sender, one bit
+  and the distance are enough. A destination set is a list of members or a bit map, whichever is shorter.
 
 A stamp consists of the following parts, in this sequence:
 
 * the stamp's own timestamp;
-* a bit map of the senders with an entry, and a bit map of the senders with more than an empty newest entry;
-* for each sender in the first bit map, the distance of its newest entry from the stamp's own timestamp;
-* for each sender in the second bit map, the number of its entries, and then its entries, newest first. Each entry is
-  the difference between its age and the age of the previous entry (left out for the newest entry), and its
+* a bit map of the senders that have entries, and a bit map of the senders that have more than one empty entry;
+* for each sender in the first bit map: the distance of its newest entry from the stamp's own timestamp;
+* for each sender in the second bit map: the number of its entries, and then its entries, newest first. An entry is
+  written as two values: its age minus the age of the previous entry (left out for the newest entry), and its
   destinations;
-* the number of constraints, and then the constraints, in ascending order of their senders. Each constraint is the
-  difference between its sender's number and the previous sender's number, and its age.
+* the number of constraints, and then the constraints, in ascending order of their senders. A constraint is written as
+  two values: its sender's number minus the sender's number of the previous constraint, and its age.
 """
 
 from functools import lru_cache

@@ -1,5 +1,5 @@
-"""FIFO links on top of links that reorder: number all packets of a link, and process them in the sequence of their
-numbers.
+"""FIFO links on top of links that reorder packets: all packets of a link are numbered, and are processed in the
+sequence of their numbers.
 
 Several protocols of Garg §12.3 assume FIFO channels. An order for such a protocol numbers *all* its packets from one
 member to another, both copies and control packets, as 1, 2, 3 … This number is the first number of the stamp. A packet
@@ -7,9 +7,9 @@ that arrives out of sequence is held, and not acknowledged, until all packets wi
 A packet is a duplicate if its number was already processed or is already held. So ``take(packet)``, the method of the
 protocol, is called exactly once for each packet, in sequence.
 
-After ``take`` has processed a copy, the message may still have to wait in the protocol's own queue (``waits``). That
-queue is part of the durable state. So the packet is accepted in the same step, although the verdict on such a copy is
-``HOLD``.
+After ``take`` has processed a copy, the message may still have to wait in the protocol's own queue (``waits``). Then
+the verdict on the copy is ``HOLD``. Still, the packet is accepted in the same step, because the protocol's queue is
+part of the durable state.
 """
 
 from abc import abstractmethod

@@ -23,12 +23,12 @@ then m2 to {1}. If member 2 proposes a time for m1 that is later than the final 
 first. With the option ``causal``, a member starts a multicast only when its previous multicast is final. Until then the
 new message waits (``unposted``).
 
-Suppose that send(m) happened before send(m'). When the initiator of m' started m', its clock had reached the final
-timestamp of m. There are three cases. In the first case, the initiator had started m itself, and m was final before m'
-was started. In the second case, it had delivered m. In the third case, it had delivered the last message of a chain
-from a member that had started or delivered m. A copy of m' carries this clock, so every proposal for m' is larger than
-the final timestamp of m. A destination of both messages had voted on m before m' was started, so m was in its queue
-first. Therefore this destination delivers m before m', which is causal order and hence FIFO.
+Suppose that send(m) happened before send(m'). When a member started m', its clock had reached the final timestamp of m,
+for one of three reasons. (1) The member had started m itself, and m was final before it started m'. (2) The member had
+delivered m. (3) The member had delivered the last message of a chain, and the sender of the chain's first message had
+started or delivered m. Each copy of m' carries this clock, so every proposal for m' is larger than the final timestamp
+of m. A destination of both messages had voted on m before m' was started, so m was in its queue first. Therefore this
+destination delivers m before m', which is causal order and hence FIFO.
 
 Links may reorder packets, because nothing here needs FIFO. A ``final`` packet cannot overtake its copy, because it is
 the answer to the vote on that copy. After the vote, a waiting copy is part of the durable state. If the initiator is

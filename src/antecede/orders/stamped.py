@@ -3,8 +3,8 @@
 Such an order answers one question about a packet: *which message must be delivered here first?* The answer is a pair
 (member, number) that identifies a message, or ``None``. A packet that must wait is stored under this pair. When the
 message with this pair is delivered, only the packets stored under the pair are examined again. So the cost of a
-delivery depends on the packets that it may release, and not on the number of all waiting packets (the "wait" of rule R1
-in Jang et al. §4.2 is this queue).
+delivery depends on the number of packets that it may release, and not on the number of all waiting packets. (The stored
+packets are the "wait" of rule R1 in Jang et al. §4.2.)
 
 ``number(packet)`` identifies a packet among the packets of its source. A packet is a duplicate if its number is not
 larger than the last number delivered from this source, or if a packet with this number is already held.

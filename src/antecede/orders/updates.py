@@ -1,27 +1,28 @@
 """``updates``: a matrix clock that sends only its changes (Laumay et al. §3, appendix A).
 
 Entry (k, l) of the matrix is the number of messages that k has sent to l, as far as we know. For each entry we also
-store the local *state* (the value of a counter) at which it last changed, and the *node* from which we learned it. A
-stamp for j has our own sequence number on the link to j. It also has the entries that changed since our last stamp for
-j, except those that we learned from j.
+store two values: the local *state* (the value of a counter) at which the entry last changed, and the *node* from which
+we learned the entry. A stamp for j has our own sequence number on the link to j. It also has the entries that changed
+since our last stamp for j, except those that we learned from j.
 
 The printed appendix must be corrected or made precise in four places, each shown by a test:
 
-* the set of entries is computed with the *old* value of ``Node[j].state``, which is overwritten only afterwards (in
-  the sequence that the paper prints, no entry is ever newer than this state, so every stamp is empty);
-* ``State`` starts at 1 and ``Node`` at 0 (if both start at 0, the entries of the first events are never newer than
-  ``Node[j].state``);
-* the stamp carries the sequence number, and a message is deliverable when it is the next on its link and v ≤
-  delivered[k] for every other entry (k, me, v). A stamp contains only the changes since the previous stamp on the link.
-  So a message must wait for an earlier one that is held, even on a FIFO link;
-* when a message from j is delivered, the entries of its stamp are merged first; then entry (j, me) gets the sequence
-  number of the message as its value, with our current state and node j.
+* The set of entries is computed with the *old* value of ``Node[j].state``. This value is overwritten only afterwards.
+  (In the sequence that the paper prints, no entry is ever newer than this value, so every stamp is empty.)
+* ``State`` starts at 1 and ``Node`` at 0. (If both start at 0, the entries of the first events are never newer than
+  ``Node[j].state``.)
+* The stamp contains the sequence number. A message is deliverable when it is the next on its link, and v ≤ delivered[k]
+  for every other entry (k, me, v) of its stamp. A stamp contains only the changes since the previous stamp on the link.
+  So a message must wait for an earlier one that is held, even on a FIFO link.
+* When a message from j is delivered, the entries of its stamp are merged first. After that, entry (j, me) gets the
+  sequence number of the message as its value, with our current state and node j.
 
-When a multicast is sent, the entries of all its destinations are increased in one state, before any copy is stamped. An
-entry learned from j need not be sent back to j: j knows it, and if the entry counts messages from another member to j,
-j has already delivered them. The exception is entry (j, j), which counts j's messages to itself. j counts them when it
-sends them, so it may not have delivered them yet. Our message to j must be delivered after them, so its stamp contains
-this entry.
+When a multicast is sent, the entries of all its destinations are increased in one state, before any copy is stamped.
+
+An entry that we learned from j is not sent back to j, because j knows it. If the entry counts messages from another
+member to j, then j has already delivered these messages. The exception is entry (j, j), which counts j's messages to
+itself. j counts these messages when it sends them, so it may not have delivered them yet. Our message to j must be
+delivered after them, so its stamp contains this entry.
 """
 
 from typing import Any, ClassVar
@@ -36,9 +37,9 @@ Entry = tuple[int, int, int]
 
 
 class Updates(StampedOrder):
-    """An order in which the messages of each link are delivered in sequence. The stamp of a message contains counts of
-    earlier messages. A message is delivered only after all earlier messages to this member that are included in these
-    counts."""
+    """An order with a matrix clock: it counts the messages that each member has sent to each member. The stamp of a
+    message contains the counts that have changed. A message is delivered only after all earlier messages to this member
+    that these counts include, and the messages of each link are delivered in sequence."""
 
     name: ClassVar[str] = "updates"
     source: ClassVar[str] = "Laumay et al. §3, appendix A"

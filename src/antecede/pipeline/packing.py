@@ -1,4 +1,5 @@
-"""The format of data between stages: bytes that contain arrays. Pickle is not used."""
+"""The format of the data that one stage of the pipeline passes to the next: bytes that contain arrays. Pickle is not
+used."""
 
 from collections.abc import Callable
 from typing import Any

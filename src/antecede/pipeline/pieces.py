@@ -1,9 +1,9 @@
 """The structs of arrays that the stages of the pipeline pass to each other. A tag in the encoded struct shows its type.
 
 A *bucket* has all rows of some messages, and a *line* has all events of one process. A *piece* contains the valid rows
-of a bucket; lines are assembled from pieces. The lines of a large trace are divided into *regions*. Then the sends and
-deliveries of a bucket are not in its piece, but in one :class:`Region` struct for each region. The piece contains only
-the clocks and the other data of the bucket. The counts of a bucket are a separate struct.
+of a bucket. Lines are assembled from pieces. If the trace is large, its lines are divided into *regions*. In this case
+the sends and deliveries of a bucket are not in its piece. They are in :class:`Region` structs, one for each region. The
+piece then contains only the clocks and the other data of the bucket. The counts of a bucket are a separate struct.
 """
 
 from collections.abc import Iterable, Iterator
@@ -107,8 +107,8 @@ class Region(msgspec.Struct, tag="region"):
 
     number: int
     first: int
-    """The flat position at which the region begins. In this struct, the place of an event is its flat position minus
-    ``first``."""
+    """The flat position at which the region begins. A flat position is a position in the joined lines of all processes.
+    In this struct, the place of an event is its flat position minus ``first``."""
     mark: int
     """A number that identifies the bucket: the hash of one of its message ids."""
     sent: Ints
@@ -194,14 +194,14 @@ class Judged(msgspec.Struct):
     clocks: Clocked = msgspec.field(default_factory=Clocked)
     lamport: Lamported = msgspec.field(default_factory=Lamported)
     late_blobs: int = 0
-    """The number of the last output part that may contain late deliveries; part 1 is the first. If this number is
-    larger than the number of all parts, every part may contain late deliveries. It is 0 if no delivery is late, or if
-    late deliveries were not listed."""
+    """The number of the last output part that may contain late deliveries. The first part has the number 1.
+    ``late_blobs`` can be larger than the number of parts. Then every part may contain late deliveries. It is 0 if no
+    delivery is late, or if late deliveries were not listed."""
 
 
 class Waits(msgspec.Struct, tag="waits"):
-    """A piece, and those arrivals of its messages that are possibly *direct*. Each of these arrivals is given with its
-    delivery. An arrival is direct if all events of the process between the arrival and its delivery are deliveries."""
+    """A piece, and the arrivals of its messages that may be *direct*, each with its delivery. An arrival is direct if
+    all events of the process between the arrival and the delivery are deliveries."""
 
     piece: Piece
     process: Ints
@@ -225,8 +225,8 @@ class Timed(msgspec.Struct, tag="timed"):
 
 
 class Dealt(msgspec.Struct, tag="dealt"):
-    """Those deliveries of one bucket that one task needs. The task judges one chunk of time, so the task reads only a
-    part of each line. The indices are counted from the start of this part."""
+    """The deliveries of one bucket that one task needs. The task judges one chunk of time, and reads only a part of
+    each line. The indices are counted from the start of this part."""
 
     task: int
     deliveries: Deliveries

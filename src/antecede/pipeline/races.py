@@ -52,7 +52,8 @@ class TimedPiece(msgspec.Struct):
 
     piece: Piece
     rows: Places
-    """The deliveries of the bucket. The entries of ``arrived`` and ``delivered`` have the same order."""
+    """The deliveries of the bucket. ``arrived`` and ``delivered`` have one time for each delivery, in the same
+    sequence."""
     arrived: Longs
     delivered: Longs
     resolution: int | None
@@ -105,8 +106,9 @@ def races_on(trace: Trace, declared: Declared, wanted: Wanted) -> dict[str, Any]
 
 
 def timed(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> Iterator[tuple[int, bytes]]:
-    """Yield one packed :class:`TimedPiece` for one bucket. It contains the bucket's piece, the time of each delivery,
-    and the time at which the delivered copy of the message arrived."""
+    """Yield one pair: the number 0, and a packed :class:`TimedPiece` of one bucket. It contains the bucket's piece. For
+    each delivery of the bucket, it also contains the time of the delivery, and the time at which the same copy of the
+    message arrived."""
     rows = Rows(packed, numbering, excluded)
     delivers, arrives = rows.delivers, rows.arrives
     order = arrives[np.lexsort((rows.index[arrives], rows.process[arrives], rows.code[arrives]))]
@@ -133,9 +135,10 @@ def timed(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> 
 
 
 def raced(packed: Iterable[bytes], task: LinesTask, question: Question | None) -> bytes:
-    """Assemble the lines (the events of each process) and find the races. Return, as packed bytes, the counts, the
-    resolution of the times, and the races with the smallest slack. Each of these races has its chain of messages, and
-    its events are given by process and index. If ``question`` is None, no races are searched."""
+    """Assemble the lines (the events of each process) and find the races. Return packed bytes with the counts, the
+    resolution of the times, and the races with the smallest slack. Each of these races is returned with its chain of
+    messages. The events of a race are given by process and index. If ``question`` is None, nothing is searched: the
+    counts are 0, and no race is returned."""
     times: list[TimedPiece] = []
 
     def pieces() -> Iterator[Piece]:

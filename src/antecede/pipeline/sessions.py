@@ -176,7 +176,7 @@ class _Requests:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Delay requests until the block is done."""
+        """Return a context manager that delays requests to end the program until its block is done."""
         self._waiting = True
         try:
             yield

@@ -5,12 +5,12 @@ with the rest of their logs.
 kinds of files: the converted Parquet files, and a temporary file with the rows that are only in the log. Any engine can
 read these files. All other paths stay as they are.
 
-**Servers may be running.** Their logs are read one after the other. Server A may commit a send after its log was read,
-and the delivery of this message may then be found in the log of server B. Therefore all logs are read twice. When the
-first reading ends, the sends of all deliveries that it found are in the logs. So the second reading finds the sends
-that the first one missed. The second reading also finds new deliveries, and their sends may be missing in the same way.
-So each new delivery becomes a ``local`` row of its process. The result is a consistent cut: it has the send of every
-delivery.
+**Servers may be running.** Their logs are read one after the other. So a delivery may be found without its send. For
+example, server A commits a send after its log was read. The delivery of this message is then in the log of server B,
+which is read later. Therefore all logs are read twice. When the first reading ends, the sends of all deliveries that it
+found are in the logs. So the second reading finds the sends that the first one missed. But the second reading also
+finds new deliveries, and their sends may be missing in the same way. So each new delivery becomes a ``local`` row of
+its process. The result is a consistent cut: it has the send of every delivery.
 
 If a segment is converted and deleted between the two readings, everything is read again.
 """

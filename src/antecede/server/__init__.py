@@ -2,17 +2,18 @@
 
     link → order (one per domain) → hop → mailbox → engine
 
-A step takes inputs, one after the other, then stamps all messages that it sends. Its result is **one record**: the
-accepted inputs. The driver appends it to the log. The effects leave when this and every earlier record is durable:
-*persist, then send, then acknowledge*. Reactions may run before, as their results are in the same or a later record.
+A step takes inputs, one after the other, then stamps all messages that it sends. Its result is **one record** of the
+accepted inputs, which the driver appends to the log. The effects leave when this and all earlier records are durable:
+*persist, then send, then acknowledge*. Reactions may run earlier, because their results are in the same or a later
+record.
 
 After a crash, a new state machine loads the newest snapshot and replays the later records. ``replay(record)`` leads to
 the same state, with the same stamps on the same frames. Frames that were not acknowledged are then resent.
 
 **Exactly once.** A frame is accepted in the record that delivers or forwards its packet. One record has all results of
 a reaction: the sent messages, the agent's new state, and the removal of the letter from the mailbox. A client numbers
-its publishes 1, 2, 3 … without gaps. A repeated publish is answered and not sent again. If a publish is refused, the
-server skips later publishes until the client sends them again with new numbers, or lets them fail.
+its publishes 1, 2, 3 … without gaps. A repeated publish is answered and not sent again. After a refused publish, the
+server skips later ones until the client sends them again with new numbers, or lets them fail.
 
 The machine does no I/O, and uses no clock and no randomness. Its caller passes two times: ``now``, in seconds, for
 resends and timers (see :mod:`antecede.server.clock`), and ``clock_ms``, the wall clock in milliseconds.
@@ -158,7 +159,7 @@ class AgentServer:
         return Step(record, channel.leaving(now, acknowledge), replies, due, faults)
 
     def begin(self, epoch: str, newest: int = LOG_FORMAT, cuts: Iterable[Truncated] = ()) -> bytes:
-        """Apply the first record of a new log, and return it. ``cuts``: the torn writes that recovery removed."""
+        """Make the first record of a new log, apply it, and return it. ``cuts``: torn writes that recovery removed."""
         return self.note([Began(self.name, epoch), Formatted(newest), *settings_items(self, newest, cuts=cuts)])
 
     def note(self, items: list[Item]) -> bytes:
@@ -205,7 +206,7 @@ class AgentServer:
 
     def begin_life(self, life: int) -> None:
         """Start a life of the server, which lasts until its next stop or crash. Call this after the replay. From then
-        on, a hello (:class:`antecede.link.Hello`) has this life's number, and the number of frames sent before it."""
+        on, a hello (:class:`antecede.link.Hello`) has ``life`` and the number of frames sent before this life."""
         self.channel.begin_life(life)
 
     def alarm_ms(self) -> int | None:
@@ -419,7 +420,8 @@ class AgentServer:
     # State.
 
     def backlog(self, exact: bool = True) -> Backlog:
-        """Return the amount of data that waits. Unless ``exact``, omit the bytes that came since the last count."""
+        """Return the amount of data that waits. If ``exact`` is false, omit the bytes that came since the last
+        count."""
         return backlog_of(self.channel, self.engine, self.timers, exact)
 
     def snapshot(self) -> bytes:
@@ -433,8 +435,8 @@ class AgentServer:
         return encode_state(packed(*parts, **head, **log, **rest))
 
     def restore(self, snapshot: bytes, now: float, epoch: str | None = None) -> None:
-        """Load a snapshot into a new server, which then uses the snapshot's topology. If the snapshot does not contain
-        the topology's text, raise an error, unless its epoch equals ``epoch``, or ``epoch`` is None."""
+        """Load a snapshot into a new server, which then uses the snapshot's topology. A snapshot without the topology's
+        text must have the given ``epoch``, or any epoch if ``epoch`` is None. Otherwise raise an error."""
         state, channel, engine, timers = state_of(snapshot, self.name, self.incarnation, epoch)
         self.organisation.load(state.organisation, self)
         self.epoch, self._numbers, self.clients = state.epoch, state.numbers, state.clients

@@ -1,10 +1,10 @@
 """Track incoming connections, and limit what they may use.
 
 A connection is a *stranger* from the moment it is accepted, TLS handshake included, until its hello is accepted. The
-number of strangers is limited, in total and per address. When a new stranger exceeds a limit, the oldest one is closed,
-because a correct program sends its hello immediately. So silent connections can neither use up the file descriptors nor
-block others. The number of clients is limited, too, but a client is never closed to make room for a stranger. Other
-servers can always connect: one connection is reserved for each.
+number of strangers is limited, in total and per address. When a new stranger exceeds a limit, the oldest stranger is
+closed. Correct programs do not suffer from this, because they send their hello immediately. So silent connections can
+neither use up the file descriptors nor block others. The number of clients is limited, too, but a client is never
+closed to make room for a stranger. Other servers can always connect: one connection is reserved for each.
 
 An access file may set two more limits for an address: how many connections the address has at the same time, including
 the connections of known clients, and how many new connections it makes per second. A connection above one of these

@@ -1,4 +1,4 @@
-"""The letters that a client had begun to handle when it published something.
+"""The letters that a client had begun to handle before it published something.
 
 A client reports a letter as handled when the letter's handler has returned, or later, together with other letters. The
 handler's publishes reach the server before this report. So each publish names the last letter that its client had begun
@@ -6,8 +6,8 @@ to handle. The server writes this letter, and the letters before it in the mailb
 the trace, the deliveries of these letters come before the publish, so the trace shows that the publish depends on the
 letters. Nothing else changes: the letters stay in the mailbox.
 
-A client can name only letters at the beginning of its own mailbox: those that fit into the largest possible batch. Each
-letter is recorded once.
+The server searches for the named letter only at the beginning of the client's own mailbox, among as many letters as the
+largest possible batch has. Each letter is recorded only one time.
 """
 
 from itertools import islice

@@ -45,8 +45,8 @@ class Connection(Protocol):
 
     @property
     def last_received(self) -> float:
-        """The time of the last input. While reading is paused, it is the present time, so that the connection does not
-        count as silent."""
+        """The time of the last input. While this end has paused reading, it is the present time. Otherwise the
+        connection would be closed, as if the other end sent nothing."""
         ...
 
     @property
@@ -83,7 +83,8 @@ class Connection(Protocol):
 
     def expect_a_reader(self, expected: bool) -> None:
         """Set whether this end stops reading while the connection is full, that is, while the other end does not read.
-        Two connected servers do not stop. If both of them stopped, they might wait for each other forever."""
+        On a connection of two servers the value is false: if both servers stopped reading, they might wait for each
+        other forever."""
         ...
 
 

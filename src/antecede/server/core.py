@@ -1,8 +1,8 @@
 """A whole server without sockets, disk and clock: its driver, and the classes for peers, clients and operators.
 
 The adapters (:mod:`antecede.live` with asyncio, :mod:`antecede.simulator.servers` in virtual time) create one
-:class:`ServerCore` per life of a server. They pass the parts that arrive on connections to it, and call its driver to
-take turns (:mod:`antecede.server.driver`).
+:class:`ServerCore` per life of a server. They give it the parts that arrive on connections. They also call its driver,
+so that it takes turns (:mod:`antecede.server.driver`).
 """
 
 from collections.abc import Callable

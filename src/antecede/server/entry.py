@@ -113,7 +113,7 @@ class Incoming:
         self._since = now
         self._known: Receiver | None = None
         self._asked = False
-        """Whether an operator's request has come (``LONG`` does not count). A second request is an error."""
+        """Whether an operator's request has come (the command ``LONG`` is not one). A second request is an error."""
         self._long = False
         self._patience = limits.hello_seconds_max
         """A number of seconds. If the connection has not become the connection of a server or a client after this time,
@@ -352,5 +352,5 @@ class Incoming:
 
 
 _unlogged = ("too-many-strangers", STOPPING)
-"""The end of a connection that is closed with one of these codes is not logged. ``Entry.watch`` logs from time to time
-how many strangers were closed."""
+"""The codes of closed connections that are not logged one by one. ``Entry.watch`` logs from time to time how many
+strangers were closed."""

@@ -105,8 +105,9 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
 class Refused(msgspec.Struct, frozen=True, gc=False):
     """The reply that one publish of a client, or several in a row, were refused, with the reason. The server also skips
-    the publishes that the client sent after them. If ``retry`` is set, the skipped publishes fail as well. Otherwise
-    the client sends them again, with new numbers."""
+    all publishes that the client sent after them. If ``retry`` is true, the skipped publishes fail as well, and the
+    program may publish all of them again later. If ``retry`` is false, the client itself sends the skipped publishes
+    again, with new numbers."""
 
     unhurried: ClassVar[bool] = False
     client: str
@@ -132,8 +133,8 @@ class Denied(msgspec.Struct, frozen=True, gc=False):
 
     def replies(self, last: int) -> "list[Accepted | Refused]":
         """Return a list with the reply to these publishes. ``last``: the number of the client's last publish that was
-        accepted. The list is empty if an earlier publish was refused, because the client then sends its publishes
-        again."""
+        accepted. Publishes up to this number are not refused. The list is empty if an earlier publish of the client was
+        refused, because the client then sends these publishes again with new numbers."""
         known = last + 1 - self.number
         if known >= self.count:
             return [Accepted(self.client, last)]

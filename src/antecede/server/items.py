@@ -58,7 +58,7 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     asked: str = ""
     """The id that an answer must quote, if this publish resends a dead letter that is a question; otherwise empty."""
     deadline_ms: int = 0
-    """For a call: the server time by which it must have ended."""
+    """The server time by which a call must have ended, in milliseconds. It is 0 for any other publish."""
     begun: tuple[Begun, ...] = ()
 
 
@@ -328,7 +328,7 @@ Item = (
 Done = Reacted | Handled
 """The outcome of letters that an agent or a client has handled."""
 Applied = Forgot | Buried | BuriedMany | Left | Ruled | Organising
-"""The items that a step also takes as inputs, in the same form. Publishes and ``Done`` are inputs, too, but are not
+"""The items that are also inputs of a step, in the same form. Publishes and ``Done`` are inputs, too, but are not
 listed here."""
 LOG_FORMAT: Final = 3
 """The log format of a new log."""

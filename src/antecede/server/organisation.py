@@ -134,8 +134,8 @@ class Organisation(SavedOrganisation):
         self.history = [Epoch(self.change, machine.epoch, 0, guarantee=weakest_guarantee(file))]
 
     def use(self, machine: "AgentServer") -> None:
-        """Make a new server object, which has processed nothing yet, use the topology in force. ``machine`` is this
-        object."""
+        """Let ``machine`` use the topology in force. ``machine`` is a new server object, which has processed nothing
+        yet."""
         file = topology_in(self.topology)
         if machine.plan.file is None or machine.plan.file.epoch != file.epoch:
             plan = plan_for(file, machine.plan)
@@ -272,7 +272,7 @@ class Organisation(SavedOrganisation):
         return saved
 
     def load(self, saved: SavedOrganisation, machine: "AgentServer") -> None:
-        """Load the durable state. Make ``machine``, a new server object, use the topology in force."""
+        """Load the durable state, and let ``machine`` use the topology in force. ``machine`` is a new server object."""
         for name in saved.__struct_fields__:
             setattr(self, name, getattr(saved, name))
         self.domains, self.agents, self.waiting = [], [], []
@@ -304,9 +304,9 @@ def digest_of(file: TopologyFile, domain: str, since: int) -> str:
 
 
 def plan_for(file: TopologyFile, basis: Plan) -> Plan:
-    """Return the plan of the topology in ``file``. A domain can keep its order from ``basis`` only if it has the same
-    members in both. It then keeps its order in two cases: the order has replicated objects, or ``file`` names the same
-    order. All other domains get a new order, as ``file`` names it. Raise TopologyError if this order is not valid."""
+    """Return the plan of the topology in ``file``. A domain keeps its order from ``basis`` if its members are the same
+    in both, and one of two conditions holds: the order has replicated objects, or ``file`` names the same order. All
+    other domains get a new order, as ``file`` names it. Raise TopologyError if this order is not valid."""
     orders = {}
     for domain in file.domains:
         known = basis.orders.get(domain.name)

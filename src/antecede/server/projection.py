@@ -1,13 +1,13 @@
-"""The trace as a projection of the log: the rows are computed from the records of the log, so nothing is recorded
-twice.
+"""The trace as a projection of the log: its rows are computed from the records of the log, and are not recorded
+separately.
 
 Committed records are the only source. A ``Reacted`` or ``Handled`` item gives the ``deliver`` row of each letter at its
-agent (or client) and, directly after it, the ``send`` rows of the reaction's messages. A reaction that ran twice and
-was committed once gives one row. A client's publishes are its ``send`` rows. If a client publishes while it handles a
-letter, the letter's ``deliver`` row must come before the publish. So the record of the publish gives this row
-(:mod:`antecede.server.begun`). If the letter becomes dead afterwards, a ``local`` row shows this event. A packet that a
-router forwarded gives ``hop`` rows, which are numbered separately. In all other rows, the process is an agent or a
-client (its address) or a replica of an object, never a server.
+agent (or client) and, directly after it, the ``send`` rows of the reaction's messages. A reaction that ran twice but
+was committed once gives its rows only once. A client's publishes are its ``send`` rows. A client may publish while it
+handles a letter. Then the letter's ``deliver`` row must come before the publish, so the record of the publish gives
+this row (:mod:`antecede.server.begun`). If the letter later becomes a dead letter, a ``local`` row shows this. A packet
+that a router forwarded gives ``hop`` rows, which are numbered separately. In all other rows, the process is an agent or
+a client (its address) or a replica of an object, never a server.
 
 **Ids are counted, not stored.** The server's state machine numbers letters when it applies items. A reader that begins
 with the first record counts in the same way, and gets the same ids. A reader that continues later starts from the
@@ -16,8 +16,9 @@ the ids with those that servers really used.
 
 **Texts for people.** A ``send`` row has the class of its notification and its label, which the log has beside the body
 (:mod:`antecede.labels`). The record of a reaction contains only the id of its letter. So the projection reads each
-letter in the record of its arrival at this server, and keeps it until all its reactions are recorded (:class:`_Known`).
-The record of the arrival also contains the size of the letter's stamp, and whether its packet was held.
+letter in the record of its arrival at this server, and keeps its columns until all destinations on this server have
+handled the letter (:class:`_Known`). The record of the arrival also contains the size of the letter's stamp, and
+whether its packet was held.
 
 **Timers are not messages.** No order applies to an agent's notification to itself at a certain time, or to the timeout
 of its question. If such a notification had a ``send`` row, its delivery would look late. The reaction to a timer gives
@@ -83,7 +84,8 @@ class _Organisation(msgspec.Struct, array_like=True):
     staged: Staged | None = None
     came: list[Belongings] = []
     adopted: dict[str, str] = {}
-    """For each client that came from a removed server: its name → its address, which it keeps."""
+    """For each client that came from a removed server: its name → its address. The client keeps the address that it had
+    at the removed server."""
     epochs: list[Epoch] = []
     """The topologies so far, oldest first, for the metadata of the trace."""
 
@@ -117,7 +119,8 @@ class Projection:
         """For each client: the letters that already have a ``deliver`` row, although the client has not yet reported
         them as handled."""
         self._letters: dict[str, _Known] = {}
-        """Letters that reached this server and were not handled yet, by id; the oldest first."""
+        """Columns of letters that at least one destination on this server has not handled yet, by the letter's id. The
+        oldest letter comes first. If there are too many letters, the oldest is removed."""
 
     def _organise(self, topology: Topology | None, homes: dict[str, str], moved: dict[str, str] | None = None) -> None:
         self._topology, self._homes, self._moved = topology, homes, moved or {}
@@ -165,8 +168,8 @@ class Projection:
         return self._organisation.adopted.get(client) or f"{client}@{self.server}"
 
     def _organised(self, item: Organising) -> None:
-        """Apply an item about a change of the topology. If a process comes from another server, the indices of its rows
-        continue from there."""
+        """Apply an item about a change of the topology. If a process moves to this server, the indices of its rows
+        continue where they ended on its old server."""
         now = self._organisation
         if isinstance(item, Organised):
             now.topology = item.topology
@@ -264,8 +267,8 @@ class Projection:
             self.numbers += len(reaction.alarms)
 
     def _begun(self, item: Published | PublishedMany, place: int, rows: list[Event]) -> None:
-        """Add the rows of letters that a client had begun to handle before the publish at position ``place`` of the
-        batch."""
+        """Add the ``deliver`` rows of letters that a client had begun to handle before it sent a publish. ``place``:
+        the position of this publish in the batch ``item`` (0 if ``item`` is a single publish)."""
         client = self._client(item.client)
         for begun in item.begun:
             if begun.at == place:
@@ -318,7 +321,7 @@ class Projection:
         held: bool | None = None,
     ) -> None:
         """Keep the columns of a letter until all its destinations on this server have handled it. Keep nothing if no
-        destination is on this server."""
+        destination is on this server. If too many letters are kept, drop the oldest one first."""
         here = self._here.get(to)
         if here is None:
             here = sum(map(self._is_here, to))
@@ -386,7 +389,8 @@ class Projection:
                 self.hops += 1
 
     def _way(self, from_domain: str, source: str, to: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-        """Return how many hops a letter has made, and the domains that it enters next."""
+        """Return two facts about a letter that has arrived through ``from_domain``: how many hops it has made, and the
+        domains into which this server forwards it."""
         known = self._onward.get((from_domain, source, to))
         if known is None:
             assert self._topology is not None

@@ -1,5 +1,5 @@
-"""The log messages of a server for operators, with a bound on their number that clients, peers and strangers cannot
-exceed.
+"""Limits the log messages that a server writes for operators. Clients, peers and strangers cannot cause more messages
+than the limit.
 
 Every kind of event has its own budget of lines, so that many lines about one kind do not hide another kind. A line
 above the budget is counted and not written. The next line about that kind of event, or a summary, contains the count. A
@@ -25,17 +25,19 @@ class QuietLog:
         self._report_at = 0.0
 
     def info(self, event: str, **fields: Any) -> None:
-        """See :class:`antecede.server.inputs.Log`."""
+        """Log something that an operator may want to know, unless the budget for this kind of event is used up."""
         if self._allowed(event, fields):
             self._log.info(event, **fields)
 
     def warning(self, event: str, *, raised: BaseException | None = None, **fields: Any) -> None:
-        """See :class:`antecede.server.inputs.Log`."""
+        """Log something that an operator should look at, unless the budget for this kind of event is used up.
+        ``raised``: an exception to log with its traceback."""
         if self._allowed(event, fields):
             self._log.warning(event, raised=raised, **fields)
 
     def error(self, event: str, **fields: Any) -> None:
-        """See :class:`antecede.server.inputs.Log`."""
+        """Log an error that prevents the server from doing its work, unless the budget for this kind of event is used
+        up."""
         if self._allowed(event, fields):
             self._log.error(event, **fields)
 

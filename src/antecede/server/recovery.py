@@ -39,10 +39,11 @@ def recover(
     wall_ms: int = 0,
     cuts: list[Truncated] | None = None,
 ) -> bytes:
-    """Bring a new machine to the end of its log: a snapshot, and all that was stored after it. ``epoch``: the epoch of
-    the topology file. ``newest``: the newest log format of this server. ``ended``: the handler calls that were in
-    progress when the last life ended. ``wall_ms``: the wall clock. ``cuts``: torn writes that were removed from the
-    log. Return the record that must be appended before any input."""
+    """Bring a new machine to the end of its log, which is given as a snapshot and all that was stored after it.
+    ``epoch``: the epoch of the topology file. ``newest``: the newest log format of this server. ``ended``: the handler
+    calls that were in progress when the last life ended. ``wall_ms``: the wall clock, in milliseconds. ``cuts``: writes
+    that a crash had interrupted, and that were removed from the log. Return the record that must be appended before any
+    input."""
     given = machine.plan.file
     known = replay(machine, snapshot, stored, epoch, now)
     if wall_ms:

@@ -49,10 +49,10 @@ def _replay(machine: "AgentServer", given: Replay, clock_ms: int) -> Iterator[It
 
 
 def _may_send_again(machine: "AgentServer", dead: Dead) -> bool:
-    """Return whether a dead letter may be sent again now. There are two cases in which it must not be sent. If this
-    server is being removed, the letter would wait forever. If the letter's agent is moving to another server, the
-    letter would wait here until the move is finished. Then this server would send the letter to the other server. There
-    the letter would look forged, because the sender of the letter does not belong to this server."""
+    """Return whether a dead letter may be sent again now. It must not be sent in two cases. (1) This server is being
+    removed. Then the letter would wait forever. (2) The letter's agent is moving to another server. Then the letter
+    would wait here until the move is finished, and this server would send it to the other server. There the letter
+    would look forged, because its sender does not belong to this server."""
     return not machine.organisation.closed and not machine.engine.is_frozen(dead.agent)
 
 

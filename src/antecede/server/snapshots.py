@@ -27,8 +27,8 @@ the agent then gets."""
 
 
 class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
-    """Everything that a server must remember, in the form in which a snapshot stores it. A ``Position`` is the position
-    of a letter in ``letters``."""
+    """Everything that a server must remember, as a snapshot of format 2 stores it. A ``Position`` stands for a letter:
+    it is the position of this letter in ``letters``."""
 
     server: str
     incarnation: int
@@ -83,8 +83,8 @@ class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     """For some clients: the last letter that the client has begun to handle, according to the records of the log."""
     times: Times = msgspec.field(default_factory=Times)
     truncations: list[Truncated] = []
-    """The truncations of the log that no operator has acknowledged. ``newest_cut`` is the largest group number of all
-    truncations."""
+    """The truncations of the log that no operator has acknowledged. The field ``newest_cut`` is the largest group
+    number of all truncations, acknowledged or not."""
     newest_cut: int = 0
     organisation: SavedOrganisation = msgspec.field(default_factory=SavedOrganisation)
 
@@ -108,9 +108,9 @@ def unknown_topology(server: str, begun: str, epoch: str) -> TopologyError:
 def state_of(
     snapshot: bytes, server: str, incarnation: int, epoch: str | None
 ) -> tuple[State, SavedChannel, SavedEngine, Timers]:
-    """Return the state of a snapshot, and the parts of this state that have letters. Raise an error if the snapshot
-    does not belong to this server. ``epoch``: if the snapshot does not contain the text of its topology, it must have
-    this epoch. If ``epoch`` is None, it may have any epoch."""
+    """Return the state in a snapshot, and the parts of this state that contain letters: the channel, the engine and the
+    timers. Raise an error if the snapshot does not belong to this server. ``epoch``: the epoch that the topology must
+    have if the snapshot does not contain its text. If ``epoch`` is None, any epoch is right."""
     try:
         state = decode_state(snapshot)
         parts = unpacked(state)
@@ -180,7 +180,8 @@ def decode_state(data: bytes) -> State:
 
 
 def unpacked(state: State) -> tuple[SavedChannel, SavedEngine, Timers]:
-    """Return the parts of a state that have letters, with letters in place of positions."""
+    """Return the parts of a state that contain letters: the channel, the engine and the timers. In these parts, each
+    position is replaced by the letter at this position."""
     letters = state.letters.letters()
     died = state.died or [(number, 0) for number in range(1, len(state.dead) + 1)]
     if len(died) != len(state.dead):

@@ -19,7 +19,8 @@ CutItem = Truncated | Acknowledged
 
 def truncated(cuts: Iterable[msgspec.Struct], wall_ms: int) -> list[Truncated]:
     """Return the items for the torn writes that the store removed. Each of the ``cuts`` is an
-    :class:`antecede.store.walk.Cut`. Its fields are copied to a :class:`Truncated`, which also has the wall clock."""
+    :class:`antecede.store.walk.Cut`. Its fields are copied to a :class:`Truncated`, together with ``wall_ms``: the time
+    of the wall clock, in milliseconds."""
     return [Truncated(**msgspec.structs.asdict(cut), wall_ms=wall_ms) for cut in cuts]
 
 
@@ -29,7 +30,8 @@ class Truncations:
     def __init__(self) -> None:
         self.open: list[Truncated] = []
         self.newest = 0
-        """The largest group number of any truncation in the log."""
+        """The largest group number of any truncation in the log, even if the truncation was acknowledged. It is 0 if
+        the log contains no truncation."""
 
     def unknown(self, cuts: list[Truncated]) -> list[Truncated]:
         """Return those of the ``cuts`` that the log does not contain yet. After a crash, the store may report a

@@ -1,18 +1,18 @@
-"""The regular work of a server: check its high-water marks and quotas, watch its connections, prove that the last group
-of the log is durable, and take snapshots.
+"""The regular work of a server: check the limits of its queues and mailboxes, watch its connections, prove that the
+last group of the log is durable, and take snapshots.
 
 A new snapshot is needed when the log has grown enough since the last snapshot, in bytes or in records. The adapter (the
-code that does the server's I/O) lets another process build the snapshot from the log (:mod:`antecede.server.building`),
-and the server continues meanwhile. If the other process fails to build the snapshot, the build is tried again after a
-pause. If the build fails several times, or if no other process can build snapshots, the server itself copies the state
-of its state machine, and the adapter writes this copy. No snapshot is taken while records wait for room on the disk,
-because the state would be ahead of the log.
+code that does the server's I/O) lets another process build the snapshot from the log (:mod:`antecede.server.building`).
+Meanwhile the server continues. If the build fails, it is tried again after a pause. If it fails several times, or if no
+other process can build snapshots, the server itself copies the state of its state machine, and the adapter writes this
+copy. No snapshot is taken while records wait for room on the disk, because the snapshot would contain changes that are
+not in the log.
 
-Only a later group can prove that a group of the log was durable. If the disk loses the last group, and no later group
-exists, the loss looks like a torn write, and recovery removes the rest of the group. So a server that has nothing to
-write for a moment adds a *witness*, an empty group. It does so at most once per ``witness_seconds``, so the cost is
-small. One witness is enough: an empty group contains nothing that could be lost, so a witness does not need a second
-witness. An idle server writes nothing more.
+A group of the log may be damaged after it was durable. Recovery can recognise this only if a later group exists.
+Without a later group, the damage looks like a torn write, and recovery removes the rest of the group. So a server that
+has nothing to write for a moment adds a *witness*, an empty group. It does so at most once per ``witness_seconds``, so
+the cost is small. One witness is enough: an empty group contains nothing that could be lost, so a witness does not need
+a second witness. An idle server writes nothing more.
 """
 
 from collections.abc import Callable

@@ -13,9 +13,10 @@ A machine crashes at one of three moments:
 * within a step, before the step is durable: the crash undoes the step, with its send events and deliveries;
 * within a step, after the step is durable: the step is on disk, but its packets have not left.
 
-A crash does not undo effects that an order returns before ``Persist``: their packets have left, and their events stay
-recorded. If a crash undoes an application's send, the application sends again when its machine is back. If a process
-delivers the same message a second time, this delivery is recorded only in ``twice``.
+An order may return effects before the effect ``Persist``, which makes the step durable. A crash does not undo these
+effects: their packets have left, and their events stay recorded. If a crash undoes an application's send, the
+application sends again when its machine is back. If a process delivers the same message a second time, this delivery is
+recorded only in ``twice``.
 
 The topology may contain a cycle. The world then shows why servers need a forest, which is a topology without cycles.
 """
@@ -323,8 +324,8 @@ class ChannelWorld(World):
 
 
 def _named(packet: Packet) -> Packet:
-    """Return a copy of the packet that has the id of its letter as ``subject``. :class:`Figures` finds messages by this
-    id."""
+    """Return a copy of the packet. The ``subject`` of the copy is the id of the packet's letter. :class:`Figures` finds
+    messages by this id."""
     assert packet.message is not None
     return msgspec.structs.replace(packet, subject=letter_of(packet.message).id)
 

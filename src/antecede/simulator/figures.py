@@ -4,9 +4,9 @@ Latencies go into a histogram whose buckets are 1 % wide, which is precise enoug
 and their deliveries are not counted.
 
 The mean stamp size is computed in two steps: first the mean over the copies of each message, then the mean of these
-means over all messages. So every message counts once (as in the figures of Jang et al.). A mean over all copies would
-give more weight to multicasts with many destinations, and the stamps of these multicasts are pruned most. The report
-also contains the totals over all copies, from which a reader can compute the mean over all copies.
+means over all messages. So every message has the same weight (as in the figures of Jang et al.). A mean over all copies
+would give more weight to multicasts with many destinations, and the stamps of these multicasts are pruned most. The
+report also contains the totals over all copies, from which a reader can compute the mean over all copies.
 """
 
 from math import ceil, exp, floor, log

@@ -136,7 +136,7 @@ class Flights:
 
     def awaited(self, at: str, before: float = inf) -> list[str]:
         """Return the names of the messages that are not posted yet, although an ``arrive`` statement for the process
-        ``at`` already waits for them. Only statements before the line with the number ``before`` count."""
+        ``at`` already waits for them. Statements in the line ``before`` and in later lines are ignored."""
         return [
             parcel.message
             for (parcel, place), waiting in self.early.items()

@@ -353,8 +353,9 @@ class Machine:
             self._disk = self.channel.dump()
 
     def crash(self, *, saved: bool = False) -> None:
-        """Crash: lose everything that is not durable. If ``saved`` is true, the caller has already called ``save``,
-        before the last step. The disk then does not contain the last step, so the crash loses this step too."""
+        """Crash: lose everything that is not durable. If ``saved`` is false, this method writes the present durable
+        state to the disk first. If it is true, the caller called ``save`` before the last step. The disk then does not
+        contain the last step, so the crash loses this step too."""
         if not saved:
             self.save()
         self.up = False

@@ -1,7 +1,8 @@
 """Play a scenario, line by line: carry out its actions, and check its expectations.
 
-``play`` returns the expectations that failed (line, expected, actual), and the world of the play. If the scenario
-cannot be played under the given order, ``play`` raises :class:`antecede.errors.ScenarioError`.
+``play`` returns a :class:`Played`: the world in which the scenario was played, and the expectations that failed (line,
+expected, actual). If the scenario cannot be played under the given order, ``play`` raises
+:class:`antecede.errors.ScenarioError`.
 """
 
 from collections.abc import Sequence

@@ -5,8 +5,8 @@ because they are events of the server and not of its application. Virtual second
 a send row is the mean over the copies that leave in the same step. The stamp size in an arrival row is the size of the
 stamp of the copy that arrived.
 
-A message between operations of objects has a label; the label fills the columns ``instance``, ``operation``, ``parent``
-and ``type``.
+A message between operations of objects contains a :class:`antecede.messages.Label` with the names of the instances and
+their operations. These names fill the columns ``instance``, ``operation``, ``parent`` and ``type``.
 """
 
 from collections.abc import Callable, Sequence

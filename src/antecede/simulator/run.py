@@ -95,7 +95,7 @@ class Setup(msgspec.Struct, frozen=True):
 
     def faults(self) -> dict[str, float]:
         """Return the setting of each kind of fault: the share of frames that are lost, the share of frames that arrive
-        twice, the share of steps with a crash, and the share of sends at which the network splits."""
+        twice, the share of steps with a crash, and the share of sends at which a partition of the network begins."""
         return {"loss": self.loss, "duplicate": self.duplicate, "crash": self.crash, "partition": self.partition}
 
     def faulty(self) -> bool:

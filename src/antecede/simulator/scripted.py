@@ -1,12 +1,12 @@
-"""The world of a scenario: simulated machines, between which packets move only if the script says so.
+"""The world of a scenario: simulated machines, and the packets between them. The script decides which packets move.
 
 Each process is a :class:`~antecede.simulator.machine.Machine` that runs the channel of real servers. If the file has
 ``domain`` lines, this channel forwards messages between domains. Otherwise all processes form one domain, and its order
 handles all copies, including those from a process to itself. ``--raw`` leaves the links out.
 
-Some packets arrive without a statement, the oldest first: control packets (unless the file says ``control manual``);
-copies at a process that is not their destination (unless a later line names this copy at this process); and packets
-that an earlier line named before they were posted. Acknowledgements of links arrive immediately and are never visible.
+Some packets arrive without a statement, the oldest first: (1) control packets, unless the file says ``control manual``,
+(2) copies at a process that is not their destination, unless a later line names them there, (3) packets that an earlier
+line named before they were posted. Acknowledgements arrive immediately and are never visible.
 
 A process carries out its statements in sequence. So a send waits until all arrivals that earlier lines name have
 happened, and until all earlier ``receive`` statements have got a message (:mod:`antecede.simulator.programs`).
@@ -197,7 +197,7 @@ class ScriptedWorld:
         return self.machines[flight.at].channel.consumers[flight.sent.domain].order
 
     def _named_early(self, flight: Flight) -> ArriveLine | LoseLine | None:
-        """Return the first statement that waits for a packet, or None if there is none, or if it says ``again``."""
+        """Return the first statement that waits for a packet; None if none waits or the first says ``again``."""
         line = self.flights.next_early(flight)
         return None if isinstance(line, ArriveLine) and line.again else line
 

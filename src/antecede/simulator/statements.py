@@ -18,8 +18,8 @@ GUARANTEES = ("fifo", "causal", "total", "synchronous", "significant")
 class Parcel(msgspec.Struct, frozen=True):
     """The packet that an ``arrive`` or ``lose`` line names: a copy of a message, or a control packet.
 
-    A copy has no ``source``. For a control packet, ``source`` is its sender, and ``message`` is empty if the packet
-    belongs to no message.
+    For a copy, ``source`` is empty. For a control packet, ``source`` is its sender, and ``message`` is empty if the
+    packet belongs to no message.
     """
 
     kind: str
@@ -97,11 +97,13 @@ class Under(msgspec.Struct, frozen=True):
     orders: tuple[OrderSpec, ...] = ()
 
     def counts(self, specs: Collection[OrderSpec], kept: Collection[str]) -> bool:
-        """Return whether the expectation applies in a world with these orders. ``kept`` are the guarantees that the
-        world keeps from end to end.
+        """Return whether the expectation applies in a world with the orders ``specs``. ``kept``: the guarantees that
+        the world keeps from end to end.
 
-        ``under fifo`` means the orders that guarantee FIFO order, but not causal order. Every causal order also
-        guarantees FIFO order, so ``under none,fifo`` would otherwise include the causal orders.
+        The expectation applies if it has no names, if all orders of the world match one of the named orders, or if the
+        world keeps one of the named guarantees. There is one exception: ``under fifo`` does not apply in a world that
+        keeps causal order. Causal order includes FIFO order, so ``under none,fifo`` would otherwise apply under every
+        causal order, too.
         """
         if not self.guarantees and not self.orders:
             return True

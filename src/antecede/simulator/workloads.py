@@ -1,4 +1,4 @@
-"""Workloads: which process sends to which, and when.
+"""Workloads. A workload decides which process sends to which other processes, and when.
 
 ``uniform`` and ``multicast`` are the set-up of Jang et al. §6.2: every process sends at its own intervals. A multicast
 goes to k different processes. All values of k from 1 to n − 1 have the same probability, where n is the number of

@@ -1,8 +1,8 @@
 """The speed of the log, compared with bare system calls on the same disk in the same minute.
 
-The lower bound (``floor``) is a loop that only writes the bytes of a group into an allocated file and syncs the file.
-The loop and the log are measured in turns, and medians are compared, because a sync takes twenty times as long on a
-busy machine as on a quiet machine.
+The lower bound (``floor``) is a loop that only writes the bytes of a group into an allocated file and syncs the file. A
+sync takes twenty times as long on a busy machine as on a quiet machine. So the loop and the log are measured
+alternately, several times each, and the medians are compared.
 """
 
 import os

@@ -1,12 +1,13 @@
 """Write the data directory of a restored server: records with their old numbers, and a snapshot.
 
-The directory gets a new identity, in the file that is written last. So an unfinished directory is not a data directory.
-The log may begin with any record, if the snapshot covers the records before it. Records are put into new groups,
-because each group contains the seal of its directory, which is a random number. The new groups fill the segments
-differently, so the new log may be larger than the old one. Therefore the size limit of a log is not applied here. The
-server that opens the directory applies the limit to later records. Recovery expects the oldest group in the oldest
-segment. So the first segment is made large enough for the oldest record, whatever the size of this record. Before the
-directory gets its identity, it is checked in the same way as in recovery.
+The directory gets a new identity. The file with the identity is written last, so an unfinished directory is not treated
+as a data directory. Before this file is written, the directory is checked in the same way as in recovery.
+
+The log may begin with any record, if the snapshot covers the records before it. The records are put into new groups,
+because each group contains the seal of its directory (a random number). The new groups fill the segments differently,
+so the new log may be larger than the old one. Therefore the size limit of a log is not applied here. The server that
+opens the directory applies the limit to later records. Recovery expects the oldest group in the oldest segment. So the
+first segment is made large enough for the oldest record, whatever the size of this record.
 """
 
 import sys

@@ -111,7 +111,7 @@ class Files:
             os.fdatasync(file)
 
     def fsync(self, file: int) -> None:
-        """Make everything about the file durable."""
+        """Make the file's bytes and all its metadata durable."""
         if sys.platform == "darwin":
             fcntl.fcntl(file, fcntl.F_FULLFSYNC)
         else:
@@ -132,7 +132,8 @@ class Files:
         os.unlink(path)
 
     def lock(self, path: str, holder: bytes) -> int:
-        """Lock the file ``path`` until it is closed or the process ends; write ``holder`` into the file.
+        """Lock the file ``path``, write ``holder`` into it, and return its file descriptor. The lock ends when the
+        descriptor is closed or the process ends.
 
         Raise ``BlockingIOError`` if another process has the lock. The text of the error is the ``holder`` that the
         other process has written.

@@ -1,6 +1,7 @@
-"""A store without a disk. It only numbers records, and does not keep them; the server's state is in its memory only.
+"""A store without a disk. It only numbers records, and does not keep them. The server's state is only in its memory.
 
-A record counts as durable when ``append`` returns, so nothing is ever pending and there is no thread.
+Each record is treated as durable as soon as ``append`` returns. So no record ever waits to become durable, and the
+store has no thread.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
-"""Open a log: lock its directory, check it, repair what may be repaired, and only then continue.
+"""Open a log: lock its directory, check the directory, and remove a torn write if there is one.
 
-Before a torn write is removed, a note about it is written to a file. So even after a crash, the owner can see that the
-write was removed. A directory of an older format is upgraded after the check, before anything else is written. A
-corrupt directory is left as it was found.
+Before a torn write is removed, a note about it is written to a file. So even after a crash, the owner of the log can
+see that the write was removed. A directory of an older format is upgraded after the check, before anything else is
+written. A corrupt directory is left as it was found.
 """
 
 import logging
@@ -29,8 +29,8 @@ def open_log(
     files: Files | None = None,
     threaded: bool = True,
 ) -> LogStore:
-    """Open the log in a directory; create the directory if it does not exist. ``recovered`` of the log describes the
-    content that was found."""
+    """Open the log in a directory. Create the directory if it does not exist. The attribute ``recovered`` of the
+    returned log describes the content that was found."""
     files = files or Files()
     sizes = sizes or Sizes()
     sizes.check()

@@ -1,15 +1,15 @@
 """Open a data directory after any failure, and report what was found.
 
-1. Find the newest readable snapshot. The log must have all records after this snapshot (all records, if there is
-   no snapshot); otherwise the directory is refused as corrupt.
-2. Walk along the chain of commit groups to its end (:mod:`antecede.store.walk`). A snapshot covers durable records
-   only. So a log that ends before its snapshot has lost durable records, and is refused.
+1. Find the newest readable snapshot. The log must have all records after this snapshot. If there is no snapshot, the
+   log must have all records from the first one on. Otherwise the directory is refused as corrupt.
+2. Follow the chain of commit groups to its end (:mod:`antecede.store.walk`). A snapshot covers only durable records.
+   So if the log ends before the last record of the snapshot, it has lost durable records, and is refused.
 3. Remove a torn write. All segments after the end of the chain are deleted. In the segment with the end of the chain,
    the bytes after this end are filled with zeros. This segment keeps its length, because a segment that is too
    short is treated as corrupt.
-4. **Write the last groups again** and sync. After a kill these groups may be only in the kernel's memory; after a
-   failed sync the kernel may even treat them as written. The server will act on these groups now, so they must be
-   durable first.
+4. **Write the last groups again** and sync. Perhaps these groups are not on the disk yet. After a kill, they may be
+   only in the kernel's memory. After a failed sync, the kernel may treat them as written, although they are not. The
+   server will act on these groups now, so they must be durable first.
 
 The directory is checked before anything is written, so a corrupt directory is left exactly as it was found.
 """

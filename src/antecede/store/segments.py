@@ -1,8 +1,9 @@
 """The segments of an open log: the current segment, a spare segment, and old segments until they are released.
 
 The spare segment is allocated before the current segment is full, so a full disk is noticed *before* a record is
-accepted. While the spare segment exists, all pending records fit into it, so accepted records can always be written. If
-the spare segment cannot be allocated, only records that fit into the rest of the current segment are accepted.
+accepted. A record is *pending* if it is accepted, but not written yet. While the spare segment exists, all pending
+records fit into it, so accepted records can always be written. If the spare segment cannot be allocated, only records
+that fit into the rest of the current segment are accepted.
 
 The first segment is small, and each segment has twice the size of the previous one, up to the full size. If the pending
 records would not fit into the spare segment, the spare segment is made longer first. This is possible, because nothing
@@ -48,8 +49,8 @@ class Sizes(msgspec.Struct, frozen=True):
 
     @property
     def headers_bytes_max(self) -> int:
-        """The maximum total size of the group headers when all pending records are written. The number of groups is
-        bounded, because any two consecutive groups together are larger than one full group."""
+        """The largest total size of the headers of groups when all pending records are written. The number of these
+        groups is limited, because any two consecutive groups together are larger than one group of the largest size."""
         return (2 * self.pending_bytes_max // self.group_bytes_max + 2) * HEADER_BYTES
 
     def check(self) -> None:
@@ -85,7 +86,8 @@ class Segments:
         """The open file of the segment after the current one; -1 if it is not allocated."""
         self._next_bytes = 0
         self._next_room = 0
-        """How many bytes of records may be pending while the spare segment exists."""
+        """The largest number of bytes of records that may be pending (accepted, but not written yet) while the spare
+        segment exists."""
         self._lock = Lock()
         self._starts = starts
         """For each segment that has a durable group: the number of the segment → the number of its first record. The
@@ -143,9 +145,9 @@ class Segments:
 
     @contextmanager
     def _allocating(self, more: int) -> Iterator[None]:
-        """Return a context manager. The body of its ``with`` statement allocates ``more`` bytes for the spare segment.
-        Afterwards, these bytes are added to the recorded sizes. Raise StoreFullError if there is no space or no file
-        descriptor."""
+        """Return a context manager for a ``with`` statement whose body allocates ``more`` bytes for the spare segment.
+        After the body, these bytes are added to the recorded sizes. Raise StoreFullError if there is no space or no
+        file descriptor."""
         if self.total_bytes + more > self.sizes.log_bytes_max:
             raise StoreFullError(
                 f"{self.directory}: the log is full: {self.total_bytes} bytes in segments that are not released, "

@@ -112,8 +112,8 @@ class SimulatedDisk(Files):
         self._next = 3
 
     def kill(self, random: Random) -> None:
-        """End the process. The kernel keeps the visible bytes. But if the sync of a page failed, the kernel may drop
-        this page."""
+        """End the process. The kernel keeps the visible bytes, with one exception: if the sync of some pages of a file
+        failed, the kernel may drop these pages. Then the old bytes on the disk are visible again."""
         self._open.clear()
         self._locked.clear()
         for inode in self.seen.values():

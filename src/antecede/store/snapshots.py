@@ -52,8 +52,8 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 def write_snapshot(files: Files, directory: str, seal: int, upto: int, state: bytes | Iterable[bytes]) -> None:
-    """Write a snapshot and make it durable under its final name; if writing fails, the unfinished file is removed. The
-    state is given as its parts, or as one piece, which is cut into parts."""
+    """Write a snapshot and make it durable under its final name. If writing fails, remove the unfinished file.
+    ``state``: the parts of the snapshot, or all data in one piece, which is then cut into parts."""
     path = f"{directory}/{snapshot_name(upto)}"
     _carefully(files, path, path + TEMPORARY, lambda: _write_file(files, path + TEMPORARY, seal, upto, state))
     _name(files, directory, upto, path + TEMPORARY)

@@ -1,9 +1,9 @@
 """Topologies: the domains in which servers order messages, the servers of the agents, and routes between servers.
 
-* :mod:`~antecede.topology.graph`: the servers–domains graph, the forest test, routes and hops.
+* :mod:`~antecede.topology.graph`: the graph of servers and domains, the test for a forest, routes and hops.
 * :mod:`~antecede.topology.file`: the topology file, its canonical form and its epoch.
-* :mod:`~antecede.topology.change`: the difference between two topologies, and what pauses during the change.
-* :mod:`~antecede.topology.guarantees`: the guarantees end to end, and what must be refused.
+* :mod:`~antecede.topology.change`: the difference between two topologies, and the parts that pause during the change.
+* :mod:`~antecede.topology.guarantees`: the guarantees from sender to receiver, and the reasons to refuse a topology.
 * :mod:`~antecede.topology.shapes`: the shapes of topologies in Laumay et al. (bus, daisy, tree), and the flat topology.
 * :mod:`~antecede.topology.cost`: the cost of a message in a topology.
 * :mod:`~antecede.topology.outline`, :mod:`~antecede.topology.svg`: drawings.

@@ -16,14 +16,19 @@ region, too.
 
 Adding an agent, or a server with a separate new domain, changes no route: the region is empty and nothing pauses.
 
-**Servers that must take part** (``needed``) are those for which something changes: members of domains that pause or
-begin; servers that are added or removed; servers that get or lose agents or clients; servers whose address changes, and
-servers that connect to these and so need the new address. The first server of the old topology always takes part. So
-if two changes of the same topology are tried, at most one of them can be made, even if servers cannot reach each other.
-All other servers learn changes from this first server. So all servers take part if the first server is removed or gets
-another address. For a server that need not take part, its domains and its agents stay the same. All routes to the
-servers that it knows stay the same, too; otherwise one of its domains would be in the region. Such a server may be
-down, and learn the change later (:mod:`antecede.server.peering.learning`).
+**Servers that must take part** (``needed``) are those for which something changes:
+
+* members of domains that pause or begin;
+* servers that are added or removed, and servers that get or lose agents or clients;
+* servers whose address changes, and the servers that connect to them and so need the new address.
+
+The first server of the old topology always takes part, too. So if two changes of the same topology are tried, at most
+one of them can be made, even if servers cannot reach each other. A server that does not take part learns the change
+later, from this first server. So all servers must take part if the first server is removed or gets another address.
+
+A server that need not take part may be down, and learn the change later (:mod:`antecede.server.peering.learning`). Its
+domains, its agents and its routes to the servers that it knows stay the same. (If one of these routes changed, a domain
+of the server would be in the region.)
 
 This module knows names and routes. It does not know what the servers contain.
 """

@@ -1,13 +1,13 @@
 """The cost of a message in a topology (Laumay et al. §6.2).
 
 The paper assumes that sending in a domain of s servers costs s², the size of its matrix clock. The cost of a message is
-the sum of the costs of all domains on its route. A bus of n servers has leaves of s servers around a backbone of n/s
-routers. Its longest route costs 2s² + (n/s)². This is 3n for s = √n. The smallest cost is 2√2·n ≈ 2.83·n, for s = √n /
-⁴√2 ≈ 0.84·√n. A flat topology costs n².
+the sum of the costs of all domains on its route. A flat topology of n servers costs n². A bus of n servers has n/s leaf
+domains of s servers, and a backbone of n/s routers. Its longest route goes through two leaf domains and the backbone,
+and costs 2s² + (n/s)². This is 3n for s = √n. The smallest cost is 2√2·n ≈ 2.83·n, for s = √n / ⁴√2 ≈ 0.84·√n.
 
-The mean cost over all pairs of servers is computed without examining each pair. If a domain of a forest is removed, the
-rest of its tree falls into parts, one for each member of the domain. The domain is on the route of exactly those pairs
-whose two servers are in different parts.
+The mean cost over all pairs of servers is computed without examining each pair. The topology must be a forest (a graph
+without cycles). If a domain is removed from its tree, the rest of the tree falls into parts, one for each member of the
+domain. The domain is on the route of exactly those pairs whose two servers are in different parts.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,8 @@ def matrix_cost(servers: int) -> float:
 
 
 def cost_mean(topology: Topology, cost: Cost = matrix_cost) -> float:
-    """Return the mean cost of a message over all ordered pairs of servers with a route, in a forest."""
+    """Return the mean cost of a message over all ordered pairs of servers that have a route, or 0 if there are no such
+    pairs. The topology must be a forest (a graph without cycles)."""
     pairs = sum(len(part) * (len(part) - 1) for part in topology.trees)
     total = 0.0
     for part in topology.trees:

@@ -1,15 +1,17 @@
 """Servers, domains, and the route from one server to another (Laumay et al. §4.1–4.2).
 
-A *domain* is a group of servers that keep an order among themselves; a server in several domains is a *router*. The
-graph that decides whether order holds is bipartite: servers on one side, domains on the other, an edge for each
-membership. Order inside each domain gives order end to end iff this graph is a **forest**. (Two other tests are wrong.
-The cycle test of the paper accepts a domain inside another domain, although such a topology breaks order. A graph that
-has only domains as nodes contains a cycle for a star, although a star is safe.) In a forest there is at most one route
-between two servers. In other graphs the shortest route is used. Among equally short routes, the sequence in which the
-domains are given decides.
+A *domain* is a group of servers that use one order. A server in several domains is a *router*. Consider a graph in
+which every server and every domain is a node, and an edge connects each server with each of its domains. The orders
+inside the domains give an order from end to end if and only if this graph is a **forest**: it has no cycle. Two other
+tests are wrong. The test in the paper accepts a domain inside another domain, although such a topology breaks order. A
+graph that has only domains as nodes contains a cycle for a star, although a star is safe.
 
-A multicast travels along the tree of shortest routes from its source. In each domain on its way it is sent once, so no
-server and no domain receives it twice. This module knows only names: no orders, no addresses.
+In a forest there is at most one route between two servers. In other graphs the shortest route is used. If several
+routes are equally short, the sequence in which the domains are given decides.
+
+A message to several servers travels along the tree of the shortest routes from its source. It is sent only once in each
+domain, so no server and no domain receives it twice. This module knows only names. It does not know orders or
+addresses.
 """
 
 from collections import deque
@@ -22,7 +24,7 @@ from antecede.errors import TopologyError
 
 
 class Domain(msgspec.Struct, frozen=True):
-    """A group of servers that keep an order among themselves."""
+    """A group of servers that use one order."""
 
     name: str
     servers: tuple[str, ...]
@@ -66,7 +68,8 @@ class Topology:
 
     @cached_property
     def cycle(self) -> tuple[str, ...] | None:
-        """Return a cycle of the servers–domains graph (server, domain, server, …, the first server again), or None."""
+        """Return a cycle in the graph of servers and domains, or None if there is no cycle. The cycle is a tuple of
+        names: server, domain, server, …, and the first server again."""
         parent: dict[_Node, _Node | None] = {}
         for server in self.servers:
             root = (_SERVER, server)
@@ -99,8 +102,9 @@ class Topology:
         return [(_SERVER, server) for server in self.domains[name].servers]
 
     def tree(self, source: str) -> dict[str, tuple[str, str]]:
-        """Return, for every server that can be reached from ``source``, the last step of the shortest route to it: the
-        domain of this step, and the previous server. The nearest servers come first; ``source`` is not included."""
+        """Return the shortest routes from ``source`` as a dictionary. A key is a server that can be reached, the
+        nearest servers first. ``source`` itself is not a key. The value is the last step of the route to this server:
+        the domain of the step, and the server before it."""
         known = self._trees.get(source)
         if known is not None:
             return known

@@ -51,8 +51,8 @@ class Mailboxes(msgspec.Struct, frozen=True, dict=True):
     named: dict[str, Quota] = {}
     """The quotas of single agents and clients."""
     hold: frozenset[str] = frozenset()
-    """The agents with the setting ``dead_follow = "hold"``. If a letter to such an agent dies, all letters to the
-    same agent that depend on the dead letter are held."""
+    """The agents with the setting ``dead_follow = "hold"``. If a letter to such an agent becomes a dead letter, all
+    letters to the same agent that depend on the dead letter are held."""
 
     def quota(self, address: str, agent: bool) -> Quota:
         """Return the quota of a mailbox. ``agent``: whether the mailbox belongs to an agent, not to a client."""

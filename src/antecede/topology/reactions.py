@@ -9,8 +9,8 @@
 
 If a plain handler exceeds the limit, its server's process ends, because nothing else can stop the handler. An ``async``
 handler is cancelled. The handlers of an agent with ``isolate = "process"`` run in a worker process. At the limit this
-worker process is killed; the server and all other agents continue. In all three cases the reaction counts as a failed
-try of its letter. These settings are not part of the epoch: they may change from one start of a server to the next.
+worker process is killed, but the server and all other agents continue. In all three cases, the server counts one failed
+try of the letter. These settings are not part of the epoch: they may change from one start of a server to the next.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class ReactionSettings(msgspec.Struct, frozen=True):
     seconds: float = limits.reaction_seconds_max
     """The limit of each agent that is not in ``named``."""
     named: dict[str, float] = {}
-    """The limits of single agents."""
+    """The agents with a separate limit, each with this limit in seconds."""
     isolated: frozenset[str] = frozenset()
     """Agents whose handlers run in a worker process."""
 
@@ -44,8 +44,7 @@ class ReactionSettings(msgspec.Struct, frozen=True):
         return max(self.seconds, *self.named.values(), 0.0)
 
     def keys(self, agent: str) -> str:
-        """Return the settings of an agent as text that continues its entry in a topology file, such as
-        ``, isolate = "process"``. If the agent has no such settings, the text is empty."""
+        """Return the largest time, in seconds, that one reaction of this agent may take."""
         seconds = f", reaction_seconds_max = {self.named[agent]:g}" if agent in self.named else ""
         return (', isolate = "process"' if agent in self.isolated else "") + seconds
 

@@ -3,13 +3,13 @@
 The size s of domains can be chosen. :mod:`antecede.topology.cost` defines the cost of a message.
 
 * **flat**: one domain of all servers. The cost of a message is n².
-* **bus**: several domains of s servers, called leaves. The first server of each leaf is a router; all routers form one
-  more domain, the backbone. No route is longer than three domains. The cost is lowest with about 0.84·√n servers per
-  leaf. Then it is linear, about 2.83·n.
+* **bus**: several domains of s servers, called leaves. The first server of each leaf is a router. All routers form one
+  more domain, the backbone. No route is longer than three domains. The longest route costs least with about 0.84·√n
+  servers per leaf: about 2.83·n. So with this size of leaves, the cost grows linearly.
 * **daisy**: a chain of domains of s servers. Each domain shares one server with the next domain.
 * **tree**: domains of s servers, filled level by level. In each domain, up to k servers have another domain below
   them (``branches``; default s − 1). The length of routes grows with the logarithm of n.
-* **star**: domains of s servers that all share one server, the hub. No route is longer than two domains; every route
+* **star**: domains of s servers that all share one server, the hub. No route is longer than two domains. Every route
   between two domains passes through the hub.
 
 Every shape is a forest. The servers are named s1 … sN. A leaf that would contain only its router is left out.
@@ -49,7 +49,9 @@ def make(
     port: int = 7101,
     branches: int | None = None,
 ) -> TopologyFile:
-    """Return a topology of that shape, on consecutive ports of one host."""
+    """Return a topology of this shape. All servers are on ``host`` and have consecutive ports, beginning with ``port``.
+    ``size``: the servers per domain, by default :func:`best_size`. ``branches``: only for a tree, the largest number of
+    servers of a domain that have another domain below them. Raise TopologyError if a value is not valid."""
     if shape not in SHAPES:
         raise TopologyError(f"unknown shape {shape!r}: expected one of {', '.join(SHAPES)}")
     if not 1 <= servers <= limits.topology_servers_max:

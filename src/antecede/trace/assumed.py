@@ -1,22 +1,24 @@
 """The verdicts that are certain although an import had to assume the positions of some rows of a trace.
 
 A foreign record may show that a process sent a message, but not when. The import then chooses a position among the rows
-of the process and marks the row ``assumed``. The row's order relative to the other rows of its process is unknown; the
-edge from a send to its deliveries is still known.
+of the process and marks the row ``assumed``. It is not known which other rows of the process really come before this
+row. It is still known that the send comes before its deliveries.
 
-:func:`certain` returns the *certain trace*. In it, no process has an assumed row among its other rows. A delivery that
-is late in the certain trace is late for every position of the assumed rows. A delivery that is late in the imported
-trace, but not in the certain trace, is *undecided*. The certain trace has fewer edges and no new ones, so every
-delivery that is late in the certain trace is also late in the imported trace. Total and synchronous order are about
-sequences of rows, and are judged without the assumed rows.
+:func:`certain` returns the *certain trace*. In it, an assumed row never stands among other rows of its process. So the
+certain trace contains only those happened-before relations of the imported trace that do not depend on an assumed
+position. A delivery that is late in the certain trace is late for every position of the assumed rows, and so it is also
+late in the imported trace. A delivery that is late in the imported trace, but not in the certain trace, is *undecided*.
+Total and synchronous order are about sequences of rows, and are judged without the assumed rows.
 
 These rows are left out of the certain trace, because they could neither be late there nor make a delivery late:
 
 * every assumed delivery. It has no certain effect on later rows of its process, and no other delivery of the process
   certainly came before it.
-* an assumed send and its deliveries, if at most one of these deliveries is not assumed. Without its position, the
-  message of an assumed send depends on no other message, so only another copy of the same message can make a delivery
-  of it late. If two or more of its deliveries are not assumed, the send becomes the only row of a separate process.
+* an assumed send with its deliveries, if at most one of these deliveries is not assumed. The message of an assumed send
+  certainly depends on no other message, so it cannot make another delivery late. Its own delivery can be late only if
+  another process delivered the message first, so two deliveries would be needed.
+
+If two or more deliveries of an assumed send are not assumed, the send becomes the only row of a separate process.
 """
 
 from collections import Counter
@@ -26,8 +28,9 @@ from antecede.trace.schema import DELIVER, SEND, Event
 
 
 def certain(trace: Matched) -> Matched:
-    """Return the certain trace: the given trace without the edges that depend on an assumed position. FIFO and causal
-    order are judged on the certain trace. If no position is assumed, the given trace itself is returned."""
+    """Return the certain trace: the given trace without the happened-before relations that depend on an assumed
+    position. FIFO and causal order are judged on the certain trace. If no position is assumed, return the given trace
+    itself."""
     if not any(event.assumed for line in trace.lines for event in line):
         return trace
     left = Counter(

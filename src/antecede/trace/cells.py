@@ -3,12 +3,13 @@
 An *instance* is one execution of an operation at an object. Two instances of an object conflict iff their operations
 conflict at that object and neither instance is an ancestor of the other. (A caller waits for the operation that it
 called. So the two operations are open at the same time, and neither can exclude the other. See Enokido, Higaki,
-Takizawa §2 on nested operations.) For two *requests*, only their operations are compared. The reason is that a request
-gets its position in the order before it starts its instance, when the ancestors of this instance are not known yet.
+Takizawa §2 on nested operations.) Two *requests* conflict iff their operations conflict. Ancestors make no difference
+here, because a request gets its position in the order before its instance begins, and at that time the ancestors of the
+instance are not known yet.
 
 Instances of one operation at one object share a **cell**, so that the knowledge about all of them can be kept together.
-An instance has a separate cell if it has an ancestor or descendant at its own object with which it would otherwise
-conflict. Instances without an operation have no cell, and conflict with nothing.
+An instance has a separate cell if its operation conflicts with the operation of one of its ancestors or descendants at
+the same object. Instances without an operation have no cell, and conflict with nothing.
 """
 
 from antecede import limits
@@ -29,8 +30,8 @@ class Cells:
         self.rivals: list[frozenset[int]] = []
         """For each cell, the cells that conflict with it."""
         self.request_rivals: list[frozenset[int]] = []
-        """For each cell, the cells that conflict with it if requests are compared instead of instances. Here the cells
-        of conflicting ancestors and descendants are included. In ``rivals`` they are not."""
+        """For each cell, the cells whose requests conflict with the requests of this cell. Unlike ``rivals``, this
+        includes the cells of conflicting ancestors and descendants."""
         for process, own in enumerate(instances.by_name):
             self._divide(process, own)
 

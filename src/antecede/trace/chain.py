@@ -12,9 +12,9 @@ delivered such messages. The first h with T_h[q] < deliver(m) is the length of a
 examined, because the sends after the old T were examined in an earlier round. So every send is examined once. Every
 message of round h was sent after a delivery that round h − 1 found, so a chain found in round h has exactly h messages.
 
-**Only the window is examined.** In any sequence of all events that agrees with happened-before, a chain lies between
-send(m) and deliver(m). One such sequence is computed once for all explanations; the search along a process stops at the
-first event that comes after deliver(m) in this sequence.
+**Only a part of the trace is examined.** Take any sequence of all events that agrees with happened-before. In this
+sequence, every chain lies between send(m) and deliver(m). One such sequence is computed once, for all explanations. The
+search along a process stops at the first event that comes after deliver(m) in this sequence.
 
 Among the shortest chains, the one that arrives first at q is chosen. The same rule is then applied at each process of
 the chain, going back from q. So the answer does not depend on the sequence in which sends are examined.

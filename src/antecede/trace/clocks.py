@@ -4,7 +4,8 @@
 of its clock for its own process. If the own entry is ``index`` + 1 on most rows that have a clock, the rule is
 ``exact``: in the clock of an event f, the entry of each process p must be the index + 1 of p's last event in the past
 of f (f included). A missing entry is 0. Otherwise the clocks count in another way and the rule is ``order``: V(e) <
-V(f) iff e → f. This rule is tested for one event f after the other, among the events that have a clock:
+V(f) iff e → f, for all events e and f that have a clock. Two tests examine each such event f. In these tests, only
+events that have a clock are considered:
 
 * V(f) is at least V(e), entry by entry, for every e → f;
 * for every process p, the number of p's events whose own entry is at most V(f)[p] equals the number of p's events in
@@ -12,9 +13,11 @@ V(f) iff e → f. This rule is tested for one event f after the other, among the
 
 If every event passes, the rule holds for every pair. First, let e → f. Then V(e) ≤ V(f) by the first test. V(e) and
 V(f) are different: by the second test, V(f) counts f in the entry for f's process, but V(e) does not. Second, let V(e)
-< V(f) and let p be e's process. Then V(e)[p] ≤ V(f)[p], so e is one of the events that the second test counts for p.
-The counted events are the first events of p, and f's past contains the same number of first events of p. So e is in f's
-past. An event *disagrees* if it fails one of the tests.
+< V(f) and let p be e's process. Then V(e)[p] ≤ V(f)[p], so e is one of the events that the second test counts for p. By
+the first part, own entries rise along each process, so the counted events are the first events of p. The events of p in
+f's past are first events of p, too, and their number is the same. So e is in f's past.
+
+An event *disagrees* if it breaks the rule ``exact``, or fails one of the tests of the rule ``order``.
 
 **Lamport clocks** must rise along each process and from send to deliver. An event disagrees if its clock is not larger
 than the clock of the previous row of its process (rows without a clock are skipped). A delivery also disagrees if its
@@ -108,9 +111,9 @@ class _Order:
 
 
 def _walk(trace: Matched, rule: _Exact | _Order) -> int:
-    """Return how many events disagree with the rule. For each event with a clock, the rule gets two values. ``reached``
-    is the number of events of each process in the event's past (the event included). ``floor`` has, for each clock
-    entry, the largest value that this entry has in the event's past. The clock of the event itself is left out."""
+    """Return how many events disagree with the rule. For each event with a clock, the rule gets two values.
+    ``reached``: for each process, the number of its events in the past of this event (the event included). ``floor``:
+    for each clock entry, the largest value that it has in the clocks of earlier events in this past."""
     lanes = Lanes(len(trace.lines))
     awaited = Counter(event.message for line in trace.lines for event in line if event.kind == DELIVER)
     known = [0] * len(trace.lines)

@@ -79,19 +79,22 @@ class Stamps(msgspec.Struct):
 
 
 def stamps(trace: Matched, hops: Iterable[Event], implied: dict[str, tuple[str, ...]]) -> Stamps:
-    """Return the stamp sizes per copy. The stamps on all hops of a copy are added.
+    """Return the stamp sizes per copy.
 
-    The stamp size of a copy is recorded in the row of its first arrival. If this row does not have it, the delivery row
-    of the copy may have it. If neither row has it, and no router forwarded the message, the stamp size in the send row
-    is used: the mean of all copies. A message that routers forwarded has one packet to each destination and to each
-    router on the way. The stamp sizes of all its packets are added and divided by the number of its destinations. If
-    the stamp size of one packet is unknown, the message is left out.
+    **No router forwarded the message.** The stamp size of a copy is recorded in the row of its first arrival or, if
+    this row does not have it, in the delivery row. If neither row has it, the stamp size in the send row is used: the
+    mean of all copies.
 
-    For the packets to routers there are two cases. If the send row has a stamp size, each router's row has the stamp
-    size of the packet that left the router. Then the size of a packet to a router h hops away is estimated: it is the
-    mean size of the packets that left the servers h − 1 hops away. For a message with one destination this is exact. If
-    the send row has no stamp size, as in the traces of servers, a router's row has the stamp size of the packet that
-    the router received.
+    **Routers forwarded the message.** The message has one packet to each destination and to each router on the way. The
+    stamp sizes of all its packets are added and divided by the number of its destinations. If the stamp size of one
+    packet is unknown, the message is left out. The stamp size of a packet to a destination is in the row of the arrival
+    or the delivery. For the packets to routers there are two cases:
+
+    - The send row has a stamp size. Then each router's row has the stamp size of the packet that left the router. So
+      the size of a packet to a router h hops away is estimated: it is the mean size of the packets that left the
+      servers h − 1 hops away. For a message with one destination this is exact.
+    - The send row has no stamp size, as in the traces of servers. Then a router's row has the stamp size of the packet
+      that the router received.
     """
     arrived: dict[tuple[str, str], int] = {}
     for event in _events(trace, ARRIVE, DELIVER):
@@ -165,11 +168,11 @@ def held(trace: Matched, hops: Iterable[Event] = ()) -> dict[str, tuple[int, int
     """Return for each process the number of its arrivals, and how many of them were held.
 
     An arrival is not counted if its message was already delivered to that process. An arrival is *direct* if its
-    message was delivered in the same step. An arrival counts as direct if two conditions are true: every index between
-    the arrival and the delivery belongs to a delivery, and the two rows have the same time (or one of them has no
-    time). All other arrivals were held, including those of messages that were never delivered. (If a message arrives a
-    second time before its delivery, the receiver had lost it after the first arrival. Then the first arrival is counted
-    as held.)
+    message was delivered in the same step. The rows do not show the steps. So an arrival is treated as direct if two
+    conditions are true: every index between the arrival and the delivery belongs to a delivery, and the two rows have
+    the same time (or one of them has no time). All other arrivals were held, including those of messages that were
+    never delivered. (If a message arrives a second time before its delivery, the receiver had lost it after the first
+    arrival. Then the first arrival is treated as held.)
 
     Servers write no ``arrive`` rows, because a letter waits in a mailbox between its arrival and its reaction. Instead,
     the column ``held`` in their ``deliver`` and ``hop`` rows records whether the packet was held. Each such row is

@@ -1,8 +1,9 @@
 """A part of a trace: the rows of a range of time, of some of its processes, or both.
 
-Leaving rows out can only shrink happened-before, so every violation that is still found is real. Violations that depend
-on rows outside the part are not found. A delivery whose send is outside the part is reported as an orphan, and the
-indices of rows outside the part are reported as missing.
+If rows are left out, happened-before may no longer hold for some pairs of events, but it never holds for additional
+pairs. So every violation that is still found is real. Violations that depend on rows outside the part are not found. A
+delivery whose send is outside the part is reported as an orphan, and the indices of rows outside the part are reported
+as missing.
 """
 
 import msgspec

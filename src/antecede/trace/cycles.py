@@ -1,18 +1,20 @@
-"""Find deliveries that happened before their own send, in a trace that cannot have happened as it was recorded.
+"""Find the deliveries that, according to a trace, happened before their own send. Such a trace cannot have happened as
+it was recorded.
 
-A recorded trace can claim that an event happened before itself: for example, p delivers message b before it sends a,
-and q delivers a before it sends b. The events form a graph with two kinds of edges: from each event to the next event
-of its process, and from each send to its deliveries. A delivery is *on a cycle with its send* iff a path leads from the
-delivery back to the send, that is, iff the delivery and the send are in one strongly connected component. For all such
-deliveries, the edge from the send to the delivery is removed. The rest of the graph is a partial order. The reason is
-that every cycle lies inside a component, that no edge from a send to a delivery remains inside a component, and that
-the edges along processes alone form no cycle.
+An example: p delivers message b before it sends a, and q delivers a before it sends b. According to this trace, each of
+these four events happened before itself.
 
-A message that a process sent to itself between two events of a larger cycle loses its edge, too. According to the
-trace, its delivery also happened before its send.
+The events form a graph with two kinds of edges: from each event to the next event of its process, and from each send to
+its deliveries. A delivery is *on a cycle with its send* if a path leads from the delivery back to the send. In other
+words: the delivery and the send are in one strongly connected component. For all such deliveries, the edge from the
+send to the delivery is removed. The rest of the graph has no cycle: a cycle would lie inside one component, but inside
+a component only edges along processes remain, and these alone form no cycle. So the rest is a partial order.
 
-The components are found by Tarjan's algorithm, written as a loop, because a long path in a trace would need too deep a
-recursion.
+A process may send a message to itself between two events of a larger cycle. The edge of this message is removed, too,
+because according to the trace its delivery also happened before its send.
+
+The components are found by Tarjan's algorithm. It is written as a loop, because a recursion would be too deep for a
+long path in a trace.
 """
 
 from antecede.trace.matched import Matched

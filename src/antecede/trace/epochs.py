@@ -1,17 +1,18 @@
 """The epochs of a trace. If the topology of a system changes while the trace is recorded, each topology is an epoch.
 
 Metadata list the epochs under ``epochs``, oldest first. Each epoch has its guarantees, the number of the change that
-began the epoch, and ``since``: for each process the index of its first event in this epoch. If a process had no event
-in the previous epoch, ``since`` may leave it out. Its first index in this epoch is then the same as in the previous
+began the epoch, and ``since``: for each process the index of its first event in this epoch. ``since`` may leave out a
+process that had no event in the previous epoch. The first index of this process is then the same as in the previous
 epoch (0 in the first epoch). A process is identified by its address, so its index continues if a change moves it to
-another server. Each server lists its own processes; the lists of all files are united.
+another server. Each server lists its own processes. The lists of all files are united.
 
-**The rule.** FIFO and causal order are judged where they were guaranteed. Let m be a message that was delivered late,
-and m′ the message that overtook it. The late delivery is a violation if the order was guaranteed on the route of m in
-the epoch in which m was sent, in the epoch in which m′ was sent, and in all epochs between them. Otherwise it is
-counted as ``not_guaranteed``. So for two messages, one sent before a change and one after it, the weaker of the two
+**The rule.** If FIFO or causal order was guaranteed only in a part of the system or of the time, a late delivery is a
+violation only where the order was guaranteed. Let m be a message that was delivered late, and m′ the message that
+overtook it. The late delivery is a violation if the order was guaranteed on the route of m in the epoch in which m was
+sent, in the epoch in which m′ was sent, and in all epochs between them. Otherwise it is counted as ``not_guaranteed``.
+Suppose that one of the two messages was sent before a change and the other one after it. Then the weaker of the two
 guarantees holds, as ``docs/design/change.md`` states. If the topology is a forest, only the route of m matters: a chain
-that leaves the route at some server returns to it at the same server.
+that leaves this route at some server comes back to the route at the same server.
 
 *Soundness*: every reported violation breaks a guarantee. *Completeness* is limited: if several messages overtook a
 delivery, the delivery is judged by the first of these messages only. So a violation may be missed, and ``holds`` may be
@@ -129,8 +130,8 @@ class Epochs:
 
     def guaranteed(self, order: str, first: int, last: int, source: str, target: str) -> bool:
         """Return whether an order was guaranteed on the route between two processes in all epochs from ``first`` to
-        ``last``, both included (``first`` may be the later one). Return false if ``first`` or ``last`` is -1, which
-        means the time before the first listed epoch."""
+        ``last``. Both are positions in ``listed``, both are included, and ``first`` may be the later one. Return false
+        if one of them is -1, which means the time before the first listed epoch."""
         first, last = min(first, last), max(first, last)
         if first < 0:
             return False

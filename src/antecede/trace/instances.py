@@ -1,22 +1,22 @@
 """The operation instances of a trace: their rows, their duration, their parents.
 
 An instance is one execution of an operation at one object. A row names its instance in ``instance``, and its object in
-``process``. The same name at another object means another instance, for example the instance of the same call at
-another replica. Only ``send``, ``deliver`` and ``local`` rows belong to an instance. These rules fill in missing
-information, so that a minimal trace can be judged too:
+``process``. A row with the same instance name at another object belongs to another instance, for example to the
+instance of the same call at another replica. Only ``send``, ``deliver`` and ``local`` rows belong to an instance. These
+rules fill in missing information, so that a minimal trace can be judged too:
 
-* An instance **runs from its first row to its last**. Rows ``begin``, ``commit`` and ``abort`` count like other rows,
-  so they mark its start and end if they are recorded. Let A and B be instances at one object. A *precedes* B iff the
-  last row of A comes before the first row of B (Enokido, Higaki, Takizawa §3.1). If neither precedes the other, they
-  are interleaved.
+* An instance **runs from its first row to its last**. Its rows ``begin``, ``commit`` and ``abort`` are treated like its
+  other rows. So if they are recorded, they mark its start and end. Let A and B be instances at one object. A *precedes*
+  B if the last row of A comes before the first row of B (Enokido, Higaki, Takizawa §3.1). If neither precedes the
+  other, they are interleaved.
 * Its **operation** is the first operation that its rows name. Without an operation it is compatible with all instances.
-* It **aborted** iff it has a ``local`` row of type ``abort``. Then all its effects are undone, and no later instance
+* It **aborted** if it has a ``local`` row of type ``abort``. Then all its effects are undone, and no later instance
   depends on it by a conflict. (By §4.1 of the paper, an object's vector includes only what commits.)
 * Its **parent** is the first parent in the rows with the same instance name, in the order of processes and indices.
-* The type of a delivery is its own ``type``. If it has none, its type is the type of its send. ``commit`` and ``abort``
-  end an instance. All other types except ``request`` count as a **response**. An instance begins with its request (§3.2
-  of the paper, R1). So if neither the delivery nor its send has a type, the delivery is a request iff it is the first
-  message that its instance received or sent.
+* The type of a delivery is its own ``type`` or, if it has none, the type of its send. ``commit`` and ``abort`` end an
+  instance. All other types except ``request`` are treated as a **response**. An instance begins with its request (§3.2
+  of the paper, R1). So if neither the delivery nor its send has a type, there are two cases: the delivery is a request
+  if it is the first message that its instance received or sent, and a response otherwise.
 * An instance has **one request**, the first. If several replicas make the same nested call, its request comes more than
   once. The later requests are ignored.
 """
@@ -59,7 +59,7 @@ class Instances:
         self.by_name: list[dict[str, Instance]] = [{} for _ in trace.lines]
         self._parents: dict[str, str] = {}
         self.judged = 0
-        """The number of deliveries whose row names an instance, that is, the instance that received the message."""
+        """The number of deliveries whose row names an instance: the instance that received the message."""
         for process, line in enumerate(trace.lines):
             for position, event in enumerate(line):
                 if event.instance is not None and event.kind in (SEND, DELIVER, LOCAL):

@@ -33,8 +33,8 @@ class Matched(msgspec.Struct, frozen=True):
     lines: list[list[Event]]
     sends: dict[str, tuple[int, int]]
     origins: list[list[tuple[int, int] | None]]
-    """A list for each list in ``lines``, with an entry for each event. If the event is a delivery, the entry is the
-    place of the send of its message, as in ``sends``. Otherwise the entry is ``None``."""
+    """One list for each list in ``lines``, with one entry for each event. For a delivery, the entry is the place of the
+    send of its message: (process, position), as in ``sends``. For any other event, the entry is ``None``."""
     deliveries: int
 
     def sent(self, message: str) -> Event:
@@ -131,8 +131,8 @@ def merged(
     needs: Callable[[int, int], Iterable[tuple[int, int]]],
     rank: Callable[[int, int], int] = lambda line, position: 0,
 ) -> Iterator[tuple[int, int]]:
-    """Merge several sequences (lines) into one; each line keeps its order. Yield each element as (line, position),
-    after all elements that ``needs`` returns for it.
+    """Merge several sequences (lines) into one sequence, in which the elements of each line keep their order. Yield
+    each element as (line, position). ``needs`` returns the elements that must come before a given element.
 
     ``lengths`` are the lengths of the lines. Among the elements that may come next, the one with the smallest rank
     comes first. Elements on a cycle, and all elements that must come after a cycle, are left out.

@@ -1,15 +1,16 @@
 """The plain oracle: it derives every verdict directly from the definition of happened-before.
 
 Happened-before is the least transitive relation with two properties (Mattern, Fünfrocken §2). An event comes after the
-earlier events of its process, and a delivery comes after its send. We number the messages. For each process we keep the
-**set of messages whose send lies in its past**, as a bit mask in one integer:
+earlier events of its process, and a delivery comes after its send. For each process we keep one set: the **messages
+whose sends happened before the next event of this process**. The messages are numbered, and the set is a bit mask in
+one integer:
 
-* A send puts its message into its process's set, and the message carries that set.
-* A delivery adds the set that its message carries.
+* A send adds its message to the set of its process. The message carries the resulting set.
+* A delivery adds the set that its message carries to the set of its process.
 
-A delivery of m at q is **late** iff q earlier delivered a message m′ with send(m) → send(m′). q has delivered such a
-message m′ iff m's bit came to q in the set of an earlier delivery. If q sent m to itself, m's bit is always in q's set.
-So the sets from deliveries are kept separate from q's own sends. Under FIFO order, the delivery of m is late iff q had
+A delivery of m at q is **late** iff q has already delivered a message m′ with send(m) → send(m′). This is true iff an
+earlier delivery brought q a set that contains m. If q sent m to itself, q's own set contains m in any case. So the sets
+that deliveries brought are kept separate from q's own sends. Under FIFO order, the delivery of m is late iff q has
 already delivered a message that the sender of m sent after m. *Needless delay* is defined at :func:`needless_delays`.
 
 An import may have assumed the positions of some rows. Such positions prove nothing, so all orders are judged without
@@ -35,7 +36,7 @@ from antecede.trace.verdicts import ORDERS, Late, Verdict
 
 
 def judge(events: Iterable[Event] | Matched, orders: Sequence[str] = ORDERS) -> Verdict:
-    """Return the verdict on well-formed events, given in any sequence."""
+    """Return the verdict on events. The events must be well formed, but may be given in any sequence."""
     trace = events if isinstance(events, Matched) else match(events)
     verdict = Verdict(trace.deliveries, trace.undelivered(), tuple(orders))
     sure = certain(trace)
@@ -136,9 +137,10 @@ def needless_delays(events: Iterable[Event] | Matched) -> list[Delay]:
       between are allowed, because one arrival can release several messages at one instant.)
     - When the trace ends, m is deliverable, but was never delivered.
 
-    So it is enough to examine one event: the last event at q before m's delivery that is not a delivery. A delivered
-    message m is needlessly delayed iff it was deliverable before that event. A message without an ``arrive`` row at q
-    is not judged. A message with unknown destinations is addressed to the processes that delivered it.
+    If m was delivered, it is enough to examine one event: the last event at q that comes before m's delivery and is not
+    itself a delivery. Then m is needlessly delayed iff it was deliverable before this event. A message without an
+    ``arrive`` row at q is not judged. A message with unknown destinations is addressed to the processes that delivered
+    it.
     """
     trace = events if isinstance(events, Matched) else match(events)
     bits, carried = pasts(trace)

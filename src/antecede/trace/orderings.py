@@ -1,10 +1,10 @@
 """Count the orderings that causal order would have enforced although significant order did not need them.
 
-An *ordering* is a pair of messages m, m′ and a process that delivered both. Causal order enforces the ordering, with m
-before m′, iff m was sent in the past of m′. Significant order needs the ordering iff m significantly precedes m′ and
-rule 1 of :mod:`antecede.trace.significant` requires m first. Rule 2 does not count, because it requires *some* order of
-m and m′, not m first. Every ordering that significant order needs is also enforced by causal order (Enokido, Higaki,
-Takizawa §3.2, proposition). So causal order enforced all other orderings without need.
+An *ordering* is a pair of messages m, m′ and a process that delivered both. Causal order enforces the ordering "m
+before m′" if the send of m happened before the send of m′, and in no other case. Significant order needs this ordering
+if m significantly precedes m′ and rule 1 of :mod:`antecede.trace.significant` requires m first. Rule 2 is ignored here,
+because it does not say which of the two messages must come first. Causal order also enforces every ordering that
+significant order needs (Enokido, Higaki, Takizawa §3.2, proposition). It enforced all other orderings without need.
 
 Only pairs of the messages that :func:`antecede.trace.costs.concurrency` compares are counted: all messages, or a
 sample. Sets of messages are bit masks. The deliveries at an object are grouped by instance and by cell. A cell is a
@@ -67,14 +67,16 @@ def orderings(trace: Matched, conflicts: Conflicts) -> dict[str, Any] | None:
 
 
 def figures(messages: int, causal: int, significant: int) -> dict[str, Any]:
-    """Return the value of the report's key ``significance`` for the given counts."""
+    """Return the value of the report's key ``significance``. ``messages``: the number of messages that were compared.
+    ``causal`` and ``significant``: the numbers of orderings that causal order enforces and that significant order
+    needs."""
     return {"messages": messages, "causal": causal, "significant": significant, "spared": causal - significant}
 
 
 def _pasts(cells: Cells, compared: Collection[str]) -> tuple[dict[str, int], list[int], list[int]]:
-    """Number those messages of ``compared`` that are delivered. Return the number of each message, and two lists with
-    one set of messages for each number. In the first list, the set contains the messages that were sent in the past of
-    the numbered message. In the second list, it contains the messages that significantly precede the numbered
+    """Give a number to each message in ``compared`` that was delivered. Return these numbers by message, and two lists
+    with one set of messages for each number. In the first list, the set contains the messages that were sent in the
+    past of the numbered message. In the second list, it contains the messages that significantly precede the numbered
     message."""
     causal: dict[str, int] = {}
     significant: dict[str, int] = {}
@@ -106,7 +108,8 @@ def counted_at(
     request_rivals: Sequence[Collection[int]],
 ) -> tuple[int, int]:
     """Count the orderings at one object. Return the number that causal order enforces, and the number that significant
-    order needs."""
+    order needs. ``received``: the deliveries at the object, in sequence. ``causal`` and ``significant``: the two lists
+    that ``_pasts`` returns. ``rivals`` and ``request_rivals``: see :class:`antecede.trace.cells.Cells`."""
     here = 0
     requests: dict[int, int] = {}
     responses: dict[int, int] = {}

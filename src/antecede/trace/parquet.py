@@ -3,8 +3,8 @@
 A null means that the value is absent. pyarrow is imported only when a Parquet file is read or written. Columns that the
 schema does not name are read unchanged. On writing they are *folded*: stored as JSON in one column ``extra``. This
 column has a mark, so that a reader can restore the original columns. If a file is not Parquet, or its pages are
-damaged, it cannot be read at all. If only a row cannot be turned into text (invalid UTF-8), this row counts as an
-unreadable line.
+damaged, it cannot be read at all. If a text in a row is not valid UTF-8, only this row is reported, as an unreadable
+line.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -158,8 +158,9 @@ def _nanoseconds(pa: Any, column: Any) -> Any:
 
 
 def _plain_events(pa: Any, batch: Any, folded: Collection[str]) -> list[Event] | None:
-    """Return the events of a plain batch. For any other batch, return ``None``. A plain batch has no errors and no
-    ``clock``. It has at most one column outside the schema, and other columns are folded in that column.
+    """Return the events of a batch if the batch is plain. If it is not plain, return ``None``. A plain batch has no
+    errors and no ``clock``. It has no column outside the schema, except at most one column in which other columns are
+    folded.
 
     A plain batch is read column by column, several times as fast as row by row. For any other batch, :func:`event_of`
     examines the rows one by one and reports the errors.

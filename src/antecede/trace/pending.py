@@ -1,21 +1,23 @@
 """Find late deliveries with sets of pending messages, in traces with many processes and few messages in transit.
 
-The usual method (:mod:`antecede.trace.streaming`) has a vector with an entry for each sender. Most of these entries are
-about messages that have been delivered everywhere. Such a message has no further delivery that could be late. A message
-is *pending* if it was sent and not yet delivered everywhere.
+A message is *pending* if it was sent and not yet delivered everywhere. The usual method
+(:mod:`antecede.trace.streaming`) uses vectors with an entry for each sender. Most of these entries are about messages
+that are not pending any more. These messages have no further delivery that could be late, so this module stores nothing
+about them.
 
-In this module, each process keeps a set of pending messages. A message *carries* the set that its sender had at the
-send, and the sender's own earlier messages that are pending. **A delivery of m at q is late iff m is in q's set.** If
+Each process keeps a set of pending messages. A message *carries* the set that its sender had at the send, and the
+sender's own earlier messages that are pending. **A delivery of m at q is late if m is in q's set, and only then.** If
 the delivery is not late, m and the messages that m carries are added to q's set.
 
-A set is the bits of one integer. A bit becomes free when its message has been delivered everywhere. When half of the
-bits are free, one sweep removes them from all sets. After the sweep, these bits are used again.
+A set is stored as the bits of one integer. A bit becomes free when its message has been delivered everywhere. When half
+of the bits are free, one sweep removes the free bits from all sets. After the sweep, these bits are used for other
+messages.
 
-**The walk** is the sequence in which the events are processed. It determines how many messages are pending at the same
-time. If one process receives everything, such as an archive, the walk should begin with that process. Then few messages
-are pending. :meth:`Matched.in_causal_order` walks in this way. In other traces, few messages are pending if the walk is
-sorted by Lamport clocks. Then each event comes as soon as everything before it has happened. If vectors would be
-smaller than the sets in both of these walks, :func:`late_deliveries` returns ``None``.
+**The walk** is the sequence in which the events are processed. The number of messages that are pending at the same time
+depends on the walk. If one process (for example, an archive) receives everything, few messages are pending if the walk
+begins with that process, as :meth:`Matched.in_causal_order` does. In other traces, few messages are pending if the
+events are sorted by Lamport clocks. Each event is then processed as soon as everything that happened before it has been
+processed. If vectors would be smaller than the sets in both of these walks, :func:`late_deliveries` returns ``None``.
 """
 
 from itertools import accumulate
@@ -54,10 +56,10 @@ def late_deliveries(trace: Matched) -> list[Event] | None:
 
 
 def _numbered(trace: Matched) -> tuple[list[_Step], list[int], list[int]]:
-    """Return three lists. The first list has all deliveries and their sends, in causal order. The second list has the
-    last Lamport clock of each process. The third list has, at the number of each message, how often the message is
-    delivered. All events are numbered, one process after the other. The number of a message is the number of its
-    send."""
+    """Return three lists. The first list is the walk: all deliveries and their sends, in causal order. The second list
+    has the last Lamport clock of each process. The third list has the number of deliveries of each message. To number
+    the messages, all events of the trace are numbered, one process after the other. The number of a message is the
+    number of its send, and is the position of the message in the third list."""
     first = list(accumulate(map(len, trace.lines), initial=0))
     awaited = [0] * first[-1]
     clocks = [0] * len(trace.lines)

@@ -1,10 +1,11 @@
 """The search for races: one pass over a trace in causal order, with a vector for each process.
 
 **Vectors decide.** Let q be a process that delivers a message m′, and let V be the vector that m′ carries
-(:mod:`antecede.trace.streaming`): for each process p, V[p] is the number of p's events in the past of send(m′). A
-message m from p is in a race with m′ at q iff p sent m at a position below V[p], and q delivered m before m′, at
-position V[q] or later. If several messages of one sender are in a race with m′ at q, only the last one delivered is
-reported, unless all pairs are requested.
+(:mod:`antecede.trace.streaming`). For each process p, V[p] is the number of p's events in the past of send(m′). A
+message m from p is in a race with m′ at q if and only if three conditions hold: p sent m at a position below V[p], q
+delivered m before m′, and this delivery of m is at position V[q] or later. There is no race between two messages of one
+sender if FIFO order is declared. If several messages of one sender are in a race with m′ at q, only the last one
+delivered is reported, unless all pairs are requested.
 
 **Counting without examining each pair.** A process that never sends, such as an archive, is not in the past of other
 processes. So every message that it delivered before m′ may be in a race with m′. At such a process q, the races are

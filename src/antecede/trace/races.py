@@ -1,22 +1,26 @@
 """Races: the pairs of messages that only timing kept in order.
 
-Let q be a process that delivers the messages m and m′. The pair (m, m′) at q is a **race** if four conditions hold. The
-send of m happened before the send of m′: send(m) → send(m′). At q, m was delivered first. The delivery of m at q did
-not happen before send(m′). The declared guarantee of the system does not order m and m′. If m's copy to q had taken a
-little longer, it would have been late. The guarantee ``fifo`` orders two messages of one sender. The guarantee
-``causal`` orders every two messages with send(m) → send(m′), so there are no races. The guarantee ``none`` orders no
-pair.
+Let q be a process that delivers the messages m and m′. The pair (m, m′) is a **race** at q if four conditions hold:
+
+* The send of m happened before the send of m′.
+* q delivered m before m′.
+* The delivery of m at q did not happen before the send of m′.
+* The declared guarantee of the system does not order m and m′.
+
+If the copy of m to q had taken a little longer, m would have been late. The guarantee ``none`` orders no pair. The
+guarantee ``fifo`` orders two messages of one sender. The guarantee ``causal`` orders m and m′ whenever the first
+condition holds, so with it there are no races.
 
 :mod:`antecede.trace.race_search` finds the pairs. If several messages of one sender are in a race with the same m′ at
 q, only the last one delivered is counted, unless all pairs are requested.
 
-**Slack** is how much later m could have arrived without being late: the time, by q's own clock, from the arrival of m
-to the arrival of m′. If FIFO order is declared, m′ may have waited for an earlier message of its sender, because m′
-could not overtake m before that message had arrived. If that message arrived later than m′, the slack ends at the
-arrival of that message. If the arrivals are not recorded, the times of the deliveries are compared. A negative slack
-means that m arrived after m′ but was delivered first: the system kept more order than declared.
+**Slack** is how much later m could have arrived without being late. It is the time, by q's own clock, from the arrival
+of m to the arrival of m′. There is one exception, if FIFO order is declared: m′ could not be delivered before all
+earlier messages of its sender had arrived. If one of them arrived after m′, the slack ends at the latest of these
+arrivals. If the arrivals are not recorded, the times of the deliveries are compared. A negative slack means that m
+arrived after m′ but was delivered first: the system kept more order than it declared.
 
-This module knows events and their happened-before. It must not know orders. The caller provides the declared guarantee.
+This module knows events and happened-before. It must not know orders, so the caller provides the declared guarantee.
 """
 
 import os
@@ -126,8 +130,9 @@ def _race_rows(trace: Matched, found: list[Race]) -> list[dict[str, Any]]:
 
 
 def race_of(first: Event, sent: Event, second: Event, slack: int | None, chain: Sequence[Link]) -> dict[str, Any]:
-    """Return the report of one race. ``first`` and ``second`` are the deliveries, ``sent`` is the send of the first
-    message."""
+    """Return the report of one race. ``first`` and ``second``: the deliveries of the two messages. ``sent``: the send
+    of the first message. ``slack``: in nanoseconds, or None if it is not known. ``chain``: a chain of messages through
+    which the second message depends on the first."""
     return {
         "first": first.message,
         "second": second.message,

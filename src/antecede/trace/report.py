@@ -1,4 +1,4 @@
-"""``verify``: from a trace to the whole report.
+"""The work of ``verify``: it makes the whole report from a trace.
 
 Other modules read a trace, set wrong rows aside and judge the rest. This module calls them, measures the time, and
 writes the rows set aside and the late deliveries to files. The report has the same keys in every engine.
@@ -59,9 +59,10 @@ def verify(
 
     ``quarantine`` and ``late`` are directories. If ``quarantine`` is given, all rows that were set aside are written to
     ``quarantine.jsonl`` in this directory. If ``late`` is given, all late deliveries are written to ``late.jsonl`` in
-    this directory. Events that ``keep`` rejects are left out. ``conflicts`` is the table for significant order; by
-    default, the table in the trace's metadata is used. If the metadata list epochs, FIFO and causal order are judged
-    only where they were guaranteed (:mod:`antecede.trace.epochs`). With ``everywhere``, epochs are ignored.
+    this directory. ``keep``: a function that returns False for events to leave out. ``conflicts``: the table of
+    conflicting operations, for significant order. If it is None, the table in the trace's metadata is used. If the
+    metadata list epochs, FIFO and causal order are judged only where they were guaranteed
+    (:mod:`antecede.trace.epochs`). If ``everywhere`` is true, epochs are ignored.
     """
     asked = known_orders(orders)
     started = time.perf_counter()

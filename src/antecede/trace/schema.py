@@ -7,10 +7,10 @@ An ``arrive`` row does not connect its message with another process. Rows of kin
 Their ``process`` is a server, which numbers them separately, and no verdict uses them.
 
 Types are strict in every file format: ``true`` is not an integer, ``1.0`` is not an index, a number is not a message,
-and an integer beyond 64 bits is not valid. Where the format leaves a choice, we decided:
+and an integer beyond 64 bits is not valid. These rules decide the cases that the format leaves open:
 
-* A wrong type in a column that every verdict needs (:data:`NEEDED`) sets the row aside. In any other named column only
-  the value is dropped: it is treated as null, and such values are counted. Significant order needs some more columns
+* A value of a wrong type sets the row aside if its column is needed by every verdict (:data:`NEEDED`). In any other
+  named column, the value is treated as null, and such values are counted. Significant order needs some more columns
   (:data:`NEEDED_BY_INSTANCES`).
 * A column name may be written in another case (``Process`` for ``process``), unless two names in one row would then
   mean the same column.
@@ -20,9 +20,9 @@ and an integer beyond 64 bits is not valid. Where the format leaves a choice, we
 * A negative ``index`` is a ``wrong_type``: indices count from 0.
 * A row of unknown kind needs no ``message``.
 * Columns not named here are kept in ``extra`` and ignored. Two rows that differ only in these columns, or in the texts
-  for people (``notification``, ``label``), count as the same row.
+  for people (``notification``, ``label``), are treated as the same row.
 
-This module knows rows and metadata; it must not know files.
+This module knows rows and metadata. It must not know files.
 """
 
 from collections import Counter
@@ -49,7 +49,7 @@ INT64_MAX: Final = 2**63 - 1
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One row. Its fields, in this order, are the keys of a written line; absent ones are left out.
+    """One row. The fields, in this order, are the keys of a written line. Absent fields are left out.
 
     A row never refers to another row. So ``gc=False`` is safe: Python's garbage collector does not search millions of
     rows for cycles.
@@ -60,7 +60,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     kind: str
     message: str | None = None
     to: tuple[str, ...] | None = None
-    """Destinations without repeats; ``()`` means none, ``None`` means unknown."""
+    """The destinations, without repeats. ``()``: the message has no destinations. ``None``: its destinations are
+    unknown."""
     time: int | None = None
     lamport: int | None = None
     clock: dict[str, int] | None = None

@@ -1,6 +1,7 @@
 """The significant precedence of messages, computed along a trace.
 
-**The relation** (Enokido, Higaki, Takizawa, *Protocol for a group of objects*, §3.2). m1 → m2 iff
+**The relation** (Enokido, Higaki, Takizawa, *Protocol for a group of objects*, §3.2). m1 → m2 holds in exactly these
+three cases:
 
 1. an object sends m1 before m2, and (1-1) one operation instance sends both, or (1-2) the instance that sends m1
    conflicts with the one that sends m2;
@@ -10,9 +11,9 @@
 
 In (1-2) and (2-2) the first instance must *precede* the second: it must be complete before the second begins. The
 reason is that by the cases S2.2 and R2.2 of §3.2, messages of interleaved instances are unrelated. An instance that
-aborted precedes nothing (§4.1). A message that no instance sends has no predecessors. Everything that an instance
-received counts in (2-1), including messages that repeat its request, commit it or abort it. :mod:`antecede.trace.cells`
-defines which instances conflict.
+aborted precedes nothing (§4.1). A message that no instance sends has no predecessors. In (2-1), the messages that an
+instance receives include messages that repeat its request, commit it or abort it. :mod:`antecede.trace.cells` defines
+which instances conflict.
 
 **The computation** is one walk over all events of the trace. The walk visits an event after all events that happened
 before it. An instance *knows* the messages that it received and sent, and all messages that precede these. A message

@@ -2,14 +2,17 @@
 
 A chain is a list of messages x0 = m, x1, … xk. Each message x(i) directly precedes the next message x(i+1), by one of
 the four cases (1-1), (1-2), (2-1) and (2-2) in :mod:`antecede.trace.significance`. That is, the object that sent x(i+1)
-had sent or received x(i) before. This send or receipt of x(i) belongs either to the instance that sent x(i+1), or to a
-conflicting instance that had ended before the instance that sent x(i+1) began. The last message xk was delivered at m's
-object before m, against the rule. The search starts at m. Each round makes the chains one message longer:
+had sent or received x(i) before. Either the instance that sent x(i+1) had itself sent or received x(i), or a
+conflicting instance had done so and had ended before the instance that sent x(i+1) began. The last message xk was
+delivered at m's object before m, against the rule. The search starts at m. Each round makes the chains one message
+longer:
 
 * If an instance sent or received a message of the last round, the later sends of this instance are examined.
-* The sends of conflicting instances that began after the end of such an instance are examined, too. For each cell
-  (:mod:`antecede.trace.cells`) only the earliest end so far matters, and for each instance only the earliest event that
-  the search has reached. So a send is examined only a few times.
+* The sends of conflicting instances that began after the end of such an instance are examined, too.
+
+The search stores the earliest event of each instance that it has reached. For each cell (:mod:`antecede.trace.cells`)
+it stores the earliest end of an instance. Later events and ends lead to no additional sends, so a send is examined only
+a few times.
 
 Events are numbered process by process, in the order of the processes' names, so both engines search the same arrays.
 The search also needs the *moment* of each event: its position in a sequence of all events that agrees with
@@ -106,7 +109,9 @@ def shortest(acts: Acts, late: int, send: int, early: Callable[[int], bool], rec
 
 
 def _follow(acts: Acts, event: int, reached: dict[int, int], ended: dict[int, int]) -> list[Step]:
-    """Return the next steps of a chain after an event, without the steps that an earlier call returned."""
+    """Return the next steps of a chain that has reached this event: the later sends of the event's instance, and the
+    sends of conflicting instances that began after the end of this instance. Leave out steps that an earlier call
+    returned."""
     instance = acts.instance[event]
     steps = []
     until = reached.get(instance)

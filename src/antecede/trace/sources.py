@@ -2,8 +2,8 @@
 event.
 
 For a directory, the trace files in it and below it are read, in the order of their paths. Symbolic links are followed.
-Names that begin with a dot or an underscore are skipped, and metadata files do not count as trace files. A file is read
-only once, even if several paths name it. The first bytes show whether a file is Parquet or gzipped; a file named
+Names that begin with a dot or an underscore are skipped. Metadata files are not read as trace files. A file is read
+only once, even if several paths name it. The first bytes show whether a file is Parquet or gzipped. A file named
 ``….parquet`` must be Parquet.
 """
 
@@ -56,7 +56,7 @@ class Loaded:
         self.unread_first: dict[str, str] = {}
         """For each reason in ``reasons``, the place and the error of the first row with this reason."""
         self.nulled = Nulled(used)
-        """Values of a wrong type that count as null."""
+        """The counts, by column, of the values that were read as null because their type was wrong."""
         self.nulled_first: dict[str, str] = {}
         """For each column, the place and the error of the first value of a wrong type."""
         self.placed: list[Fault] = []
@@ -116,10 +116,10 @@ def load(
     keep: Callable[[Event], bool] | None = None,
     used: Collection[str] = (),
 ) -> Loaded:
-    """Read everything at the paths; events that ``keep`` rejects are skipped.
+    """Read everything at the paths, and leave out the events that ``keep`` rejects.
 
     ``used`` contains the names of the columns that the caller needs. If a value in one of these columns has a wrong
-    type, its row is not an event. In all other columns, a value of a wrong type counts as null.
+    type, its row is not an event. In all other columns, a value of a wrong type is read as null.
     """
     loaded = Loaded(keep_raw, keep, used)
     for path in _files(paths, loaded.metadata):

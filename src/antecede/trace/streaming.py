@@ -7,18 +7,19 @@ entry is the number of the sender's events up to the send, and includes the send
 V_q and the carried vector. **A delivery of m, sent by p, at q is late iff V_q[p] already includes send(m)** just before
 the delivery. This is the definition in :mod:`antecede.trace.oracle`.
 
-A send does not change the sender's vector. So a message shares this vector in memory, and the sender's own entry is set
-at the delivery. A late delivery adds nothing new, so no maximum is computed for it. The vector of a message is dropped
-after the last delivery of the message, and the vector of a process after the last event of the process. The order of
-the walk (:mod:`antecede.trace.matched`) determines how many vectors exist at the same time.
+A send does not change the sender's vector. So a message shares this vector in memory with its sender, and the sender's
+own entry is set at the delivery. If a delivery is late, q has already learned of everything that the message carries,
+so no maximum is computed. The vector of a message is dropped after the last delivery of the message, and the vector of
+a process after the last event of the process. How many vectors exist at the same time depends on the sequence in which
+the walk visits the events (:mod:`antecede.trace.matched`).
 
-With many processes there are faster ways to the same answer: sets of pending messages, if these are few
-(:mod:`antecede.trace.pending`), and vectors as arrays, if numpy is installed (:mod:`antecede.trace.lanes`).
+If there are many processes, two other methods give the same answer faster: sets of pending messages, if few messages
+are pending (:mod:`antecede.trace.pending`), and vectors as arrays, if numpy is installed (:mod:`antecede.trace.lanes`).
 
-**Overtakers** are searched afterwards, only for the messages that were late: in a second pass, messages carry sets of
-late messages, with one bit for each late message. (In the oracle, messages carry sets of all messages.) The overtaker
-of a late message is the message of the first delivery at q that brings the bit of the late message. Here q is the
-destination of the late message.
+**Overtakers** are searched in a second pass, and only for messages that were late. In this pass, each message carries a
+set of late messages: those on which it depends, and itself if it is late. A set has one bit for each late message. (In
+the oracle, the sets contain all messages, not only late ones.) Let m be a message that was late at q. The overtaker of
+m is the message of the first delivery at q whose set contains m.
 """
 
 from bisect import bisect_right
@@ -128,7 +129,8 @@ class Vectors(Generic[Kind]):
 
 
 def _overtakers(trace: Matched, late: list[Late]) -> list[Late]:
-    """Return the same late deliveries, each with the first message that overtook it."""
+    """Return copies of these late deliveries. In each copy, ``overtaken_by`` is the first message that overtook the
+    late message."""
     bits: dict[str, int] = {}
     asked: dict[str, int] = {}
     for delivery in late:

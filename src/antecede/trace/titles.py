@@ -56,8 +56,8 @@ class Titles:
         return " ".join([*parts, f"({short_id(message)})"]) if parts else short_id(message, 40)
 
     def quoted(self, message: str) -> str:
-        """Return the whole label in quotes. If the message has no label, or if several messages have its short name,
-        return the result of :meth:`brief`."""
+        """Return the whole label of a message in quotes. If the message has no label, or has the same short name as
+        another message, return the result of :meth:`brief`."""
         label = self._known.get(message, (None, None))[1]
         return f'"{label}"' if label and self._brief(message) not in self._shared else self.brief(message)
 

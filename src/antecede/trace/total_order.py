@@ -1,11 +1,12 @@
-"""Total and synchronous order as one question: can these sequences of messages be merged into one?
+"""Total and synchronous order as one question: can several sequences of messages be merged into one sequence?
 
-For total order, the sequence of a process has its deliveries. For synchronous order, it has all its sends and
-deliveries (Garg §12.1, §12.3). Message a *comes before* another message b if some sequence has a before b. Does this
-relation have a cycle? Merging answers this question: release a message as soon as it is at the head of every sequence
-in which it still occurs. It does not matter which message is released first: the same messages are released in the end.
-So the messages that remain, if any, are the same in every engine. If one sequence has a message twice, with another
-message between, this message can never be released. It comes both before and after the other message.
+There is one sequence per process. For total order, it has the deliveries of the process. For synchronous order, it has
+all sends and deliveries of the process (Garg §12.1, §12.3). Message a *comes before* another message b if some sequence
+has a before b. The sequences can be merged iff this relation has no cycle. To find out, messages are *released* one
+after the other. A message is released as soon as it is at the head of every sequence in which it still occurs. If
+several messages can be released, any of them may be first: the same messages are released in the end. So the messages
+that remain, if any, are the same in every engine. If one sequence has a message twice, with another message between,
+this message can never be released. It comes both before and after the other message.
 
 **The witness.** When no message can be released, every remaining message is blocked: in some sequence another remaining
 message comes before it. In this sequence, the first remaining message other than the blocked one is its *blocker*.

@@ -68,11 +68,11 @@ class Verdict(msgspec.Struct):
     causal: list[Late] = []
     """The deliveries that are late by causal order, sorted."""
     fifo_undecided: int = 0
-    """The number of deliveries that are late by FIFO order only if the positions that an import assumed for some rows
-    are right."""
+    """The number of deliveries that may be late by FIFO order: they are late only if the positions that an import
+    assumed for some rows are right."""
     causal_undecided: int = 0
-    """The number of deliveries that are late by causal order only if the positions that an import assumed for some rows
-    are right."""
+    """The number of deliveries that may be late by causal order: they are late only if the positions that an import
+    assumed for some rows are right."""
     pairwise: bool = True
     """Whether every two processes deliver their common messages in the same sequence."""
     cycle: list[str] | None = None

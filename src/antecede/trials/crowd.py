@@ -43,7 +43,7 @@ class Counted(Notification):
 
 
 class Ask(Notification):
-    """A question that :class:`Echo` answers. The trial asks it to measure how fast servers answer."""
+    """A question that :class:`Echo` answers. The trial sends it to measure how fast servers answer."""
 
 
 class Answer(Notification):

@@ -383,8 +383,9 @@ async def trial(
     report_progress: Callable[[int], None] = lambda lies: None,
 ) -> Lies:
     """Send ``lies`` lies in total to several servers, one server after the other. Each server gets at most ``life``
-    lies. Each server uses the next one of the ``orders``, and after the last one the first one again. The trial ends
-    early if a server has errors. After each server, ``report_progress`` is called with the number of lies so far."""
+    lies. The first server uses the first of the ``orders``, the second server the second one, and so on. After the last
+    order, the first one is used again. The trial ends early if a server has errors. After each server,
+    ``report_progress`` is called with the number of lies so far."""
     outcome = Lies()
     loop = asyncio.get_running_loop()
     escaped: list[str] = []

@@ -71,7 +71,7 @@ class Table(ReplicatedObject):
 
 
 class Calls(Load):
-    """A load of clients that call the tables. It records which names each table must contain at the end."""
+    """A load: clients that call the replicated tables. It records which names each table must contain at the end."""
 
     def __init__(self, topology: TopologyFile, callers: int, seed: int) -> None:
         super().__init__(topology)
@@ -117,7 +117,8 @@ class Calls(Load):
                         self.expected[table].add(name)
 
     async def settle(self, seconds: float) -> list[str]:
-        """Wait until the servers are idle. Return the errors."""
+        """Wait at most ``seconds`` until the servers are idle. Return the errors, for example a server that stays
+        busy."""
         return await self.idle(seconds)
 
 

@@ -94,7 +94,8 @@ class PowerCuts(Round):
             await self.end(victim, self.random.random() < _graceful)
 
     async def _break(self, server: str) -> None:
-        """Let the syncs of a server fail: the server must end, and log the reason."""
+        """Make the syncs of a server's disk fail. The server must then end with exit code 2, and log the reason. Report
+        it if the server does not do this."""
         disk = self.processes.disks[server]
         count_before = self.processes.log(server).count("the disk of this trial fails")
         disk.set_fault("broken")
@@ -113,7 +114,7 @@ class PowerCuts(Round):
         self.lost(server)
 
     async def _fill(self, server: str) -> None:
-        """Let the disk of a server be full for a while: the server must continue afterwards."""
+        """Make the disk of a server full for a while. The server must wait, and continue when there is space again."""
         self.faults["full"] += 1
         disk = self.processes.disks[server]
         disk.set_fault("full")

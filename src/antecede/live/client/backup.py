@@ -42,8 +42,8 @@ class Remote:
         time or for a shorter time."""
 
     async def cut(self) -> dict[str, Cut]:
-        """Let all servers stop accepting messages from each other. When all have stopped, ask each server for its cut:
-        the position in its log, and the files to copy. Return the cuts."""
+        """Ask all servers to stop accepting messages from each other. When all have stopped, ask each server for its
+        cut: the position in its log, and the files to copy. Return the cuts, by server."""
         cutting, begun = self._cutting, monotonic()
         while not cutting.over:
             due = cutting.requests()

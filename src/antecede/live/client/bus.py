@@ -297,8 +297,9 @@ class Bus:
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
         """Handle a refusal: the server has accepted neither the batch that begins with this number nor the batches
-        after it. If ``retry`` is true, the refusal is temporary, and all these batches fail. Otherwise only the first
-        batch fails, and the later batches are sent again."""
+        after it. If ``retry`` is true, the refusal is temporary: all these batches fail, and the program may publish
+        them again later. If ``retry`` is false, only the first batch fails, and the bus sends the later batches
+        again."""
         wrong = self._publishing.refused(number, error, retry)
         if wrong is not None:
             self.gone(wrong)

@@ -1,10 +1,13 @@
 """Campaigns on groups of objects: many random runs on faulty networks. Each run is judged.
 
-Each seed gives one :class:`~antecede.objects.simulation.workload.Workload` with random settings. Four questions are
-asked about its run. First, did the deliveries keep significant order? The checker of this order sees only the trace,
-and does not know this protocol. Second, was every message delivered exactly once, is nothing blocked, and did every
-root end as planned, with effects everywhere or nowhere? Third, are the final states the same as if the roots had run
-one after the other? Fourth, did conflicting roots of one home begin in the order in which they were started?
+Each seed gives one :class:`~antecede.objects.simulation.workload.Workload` with random settings. Its run is correct if
+four conditions hold:
+
+1. The deliveries kept significant order. The checker of this order sees only the trace. It does not know the protocol.
+2. Every message was delivered exactly once, nothing is blocked, and every root ended as planned. The effects of a root
+   are at all objects that it called, or at none.
+3. The final states are the same as if the roots had run one after the other.
+4. Conflicting roots with the same home began in the sequence in which they were started.
 """
 
 from collections import Counter
@@ -57,7 +60,7 @@ def play(seed: int, *, site: type[Site] = Site, workload: Workload | None = None
 
 def overtaking(ended: Ended) -> list[str]:
     """Return a text for each root that began before an older, conflicting root of the same process. Only the first try
-    of each root is examined. If this try is aborted because an older root waits for it, the root begins again later."""
+    of each root is examined, because a root that was aborted in favour of an older root begins again later."""
     found: list[str] = []
     begun: dict[str, list[tuple[int, str, str]]] = {}
     for event in ended.events:

@@ -3,10 +3,12 @@
 The objects have a class made for this purpose. Each conflicting pair of operations has its own cell of the state: one
 operation adds to the cell, the other multiplies it. So the two do not commute, but each commutes with itself. An
 operation that conflicts with itself has one more cell, on which two executions of the operation do not commute. So if
-two objects compute conflicting operations in different orders, they end in different states, whatever compatible
-operations come between. The argument of an operation is a plan of its calls. To test both ways in which a state stores
-values, every number is kept twice: once as an entry of a dictionary, and once in a list. In the end both copies of a
-number must be equal."""
+two objects compute conflicting operations in different sequences, their final states are different. Compatible
+operations between the conflicting ones cannot change this.
+
+The argument of an operation is a plan of its calls. A state may store a value as an entry of a dictionary or in a list.
+To test both ways, every number is stored twice, once in each way. In the end both copies of a number must be equal.
+"""
 
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -27,8 +29,8 @@ from antecede.trace import Event
 _modulus = 1_000_003
 _travels_max = 60_000
 _travels_each_max = 3_000
-"""The number of frames per root after which a run counts as endless. The limit is higher if frames are lost, and the
-limit for a whole run is at least ``_travels_max``."""
+"""The number of frames per root above which a run is treated as endless. If frames are lost, the limit is higher. The
+limit for a whole run is at least ``_travels_max`` frames."""
 
 
 class Plan(msgspec.Struct, frozen=True, array_like=True):
@@ -59,7 +61,8 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
 
 
 def scripted(relation: Relation, operations: tuple[str, ...]) -> type[Object]:
-    """Return a class of objects with these operations. Two operations commute iff they do not conflict."""
+    """Return a class of objects with these operations. Conflicting operations do not commute. All other pairs of
+    operations commute."""
 
     def named(name: str) -> Any:
         def compute(self: Any, tag: int, calls: list[Any], fails: bool) -> Generator[Call, Any, int]:

@@ -1,9 +1,9 @@
-"""A simulated group of objects, with lost, repeated and reordered frames, and with machines that crash and restart.
+"""A simulated group of objects. Frames can be lost, repeated and reordered, and machines can crash and restart.
 
-Each object is a :class:`antecede.objects.Site`. The simulator treats a site like an order in
-:mod:`antecede.simulator.channels`: the site uses the channel of the servers and a simulated disk. Its events become
-rows of a trace with the columns ``instance``, ``operation``, ``parent`` and ``type``. The delivery of a request is
-recorded when its instance begins.
+Each object is a :class:`antecede.objects.Site`. The simulator (:mod:`antecede.simulator.channels`) runs a site in the
+same way as an order: with the channel of real servers, and with a simulated disk. The events of a site become rows of a
+trace with the columns ``instance``, ``operation``, ``parent`` and ``type``. The delivery of a request is recorded when
+its instance begins.
 """
 
 from collections.abc import Callable

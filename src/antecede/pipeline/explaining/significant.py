@@ -137,7 +137,7 @@ class _Explainer:
         raise AssertionError("no two objects disagree")
 
     def _compared(self, *deliveries: int) -> bool:
-        """Return whether both ``deliveries`` bring requests, and these two requests conflict. Both deliveries are at
+        """Return whether both ``deliveries`` bring requests, and these requests conflict. The two deliveries must be at
         the same object."""
         operations = self._operations
         if any(operations.instance[at] < 0 or operations.received_as[at] != REQUEST for at in deliveries):

@@ -1,8 +1,8 @@
-"""Files for a person to examine: the rows that were set aside, and every late delivery.
+"""Write two files for a person to examine: the rows that were set aside, and all late deliveries.
 
-A row that was set aside during matching is known only by its split and its number. So each split is read once more, in
-the order of the trace, to get the text of these rows. Late deliveries are written to one Parquet file, in portions.
-Each of the two files is either written completely or not at all.
+For a row that was set aside during matching, only its split and its number in the split are known. So each split is
+read once more, in the order of the trace, to get the text of these rows. The late deliveries are written to a Parquet
+file, in portions. Each of the two files is either written completely or not at all.
 """
 
 import json

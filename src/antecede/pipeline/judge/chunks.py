@@ -1,17 +1,20 @@
-"""FIFO and causal order by chunks of time. There are many tasks. Most of them read only a small part of the trace.
+"""Judge FIFO and causal order by chunks of time, with many tasks. Most tasks read only a small part of the trace.
 
-Consistent cuts divide the trace into units (:mod:`antecede.pipeline.judge.cuts`). A task reads some consecutive units.
-All its vectors are zero at the beginning. The first of these units are its *core*, and the others are its *halo*. The
+Consistent cuts divide the trace into units (:mod:`antecede.pipeline.judge.cuts`). A task reads some consecutive units,
+and begins with vectors that are all zero. The first of its units are its *core*, and the others are its *halo*. The
 task judges messages that were sent in its core, and reads the halo to find the deliveries of these messages.
 :mod:`antecede.pipeline.kernels.causal` explains why the result is exact.
 
-**Tiers.** On tier j the trace is divided into steps of 4^j units. A chunk has ``chunk_units`` steps, and its halo has
-at most ``halo_units`` further steps. A message belongs to the lowest tier on which its delivery lies in the chunk of
-its send or in that chunk's halo. On a tier that is high enough the whole trace is one chunk, so each delivered message
-has a tier. A message that is never delivered belongs to no task, so no task waits for it. A task above tier 0 reads
-from the first send to the last delivery of its own messages. It keeps lanes (entries of vectors) only for the senders
-of these messages. So a message that spans the whole trace is judged by one task that walks the whole trace with one
-lane. The lines of this task are on disk, as they are when a trace is judged in one walk.
+**Tiers.** On tier j the trace is divided into parts of 4^j units. A chunk consists of ``chunk_units`` parts, and its
+halo of at most ``halo_units`` parts after them. A message has one tier for each of its deliveries: the lowest tier on
+which the delivery lies in the chunk of the send, or in the halo of that chunk. On a tier that is high enough the whole
+trace is one chunk, so each delivery has a tier. A message that is never delivered belongs to no task, so no task waits
+for it.
+
+A task above tier 0 reads from the first send to the last delivery of the messages that it judges. It keeps lanes
+(entries of vectors) only for the senders of these messages. So a message that spans the whole trace is judged by one
+task that walks the whole trace with one lane. The lines of this task are on disk, as they are when a trace is judged in
+one walk.
 
 **Cycles.** A consistent cut contains either all events of a cycle or none of them, so each cycle lies within one unit.
 Every task that reads this unit removes the cycle. Only one task reports the cycle: the task of tier 0 that has this

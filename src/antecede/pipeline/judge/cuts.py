@@ -1,14 +1,15 @@
-"""Consistent cuts through a matched trace, at which the trace is divided into chunks of time. No task reads the whole
-trace to find them.
+"""Consistent cuts through a matched trace. They divide the trace into chunks of time. No task reads the whole trace to
+find the cuts.
 
 First, cuts are *proposed* from a clock in the rows. This is the Lamport clock or, if most rows have none, the wall
-clock. If most rows have no wall clock either, each cut contains the same share of the events of every process. The
-clock need not be right. Then the cuts are *lowered*, in rounds, to the greatest consistent cuts below them. The
-messages are divided into buckets. In each round, the task of each bucket looks for deliveries that are in a cut
-although their sends are not. It reports smaller bounds for this cut, so that these deliveries are no longer in the cut.
-For each process, the smallest reported bound is used. With a correct Lamport clock there is only one round, and it
-changes nothing. Cuts that still move after ``limits.cut_rounds_max`` rounds are dropped. Then a chunk is longer, but
-the verdict stays right.
+clock. If most rows have no wall clock either, each cut contains the same share of the events of every process. A wrong
+clock does no harm, because the proposed cuts are corrected.
+
+Then the cuts are *lowered*, in rounds, to the greatest consistent cuts below them. The messages are divided into
+buckets. In each round, one task per bucket looks for deliveries that are in a cut although their sends are not. For
+such a cut, the task reports smaller bounds, which exclude these deliveries. For each process, the smallest reported
+bound is used. With a correct Lamport clock there is only one round, and it changes nothing. Cuts that still move after
+``limits.cut_rounds_max`` rounds are dropped. Then a chunk is longer, but the verdict stays right.
 """
 
 from collections.abc import Iterable, Sequence
@@ -158,6 +159,6 @@ def _below(packed: Iterable[bytes], clock: str, thresholds: bytes) -> bytes:
 
 
 def piece_in(packed: Iterable[bytes]) -> Timed | None:
-    """Return the deliveries and clocks of all buckets in one part, joined into one struct. If the part is empty, return
-    ``None``."""
+    """Join the deliveries and clocks of all buckets in one part into one struct, and return it. Return ``None`` if the
+    part is empty."""
     return joined(piece for piece in map(read_apart, packed) if isinstance(piece, Timed))

@@ -130,8 +130,8 @@ class Operations:
     def _requests(self, types: Bytes) -> None:
         """Decide whether each delivery is a request, a response or neither. The type of the delivery decides. If the
         delivery has no type, the type of its send decides. If both have no type, the first message of an instance is a
-        request, and each other delivery is a response. A delivery without an instance, or with an aborted instance,
-        counts as neither. A commit, an abort or a repeated request also counts as neither."""
+        request, and each other delivery is a response. Three kinds of deliveries are neither: a delivery without an
+        instance, a delivery to an aborted instance, and a commit, an abort or a repeated request."""
         lines = self.lines
         self.received_as = lines.scratch.array(len(lines.source), np.uint8)
         delivered = np.flatnonzero(lines.source >= 0)

@@ -61,13 +61,14 @@ def certain(lines: Lines, sequences: bool = False) -> Lines:
     """Return lines in which nothing depends on assumed positions. An assumed position is one that an import had to
     guess (see :func:`antecede.trace.assumed.certain`). If no position is assumed, return ``lines`` itself.
 
-    An edge leads from a send to one of its deliveries. All events keep their flat positions, but some lose their edges:
+    An edge leads from a send to each of its deliveries. All events keep their flat positions, but some edges change:
 
     * A delivery with an assumed position loses its edge.
-    * A send with an assumed position loses its edges. Its deliveries with certain positions then point to a copy of the
-      send, which is a separate line after all other lines.
-    * Exception: if such a send has only one delivery with a certain position, this delivery loses its edge too. Such a
-      delivery can neither be late nor make another delivery late. With ``sequences``, this exception is not made.
+    * A send with an assumed position loses its edges. A copy of the send is added, as a separate line after all other
+      lines. New edges lead from the copy to those deliveries of the send that have certain positions.
+    * Exception: if only one delivery of such a send has a certain position, no copy is made, and this delivery loses
+      its edge, too. (The send would depend on nothing, and only one process would learn of it. So the delivery could
+      neither be late nor make another delivery late.) With ``sequences``, this exception is not made.
     """
     if not len(lines.assumed):
         return lines
@@ -176,7 +177,9 @@ def causal_walk(
     slots: int = FIRST_SLOTS,
 ) -> Iterator[Longs]:
     """Walk the lines with the causal kernel. Yield the late deliveries, some at a time. If ``core`` is given, only the
-    messages that ``core`` selects are judged, otherwise all messages."""
+    messages that ``core`` selects are judged, otherwise all messages. ``lane_of``: the lane (vector entry) of each
+    process, or -1 if it has none. ``questions``: late deliveries for which the walk finds the deliveries that overtook
+    them."""
     lines = walk.lines
     make = lines.scratch.array
     vectors = Vectors(lane_of, make((lines.processes, lanes), counter), np.full(lines.processes, -1, np.int32))

@@ -86,9 +86,10 @@ class Trace:
         region. Otherwise ``None``."""
 
     def _first(self, by_split: Iterable[tuple[int, dict[str, tuple[int, str]]]]) -> dict[str, str]:
-        """Return one text for each key in ``by_split``. A key is a reason why rows are not events, or the name of a
-        column. The text has the file and the line of the first wrong row, and the error in this row. To find the first
-        row, the files are taken in the given order. Rows of a DataFrame are left out, because they have no file."""
+        """Return a text for each kind of error: the file and the line of the first error of this kind, and the error.
+        The kind is the key in ``by_split``: the reason why rows are not events, or the name of the column that has a
+        wrong value. To find the first error, the files are taken in the given sequence. Errors in a DataFrame are left
+        out, because its rows have no file."""
         found: dict[str, tuple[int, int, str]] = {}
         for split, firsts in by_split:
             for name, (number, detail) in firsts.items():
@@ -172,8 +173,8 @@ class Trace:
         return LinesTask(self._lengths.tobytes(), self._sparse.tobytes(), orders, scratch=self._scratch, **options)
 
     def judge(self, orders: tuple[str, ...], every_late: bool = False, **options: Any) -> tuple[Judged, Parts | None]:
-        """Judge the trace. Return the summary and, if ``every_late`` is true, the parts of the output (otherwise None).
-        All parts except the first contain late deliveries."""
+        """Judge the trace. Return the summary. If ``every_late`` is true, also return the parts of the output,
+        otherwise None. All parts except the first contain late deliveries."""
         task = self.task(orders, every_late=every_late, **options)
         if not every_late:
             return read_judged(self.matched().gather(partial(verdict.only_summary, task=task), [0])[0]), None

@@ -175,7 +175,8 @@ def _witness(lines: Lines, circle: judge.Circle) -> Places:
 
 
 def places_at(lines: Lines, flat: Longs) -> Places:
-    """Return the places of the events at these flat positions."""
+    """Return the places of events. ``flat``: the positions of the events in the arrays that contain the lines of all
+    processes, one after the other."""
     return Places(lines.process_at(flat).astype(np.int32), lines.index_at(flat))
 
 

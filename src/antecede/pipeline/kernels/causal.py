@@ -1,9 +1,10 @@
 """Late deliveries by causal order, along a walk, with one vector per process.
 
-Let V_q be process q's vector. V_q[p] is the position after the last send of sender p that q knows through deliveries.
-Let p send message m at position s. **The delivery of m at q is late iff V_q[p] > s just before this delivery.** Then
-the send of m was already in q's past. V_q[q] covers only the sends of q that q knows through deliveries. So a message
-to oneself needs no special rule.
+A *position* is the index of an event in the line of its process. Let V_q be the vector of process q. V_q[p] is the
+position after the last send of process p that q knows. Process q learns of sends only through its deliveries. Let p
+send message m at position s. **The delivery of m at q is late iff V_q[p] > s just before this delivery.** Then the send
+of m was already in q's past. V_q[q] also covers only the sends of q that q knows through deliveries. So a message to
+oneself needs no special rule.
 
 **Slots.** A message carries the vector of its sender. If a process learns nothing between two sends, the vectors of the
 two messages differ only in the sender's own entry. This entry is the position of the send. So the messages share one
@@ -12,30 +13,31 @@ of all these messages. An array has one entry for each send. Before the send, th
 are still to come. From the send on, the entry is the number of the message's slot. A delivery knows the position of its
 send, so it finds the slot.
 
-**Blocks.** Only the entries of senders are kept, one *lane* each. If there are more lanes than fit into memory, the
-trace is walked once for each block of lanes. Each walk judges the messages of the senders in its block. ``lane_of`` is
--1 for a sender outside the block.
+**Blocks.** Vectors have entries only for processes that send. Each of these entries is a *lane*. If there are more
+lanes than fit into memory, the trace is walked once for each block of lanes. Each walk judges the messages of the
+senders in its block. ``lane_of`` is -1 for a sender outside the block.
 
 **Overtaking messages.** V_q[p] only grows. So the delivery that first raises V_q[p] above s is the first delivery at q
 of a message that was sent causally after m. A *question* asks for this delivery. Questions with the same q and p are
-sorted by s, and one more walk answers all questions. A single question needs no vectors. ``reached[x]`` is then the
-first position of process x that follows send(m). A message that x sends at this position or later is causally after
-send(m). The walk can stop at the answer.
+sorted by s, and one more walk answers all questions. A single question needs no vectors, only an array ``reached``. Its
+entry ``reached[x]`` is the first position of process x that is causally after send(m). A message that x sends at this
+position or later is also causally after send(m). The walk can stop at the answer.
 
-**Chunks.** A part of a trace can be judged alone, with zero vectors at its beginning. If deliver(m) is late, the cause
-is a chain of messages from send(m) to an earlier delivery at the same process. In happened-before, the whole chain lies
-between send(m) and that delivery. So a task sees the whole chain if it reads from one consistent cut to another. The
-first cut is at or before send(m), the other is after deliver(m). The task needs no knowledge of earlier events. A
-message that was sent before the first cut carries nothing about sends after the cut. So the task ignores such a
-message.
+**Chunks.** A part of a trace can be judged alone, with zero vectors at its beginning. If the delivery of m is late, the
+cause is a chain of messages from send(m) to an earlier delivery at the same process. In happened-before, the whole
+chain lies between send(m) and the late delivery. So a task sees the whole chain if it reads from one consistent cut to
+another. The first cut is at or before send(m), the other is after the late delivery. The task needs no knowledge of
+earlier events. A message that was sent before the first cut carries nothing about sends after the cut. So the task
+ignores such a message.
 
-A task judges the messages sent in its *core*. In the line of process p, the core ends at ``core[p]``. The *halo*
+A task judges the messages sent in its *core*. In the line of process p, the core ends at ``core.end[p]``. The *halo*
 follows the core. The task reads the halo to find the deliveries of these messages. A message sent in the halo is judged
 by another task. But this message carries its sender's knowledge about the core, including the sender's own sends. If
-the task ignored the message, it would miss most violations that reach into the halo. For a send in the core, a vector's
-entry is the position of the send, plus one. For a send in the halo, the entry is the end of the core. So an entry is
-never larger than the longest core of a line. If a narrow integer type can hold this length, ``known`` and the slots use
-it. If a whole trace is judged in one task, its core is the whole trace.
+the task ignored the message, it would miss most violations that reach into the halo.
+
+An entry of a vector is the position after a send in the core. For a send in the halo, the entry is the end of the core.
+So an entry is never larger than the longest core of a line. If a narrow integer type can hold this length, ``known``
+and the slots use it. If a whole trace is judged in one task, its core is the whole trace.
 """
 
 from typing import NamedTuple
@@ -49,7 +51,8 @@ from antecede.pipeline.kernels.walk import SENT
 
 
 class Late(NamedTuple):
-    """An array ``at`` for the flat positions of late deliveries. ``found`` is the number of positions in it so far."""
+    """The late deliveries: ``at`` is an array for their positions in the joined lines of all processes. ``found`` has
+    one entry, the number of positions in ``at`` so far."""
 
     at: Longs
     found: Longs
@@ -61,7 +64,8 @@ class Core(NamedTuple):
     end: Longs
     """For each process, the position at which its core ends."""
     mine: NDArray[np.uint8]
-    """For each flat position, whether this task judges the delivery there; empty if it judges all deliveries."""
+    """For each position in the joined lines of all processes, whether this task judges the delivery at this position.
+    The array is empty if the task judges all deliveries."""
 
 
 class Questions(NamedTuple):
@@ -94,8 +98,8 @@ def causal(
     late: Late,
     questions: Questions,
 ) -> int:
-    """Judge the segments (stretches of lines) from ``begin`` to ``end``. Return the segment at which to continue; it is
-    ``end`` if all were judged.
+    """Judge the segments (stretches of lines) with the numbers from ``begin`` to ``end`` - 1. Return the number of the
+    segment at which to continue, or ``end`` if all segments were judged.
 
     The kernel stops early if no slot is free or ``late`` is full.
     """
@@ -144,9 +148,9 @@ def causal(
 def _answer(
     at: int, process: int, slot: int, lane: int, sent: int, vectors: Vectors, slots: Slots, questions: Questions
 ) -> None:
-    """Store the delivery at flat position ``at`` as the answer to each open question that this delivery answers. Only
-    questions about late deliveries at the same process are examined. Call this function before the knowledge from the
-    delivery is merged into the vector of the process."""
+    """Store the delivery at position ``at`` of the joined lines as the answer to each open question that this delivery
+    answers. Only questions about late deliveries at the same process are examined. Call this function before the
+    knowledge from the delivery is merged into the vector of the process."""
     row = questions.asker[process]
     for k in range(vectors.known.shape[1]):
         reached = sent + 1 if k == lane else slots.rows[slot, k]

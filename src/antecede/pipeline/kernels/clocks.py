@@ -1,9 +1,9 @@
-"""Compare recorded clocks with the events, along a walk (by the rules of antecede.trace.clocks).
+"""Compare recorded clocks with the events, along a walk. :mod:`antecede.trace.clocks` explains the rules.
 
-Both rules for vector clocks check each entry separately. A recorded clock is wrong if one of its entries is wrong. So
-the entries can be checked in blocks, one walk per block. An entry belongs to one process. For each entry, ``known`` is
-the number of that process's events in the past of the current event. ``floor`` is the largest value that the clocks in
-that past have for this entry.
+There are two rules for vector clocks, and both check each entry of a clock separately. A recorded clock is wrong if one
+of its entries is wrong. So the entries can be checked in blocks, one walk per block. An entry belongs to one process.
+At each event, the walk has two numbers for each entry. ``known`` is the number of that process's events in the past of
+the event. ``floor`` is the largest value of this entry in the clocks of that past.
 """
 
 from typing import NamedTuple
@@ -25,7 +25,7 @@ class Recorded(NamedTuple):
     at: Longs
     """The flat positions that have a clock, ascending."""
     first: Longs
-    """For each clock, where its entries begin in ``name`` and ``entry``."""
+    """For each clock, the index in ``name`` and ``entry`` at which its entries begin."""
     name: Ints
     entry: Longs
     own: Longs
@@ -50,12 +50,13 @@ def clocks(
     slots: Slots,
     disagrees: Bytes,
 ) -> int:
-    """Check the segments (stretches of lines) from ``begin`` to ``end``. If no slot is free, the kernel stops early.
-    Return the segment at which to continue.
+    """Check the clocks in the segments (stretches of lines) from number ``begin`` up to but not including ``end``. Set
+    ``disagrees`` for each wrong clock. Return the segment at which to continue: ``end``, or an earlier segment if no
+    slot was free.
 
-    Only one block of entries is checked. The names in clocks are numbered. The block contains the entries for the names
-    from number ``low`` on, one name for each column of ``known``. A slot contains the values of ``known`` and then
-    those of ``floor``.
+    Only one block of entries is checked. Each name that occurs in clocks has a number. The block contains the entries
+    for the names from number ``low`` on, one name for each column of ``known``. A slot contains the values of ``known``
+    and then those of ``floor``.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     clocked, first, indices, carried = recorded.at, recorded.first, recorded.indices, slots.rows

@@ -38,12 +38,12 @@ def ordered_pairs(
     slots: Slots,
     ordered: Longs,
 ) -> int:
-    """Process the segments (stretches of lines) from ``begin`` to ``end``. Return the segment at which to continue. If
-    all segments are done, this is ``end``.
+    """Process the segments (parts of lines) from ``begin`` up to, but not including, ``end``. Return the number of the
+    segment at which to continue. If all segments are done, this is ``end``.
 
     The kernel stops early if no slot is free for the set of a message. ``drawn`` has the flat positions of the sends of
-    compared messages, ascending. ``slot_of`` has, at the flat position of a send, the slot of its message. ``ordered``
-    counts the pairs in which the send of one message happened before the send of the other.
+    compared messages, ascending. ``slot_of`` has, at the flat position of a send, the slot of its message. For each
+    pair in which the send of one message happened before the send of the other, ``ordered[0]`` increases by one.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     words = known.shape[1]

@@ -8,8 +8,8 @@ contain the event.
 Consistent cuts form a lattice (Mattern, *Virtual time and global states of distributed systems*). So every cut has a
 greatest consistent cut below it. To find it, look for deliveries that are in the cut, but whose sends are not in the
 cut. For each such delivery, lower the bound of the receiver to the index of the delivery. Repeat this until nothing
-changes. For each delivery only its own message is needed. So each bucket of messages can be processed separately, and
-the lowest bound of all buckets is used.
+changes. Each delivery is compared only with the send of the same message. So each bucket of messages can be processed
+separately. For each process and each cut, the lowest bound of all buckets is then used.
 """
 
 import numpy as np
@@ -35,7 +35,7 @@ def _unit(bounds: Longs, process: int, index: int) -> int:
 
 @compiled
 def units(bounds: Longs, process: Ints, index: Longs) -> Ints:
-    """Return the number of the unit of each event."""
+    """Return, for each event, the number of its unit: the number of cuts that do not contain the event."""
     found = np.empty(len(process), np.int32)
     for row in range(len(process)):
         found[row] = _unit(bounds, process[row], index[row])
@@ -61,7 +61,7 @@ def lower(bounds: Longs, process: Ints, index: Longs, source: Ints, sent: Longs)
 
 @compiled
 def below(thresholds: Longs, process: Ints, index: Longs, clock: Longs, bounds: Longs) -> None:
-    """For each k, lower cut k so that it contains no event with a clock of ``thresholds[k]`` or more."""
+    """For each k, lower cut k so that every event in it has a clock below ``thresholds[k]``."""
     for row in range(len(process)):
         reached = np.searchsorted(thresholds, clock[row], side="right")
         if reached and index[row] < bounds[process[row], reached - 1]:
@@ -74,8 +74,9 @@ def below(thresholds: Longs, process: Ints, index: Longs, clock: Longs, bounds: 
 @compiled
 def tiers(sent: Ints, delivered: Ints, chunk_units: int, halo_units: int) -> tuple[NDArray[np.uint8], Ints]:
     """Return the tier of each message, and the number of its chunk on this tier. A message is given by the units of its
-    send and its delivery. Its tier is the lowest tier on which the delivery lies in the chunk of the send or in that
-    chunk's halo. :mod:`antecede.pipeline.judge.chunks` explains tiers."""
+    send and its delivery. Each tier divides the trace into chunks. The *halo* of a chunk is a stretch of the trace
+    directly after the chunk. The tier of a message is the lowest tier on which its delivery lies in the chunk of its
+    send or in that chunk's halo. :mod:`antecede.pipeline.judge.chunks` explains tiers."""
     tier, home = np.zeros(len(sent), np.uint8), np.zeros(len(sent), np.int32)
     for row in range(len(sent)):
         begun, ended, step = sent[row], delivered[row], 0

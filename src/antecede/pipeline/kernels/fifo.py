@@ -39,11 +39,13 @@ def fifo(
 def fifo_overtakers(
     start: int, end: int, source: Ints, argument: Ints, senders: int, late: Longs, answer: Longs
 ) -> None:
-    """Find, for each late delivery in one line, the first delivery of a message that the same sender sent later.
+    """Find the overtaking delivery of each late delivery in one line: the first delivery in this line of a message that
+    the same sender sent after the late message. Write its position to ``answer``.
 
     A delivery is a candidate if its message is newer than all messages of the same sender that were delivered earlier.
     The answer for a late delivery is the first candidate of the same sender whose message is newer than the late
-    message. Candidates are kept per sender, in their order.
+    message. The candidates of each sender are kept in the sequence of their deliveries. Their messages are ascending,
+    so a binary search finds the answer.
     """
     room = np.zeros(senders + 1, np.int64)
     for at in range(start, end):

@@ -66,7 +66,7 @@ class Links(NamedTuple):
     awaited: Ints
     """For each valid send, the number of its valid deliveries."""
     named: Bytes
-    """For each name, whether it is a destination of a valid send."""
+    """For the number of each name, whether this name is a destination of a valid send."""
 
 
 @compiled

@@ -2,9 +2,9 @@
 total order or, if sends are included in the sequences, synchronous order (see antecede.trace.total_order).
 
 A message is identified by the flat position of its send. A *flat position* is a position in the joined lines of all
-processes. A message is released when it is at the head of every sequence in which it still occurs. A message that
-cannot be released lies on a cycle, or comes after a message on a cycle. The order in which messages are released does
-not matter.
+processes. Messages are *released* one after the other. A message can be released when it is at the head of every
+sequence that contains it. It is then removed from these sequences. A message that can never be released lies on a
+cycle, or comes after a message on a cycle. The order in which messages are released does not matter.
 """
 
 import numpy as np
@@ -19,8 +19,9 @@ Longs = NDArray[np.int64]
 
 @compiled
 def message_at(offsets: Longs, source: Ints, argument: Ints, with_sends: bool, at: int) -> int:
-    """Return the message of the event at flat position ``at`` if the event is a delivery or, if ``with_sends`` is true,
-    a send. Return -1 for all other events."""
+    """Return the message of the event at position ``at`` of the joined lines, if the event is a delivery. The message
+    is given as the position of its send. If ``with_sends`` is true, also return the message of a send. Return -1 for
+    all other events."""
     sender = source[at]
     if sender >= 0:
         message: int = offsets[sender] + argument[at]
@@ -48,9 +49,9 @@ def following(
 def merge(
     offsets: Longs, source: Ints, argument: Ints, with_sends: bool, occurs: Ints, at_head: Ints, cursors: Longs
 ) -> bool:
-    """Release all messages that can be released. Return whether all messages were released. For each sequence,
-    ``cursors`` gets the position of the first message that was not released. If all messages of a sequence were
-    released, ``cursors`` gets the length of its line.
+    """Release all messages that can be released: repeatedly remove a message that is at the head of all its sequences.
+    Return whether all messages were released. For each sequence, ``cursors`` gets the position of the first message
+    that was not released. If all messages of a sequence were released, ``cursors`` gets the length of its line.
 
     ``occurs`` must be zero everywhere, and ``at_head`` must be -1 everywhere.
     """
@@ -117,7 +118,7 @@ def _bring(
 
 @compiled
 def owners(offsets: Longs) -> Ints:
-    """Return the process of every flat position."""
+    """Return the process of every position in the joined lines of all processes."""
     owner = np.empty(offsets[-1], np.int32)
     for process in range(len(offsets) - 1):
         owner[offsets[process] : offsets[process + 1]] = process
@@ -126,9 +127,9 @@ def owners(offsets: Longs) -> Ints:
 
 @compiled
 def deliveries_of(offsets: Longs, source: Ints, argument: Ints) -> tuple[Longs, Longs]:
-    """Return two arrays, ``first`` and ``delivered``. ``delivered`` has the flat positions of all deliveries, grouped
-    by send, each group in the order of processes. The deliveries of the send at flat position k begin at ``first[k]``
-    and end before ``first[k + 1]``."""
+    """Return two arrays, ``first`` and ``delivered``. ``delivered`` has the positions of all deliveries in the joined
+    lines of all processes. They are grouped by send, and in each group the processes are in order. The group of the
+    send at position k begins at ``first[k]`` and ends before ``first[k + 1]``."""
     events = len(source)
     first = np.zeros(events + 1, np.int64)
     for at in range(events):

@@ -1,11 +1,16 @@
 """Compare pairs of messages along a walk. Was one message sent in the past of the other? Does one message significantly
 precede the other?
 
-The results are sets with one bit per message. To compute them, the walk keeps three kinds of sets. Each process and
-each message that is not yet delivered has a *past*. Each such message, each running instance, and the completed
-instances of each operation have *knowledge*. Each running instance has a *base*. The past of a process is the set of
-messages that were sent causally before its current event. The past of a message is the past of its send.
-:mod:`antecede.trace.significance` defines knowledge and base.
+The results are sets with one bit per message. To compute them, the walk keeps three kinds of sets:
+
+* The *past* of a process is the set of messages that were sent causally before its current event. The past of a message
+  is the past of its send.
+* A message, a running instance, and the completed instances of a cell (a group with the same conflicts) have
+  *knowledge*.
+* A running instance has a *base*.
+
+The walk keeps the sets of a message until its last delivery. :mod:`antecede.trace.significance` defines knowledge and
+base.
 """
 
 from typing import NamedTuple
@@ -66,12 +71,12 @@ def precedences(
     slots: Slots,
     before: Before,
 ) -> int:
-    """Process the segments (stretches of lines) from ``begin`` to ``end``. Return the segment at which to continue. If
-    all segments are done, this is ``end``.
+    """Process the segments from ``begin`` to ``end`` − 1. A segment is a stretch of a line. Return ``end`` if all these
+    segments are done. If no slot, or no row for a running instance, is free, stop early and return the segment at which
+    to continue.
 
-    The kernel stops early if no slot or no row for a running instance is free. A flat position is a position in the
-    joined lines of all processes. ``drawn`` has the flat positions of the sends of the compared messages, ascending. A
-    slot contains two sets of a message: first its past, then its knowledge.
+    ``drawn`` has the flat positions of the sends of the compared messages, ascending. A flat position is a position in
+    the joined lines of all processes. A slot contains two sets of a message: first its past, then its knowledge.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     first, last, cell = instances.first, instances.last, instances.cell

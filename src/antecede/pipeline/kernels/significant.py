@@ -1,20 +1,22 @@
-"""Find the deliveries that are late by significant order, in a walk over the events, with vectors for each instance and
-each operation of an object.
+"""Find the deliveries that are late by significant order, in a walk over the events, with vectors for operation
+instances and for cells (groups of instances).
 
-:mod:`antecede.trace.significance` defines which messages an instance knows. Here, this knowledge is kept in vectors.
-Knowledge of one send of an instance includes all earlier sends of this instance. So one entry per instance is enough.
-An entry is a *serial*, the number of a send along the walk.
+:mod:`antecede.trace.significance` defines which messages an instance knows. Here, this knowledge is kept in vectors
+with an entry for each sending instance. All sends are numbered in the sequence of the walk. An entry is a *serial*, the
+number of a send. It means that this send and all earlier sends of the same instance are known. So one entry per
+instance is enough.
 
-**Lanes.** Only messages that are not yet delivered have to be distinguished. So an instance has a lane from its first
-send to the last delivery of its messages; then another instance can use the lane. Nothing is erased: serials only grow,
-so old values in a lane are smaller than all serials of its next owner. If no lane is free and lanes may not be added,
-an instance is *put off*: this walk judges none of its messages, and another walk judges all of them.
+**Lanes.** A lane is one position in all vectors. Only messages that are not yet delivered have to be distinguished. So
+an instance has a lane from its first send to the last delivery of its messages. Then another instance can use the lane.
+Nothing is erased: serials only grow, so old values in a lane are smaller than all serials of its next owner. If no lane
+is free and lanes may not be added, an instance is *put off*: this walk judges none of its messages, and another walk
+judges all of them.
 
-**Rows of vectors.** A running instance has three rows: its base, its knowledge, and what it received. A *cell*, which
-is an operation of an object, has two rows: the knowledge of completed instances, and the knowledge that requests
-brought. A message that is not yet delivered has one row; its entry for the sending instance is the serial of the
-message. So memory is bounded by the number of cells, running instances and undelivered messages, times the number of
-lanes.
+**Rows of vectors.** A running instance has three rows: its base, its knowledge, and what it received. A *cell* is a
+group of instances of one object that have the same conflicts, usually all instances of one operation. A cell has two
+rows: the knowledge of completed instances, and the knowledge that requests brought. A message that is not yet delivered
+has one row; its entry for the sending instance is the serial of the message. So memory is bounded by the number of
+cells, running instances and undelivered messages, times the number of lanes.
 
 **Overtaking messages.** A question asks which delivery overtook a late delivery. The question is open from the send of
 the late message on. While it is open, it is in a list of the object that delivers this message. Each delivery at the
@@ -82,16 +84,17 @@ class Running(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """The vectors of the cells. Each cell (an operation of an object) has one row in ``done`` and one in
-    ``requests``."""
+    """The vectors of the cells. A cell is a group of instances of one object that have the same conflicts, usually all
+    instances of one operation. Each cell has one row in ``done`` and one in ``requests``."""
 
     done: Longs
     requests: Longs
 
 
 class QuestionLists(NamedTuple):
-    """Questions, sorted by ``send``. Each question asks which delivery overtook a given late delivery. ``head`` and
-    ``next`` form one linked list of open questions per process."""
+    """Questions, sorted by ``send`` (the send of the late message). Each question asks which delivery overtook a given
+    late delivery. The open questions of each process form a linked list. It begins with the question ``head[process]``,
+    and ``next`` leads from each question to the following one."""
 
     send: Longs
     late: Longs
@@ -272,9 +275,9 @@ def _answer(
 
 @compiled
 def forbidden(late: int, earlier: int, instances: Instances) -> int:
-    """Return the number of the rule that was broken because the same object delivered ``earlier`` before ``late``; 0 if
-    no rule was broken. The caller must know that the message of ``late`` significantly precedes the message of
-    ``earlier``."""
+    """Return the rule of :mod:`antecede.trace.significant` that is broken because the same object delivered ``earlier``
+    before ``late``: ``BY_INSTANCE`` (SO 1-1), ``BY_CONFLICT`` (SO 1-2), or 0 if neither is broken. The caller must know
+    that the message of ``late`` significantly precedes the message of ``earlier``."""
     received_as, cell = instances.received_as, instances.cell
     one, other = instances.of[late], instances.of[earlier]
     if not received_as[late] or not received_as[earlier]:
@@ -292,7 +295,8 @@ def forbidden(late: int, earlier: int, instances: Instances) -> int:
 
 @compiled
 def are_rivals(one: int, other: int, rival_from: Longs, rivals: Ints) -> bool:
-    """Return whether two cells (operations of objects) conflict."""
+    """Return whether two cells (groups of instances of one object with the same conflicts) conflict. If one of the
+    numbers is -1 (an instance without a cell), return False."""
     if one < 0 or other < 0:
         return False
     found = False
@@ -315,17 +319,17 @@ class Copies(NamedTuple):
 
 @compiled
 def crossed(lines: Flat, instances: Instances, copies: Copies, both: Longs, before: Longs) -> None:
-    """Find the pairs of conflicting requests that two objects deliver in opposite orders. For each pair, take the
-    object whose name comes later in alphabetical order. The delivery that came second at this object is late. At its
-    flat position, ``before`` gets the flat position of the delivery that came first. If a delivery came second in
-    several pairs, ``before`` gets the earliest of these positions. All other entries of ``before`` remain -1. This
-    includes the entries of deliveries that break rule (1) of :mod:`antecede.trace.significant`.
+    """Find the pairs of conflicting requests that two objects deliver in opposite orders. For each pair, one delivery
+    is late: at the object whose name comes later in alphabetical order, the request that was delivered second is late.
+    ``before`` has one entry per event. The entry of the late delivery gets the flat position of the delivery that came
+    first. If a delivery is late in several pairs, its entry gets the earliest of these positions. All other entries
+    remain -1, and so do the entries of deliveries that break rule (1) of :mod:`antecede.trace.significant`.
 
-    ``both`` has the pairs of cells, at two objects, that receive the same request. Each pair is a number (see
-    :func:`pair_of`), and the numbers are ascending. The function walks backwards through the deliveries of each object.
-    For each pair of cells in ``both``, it remembers one of the requests that it has passed: the request that the other
-    object delivered first. A request is not remembered if its delivery at the object that is being walked breaks rule
-    (1); :func:`unsettled` examines such requests.
+    Some requests are received at two objects. ``both`` has the pairs of cells that receive them, one cell at each
+    object. Each pair is a number (see :func:`pair_of`), and the numbers are ascending. The function walks backwards
+    through the deliveries of each object. For each pair of cells in ``both``, it remembers one of the requests that it
+    has passed: the request that the other object delivered first. A request is not remembered if its delivery at the
+    object that is being walked breaks rule (1). The function :func:`unsettled` examines such requests.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     instance, cell, rival_from, rivals = instances.of, instances.cell, instances.rival_from, instances.rivals
@@ -376,11 +380,12 @@ def is_request(at: int, source: Ints, instances: Instances) -> bool:
 
 @compiled
 def unsettled(others: Longs, other: int, lines: Flat, instances: Instances, copies: Copies, out: Longs) -> int:
-    """Find pairs of conflicting requests that two objects delivered in opposite orders. One object delivered request m'
-    at position ``other``, after the requests at the positions ``others``. The function searches for objects that
-    delivered m' before one of these requests, m, and whose names come later in alphabetical order. For each such object
-    and each such m, it writes one row to ``out``: the position of m and the position of m' at that object. If m breaks
-    rule (1) of :mod:`antecede.trace.significant` there, the pair is left out. Return the number of rows written.
+    """Find pairs of conflicting requests that two objects delivered in opposite orders. One object delivered the
+    requests at the positions ``others`` and later, at position ``other``, the request m'. The function searches for
+    objects that delivered m' before one of these requests, m, and whose names come later in alphabetical order. For
+    each such object and each such m, it writes one row to ``out``: the position of m and the position of m' at that
+    object. If the delivery of m at that object breaks rule (1) of :mod:`antecede.trace.significant`, the pair is left
+    out. Return the number of rows written.
 
     ``out`` must have enough rows: the length of ``others`` times the number of deliveries of m'.
     """

@@ -1,10 +1,10 @@
 """Walk through all events, so that each event comes after all events that happened before it. Each process has one
 cursor.
 
-After matching, each delivery knows its send. So the walk can pass a delivery as soon as the cursor of the sender is
-after the send. The processes with most deliveries are walked first. Any other process is advanced only to the send that
-a delivery waits for. As a result, few messages are in transit at any moment. This saves memory in all code that follows
-the walk, because such code stores data for each message in transit.
+After matching, each delivery contains the position of its send. So the walk can pass a delivery as soon as the cursor
+of the sender is after the send. The processes with most deliveries are walked first. If a delivery must wait for its
+send, the walk advances the sender, but only to this send. As a result, few messages are in transit at any moment. This
+saves memory in all code that follows the walk, because such code stores data for each message in transit.
 
 The walk is written as *segments* (process, from, to) into arrays of bounded length. When the arrays are full, the walk
 stops, and the next call continues there. Between two calls, the cursors are a consistent cut of the trace.
@@ -21,12 +21,13 @@ Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 
 NOTHING, SENT = -1, -2
-"""Values in ``source`` at events that are not deliveries: ``SENT`` for a send, ``NOTHING`` for any other event. A send
-or delivery that is not judged has ``NOTHING`` too."""
+"""Values in ``source`` at events that are not deliveries: ``SENT`` for a send, ``NOTHING`` for any other event.
+``NOTHING`` also replaces the value of a send or delivery that must not be judged, for example because its position is
+only assumed."""
 
 MORE, DONE, STUCK = 0, 1, 2
-"""The status that :func:`step` returns: the arrays are full, the walk is complete, or an event would have to come
-before itself."""
+"""The status that :func:`step` returns. ``MORE``: the arrays are full, so call ``step`` again. ``DONE``: the walk is
+complete. ``STUCK``: the walk cannot continue, because an event would have to come before itself."""
 
 
 class Flat(NamedTuple):
@@ -52,7 +53,8 @@ class Cursors(NamedTuple):
     leaders: Ints
     """The processes, in the order in which they are walked to their ends."""
     state: Longs
-    """Two numbers: the position of the next process in ``leaders``, and the depth of the stack."""
+    """Two numbers: the position in ``leaders`` of the process that is started next, and the number of entries on the
+    stack (``stack_process`` and ``stack_target``)."""
     at: Longs
     """For each process, the position up to which its line was walked."""
     waiting: NDArray[np.uint8]
@@ -120,7 +122,8 @@ def step(lines: Flat, walked: Cursors, segments: Segments) -> tuple[int, int]:
 def place(
     offsets: Longs, source: Ints, argument: Ints, process: Ints, position: Longs, sender: Ints, sent: Longs
 ) -> None:
-    """Write deliveries to their places in the lines, and count each of them at its send."""
+    """Write deliveries into the lines. At each delivery, write its sender, and the position of its send in the sender's
+    line. At this send, write ``SENT`` and add 1 to the number of deliveries."""
     for row in range(len(process)):
         at = offsets[process[row]] + position[row]
         source[at], argument[at] = sender[row], sent[row]
@@ -162,12 +165,13 @@ def recount(lines: Flat, segments: Segments, count: int) -> None:
 
 @compiled
 def circular(offsets: Longs, source: Ints, argument: Ints, cursors: Longs) -> Longs:
-    """Return the flat positions of the deliveries that lie on a cycle with their send.
+    """Return the flat positions of the deliveries that lie on a cycle together with their sends. (Each event on a cycle
+    would have to happen before itself.)
 
     No event before the cut ``cursors`` lies on a cycle, so only the later events are searched. The events form a graph.
-    Its edges lead from each event to the next event of its process, and from each send to its deliveries. A delivery is
-    on a cycle with its send iff both are in one strongly connected component of this graph. Tarjan's algorithm, without
-    recursion, finds the components (see antecede.trace.cycles).
+    An edge leads from each event to the next event of its process, and from each send to each of its deliveries. A
+    delivery lies on a cycle together with its send iff both are in one strongly connected component of this graph.
+    Tarjan's algorithm, without recursion, finds the components (see antecede.trace.cycles).
     """
     processes = len(offsets) - 1
     events = offsets[processes]

@@ -1,4 +1,5 @@
-"""The second stage for significant order: it matches buckets of rows that contain their operation instances.
+"""The second stage for significant order. For each bucket of rows, it matches sends with deliveries, and collects the
+operation instances of the rows.
 
 Each bucket numbers the names of its instances, operations and parents. The task that assembles the lines replaces these
 numbers by numbers for the whole trace. This task also decides which row belongs to which instance, by the rules of
@@ -25,8 +26,8 @@ UNTYPED, REQUESTED, OTHERWISE, COMMITTED, ABORTED = range(5)
 
 
 def matched_instances(packed: Iterable[bytes], numbering: Numbering) -> Iterator[tuple[int, bytes]]:
-    """Match the sends and deliveries of one bucket of rows. Yield one piece, for output part 0. The piece has the
-    operation instances of the rows, and no clocks."""
+    """Match the sends and deliveries of one bucket of rows. Yield one pair: the number of the output part, which is 0,
+    and a piece as bytes. The piece has the operation instances of the rows, but no clocks."""
     bucket = bucket_of(packed, numbering)
     kinds = (bucket.kind == SEND) | (bucket.kind == DELIVER) | (bucket.kind == LOCAL)
     valid = np.flatnonzero(kinds & (bucket.reason == VALID))

@@ -256,8 +256,8 @@ def recounted(lines: Lines, segments: int = _segments_at_once) -> None:
 
 
 def lend_slots(lines: Lines, segments: int = _segments_at_once) -> None:
-    """Prepare the lines for a walk that replaces the number of deliveries at each send by a slot number: restore the
-    numbers of deliveries that an earlier walk has replaced, and set ``lines.slotted``."""
+    """Prepare the lines for a walk that replaces the number of deliveries at each send by a slot number. If an earlier
+    walk has left slot numbers there, first restore the numbers of deliveries. Then set ``lines.slotted``."""
     recounted(lines, segments)
     lines.slotted = True
 

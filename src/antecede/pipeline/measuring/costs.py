@@ -35,8 +35,8 @@ _last = np.iinfo(np.int64).max
 
 
 class Excluded(msgspec.Struct, frozen=True):
-    """Rows that must not be measured, although matching accepts them: deliveries on a cycle, and ``hop`` rows with the
-    same place (process and index) as another ``hop`` row."""
+    """Rows that matching accepts, although they must not be measured, or must be measured only once. These are
+    deliveries on a cycle, and ``hop`` rows with the same place (process and index) as another ``hop`` row."""
 
     circular: tuple[tuple[int, int], ...] = ()
     """The deliveries on a cycle, each as (split, number of the row)."""
@@ -254,7 +254,8 @@ def _routers(rows: Rows) -> tuple[Longs, Longs, Longs, Longs, Bools]:
 
 def _add_routed(rows: Rows, found: dict[str, Any], message: Longs, size: Longs, known: Bools) -> None:
     """Update the figures in ``found``: add the stamps of the messages that routers forwarded. For such a message, the
-    bytes of the stamps of all its packets are divided equally among its copies."""
+    bytes of the stamps of all its packets are divided equally among its copies. A message is left out if the size of
+    one of these stamps is unknown."""
     sends = rows.sends
     level_message = np.concatenate([rows.code[sends], rows.code[rows.hops]])
     behind = np.where(rows.hop_known[rows.hops], rows.hop[rows.hops], 0)

@@ -152,8 +152,8 @@ def _excluded(trace: Trace, circular: tuple[tuple[int, int], ...]) -> Excluded:
 
 
 def _summary(summaries: list[dict[str, Any]]) -> dict[str, Any]:
-    """Combine the summaries of all buckets into one summary. Counts are added up, and the tables of hops are joined.
-    For each other key, the result has the smallest or the largest value of all buckets."""
+    """Combine the summaries of all buckets into one summary. Counts are added up, and the tables of hops become one
+    table. For each other key, the result has the smallest or the largest value of all buckets."""
     found: dict[str, Any] = {
         name: sum(int(one[name]) for one in summaries)
         for name in ("copies", "bytes", "all_copies", "packets", "passed")

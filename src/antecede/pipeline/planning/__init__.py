@@ -2,12 +2,13 @@
 
 * :mod:`~antecede.pipeline.planning.traffic`: the messages between servers, from a trace or a table.
 * :mod:`~antecede.pipeline.planning.model`: the cost of a message in a domain of s servers.
-* :mod:`~antecede.pipeline.planning.problem`: traffic, model and hard bounds as arrays, and the lower bound of the cost.
+* :mod:`~antecede.pipeline.planning.problem`: the input of the search as arrays, and the lower bound of the cost.
 * :mod:`~antecede.pipeline.planning.kernel`, ``moves``, ``annealing``: compiled code that evaluates, changes and
   searches plans.
 * :mod:`~antecede.pipeline.planning.plans`: plans as lists of domains, and the start plans.
-* :mod:`~antecede.pipeline.planning.search`: restarts, and the Pareto front.
-* :mod:`~antecede.pipeline.planning.replay`: the same traffic in the simulation.
+* :mod:`~antecede.pipeline.planning.search`: many runs of the search, and the plans that no other plan beats in cost,
+  hops and load together (the Pareto front).
+* :mod:`~antecede.pipeline.planning.replay`: a check of a plan, with the same traffic in the simulator.
 * :mod:`~antecede.pipeline.planning.report`: the report of ``antecede plan``.
 
 Laumay et al. (§7) leave the division into domains as future work. The closest published works are Saturn (EuroSys 2017,

@@ -7,11 +7,12 @@ tree of domains. So the domains form a tree in every step of the search.
 
 **Cost.** Let cut(v) be the traffic between the subtree of v and all other servers. Let inner(b) be the traffic between
 the subtrees of different children in block b. Then the domain of block b carries Σ cut(c) − inner(b) messages; the sum
-is over the children c in block b. The reason: the domain joins several parts of the tree, one for each member of the
-domain, and each message between two of these parts passes through the domain. The cuts are computed as sums over the
-tree; for each pair of servers only the lowest common ancestor has to be found. In the same way, a router joins several
-parts of the tree, and forwards all messages between these parts. A multicast costs the price of each domain of its
-Steiner tree once; the multicasts are examined one by one.
+is over the children c in block b. The reason is that a domain connects several parts of the tree, one for each of its
+members. A message passes through the domain if it goes from one of these parts to another. The cuts are computed as
+sums over the tree; for each pair of servers only the lowest common ancestor has to be found. In the same way, a router
+connects several parts of the tree. It forwards all messages that go from one of these parts to another. A multicast
+passes one time through each domain of its Steiner tree (the smallest part of the tree that connects its source and its
+destinations), and costs the prices of these domains. The multicasts are examined one by one.
 
 **Excess.** One figure measures by how much a plan breaks its bounds and pins. A pin is a rule for certain servers: they
 must share a domain, must not share a domain, or must not be routers. The excess is the sum of the relative amounts by

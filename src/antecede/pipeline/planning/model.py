@@ -1,4 +1,5 @@
-"""The cost of a message: α + β·σ(order, s) for each domain that it enters.
+"""The cost of a message: the sum of α + β·σ(order, s) over all domains that it enters. Here s is the number of servers
+in a domain.
 
 * **α** is the CPU time of one durable hop, from the log of one server to the log of the next server.
 * **β** is the cost of one byte of stamp: the CPU time to encode, decode and keep the byte, and 8 ns on a network of 1
@@ -11,8 +12,8 @@
 
 ``--model paper`` is the assumption of Laumay et al. (§6.2): α = 0, β = 1, σ = s², for every order.
 
-The constants are measured values; they are not adjusted. A hop costs as much as 1,640 bytes of stamp, so one flat
-domain is often the cheapest plan. ``antecede bench hop`` measures α and β again.
+The constants are measured values, and are not adjusted. A hop costs as much as 1,640 bytes of stamp, so one flat domain
+is often the cheapest plan. ``antecede bench hop`` measures α and β again.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Plans as lists of domains, and the start plans of a search.
+"""Plans as lists of domains, and the plans with which a search begins.
 
-* **flat**: one domain; **star**: for each server except the hub, a domain of this server and the hub; **bus**: leaves
-  of about 0.84·√n servers and a backbone (:mod:`antecede.topology.shapes`).
+* **flat**: one domain. **star**: for each server except the hub, a domain of this server and the hub. **bus**: leaf
+  domains of about 0.84·√n servers, and a backbone domain (:mod:`antecede.topology.shapes`).
 * **blocks**: the biconnected blocks of the traffic graph. Two blocks share at most one server (an articulation point).
   No message is forwarded, because every two servers that exchange messages share a domain.
 * **buses and groups of stars** of several sizes, made from a sequence of the servers in which servers that exchange

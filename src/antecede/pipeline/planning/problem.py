@@ -20,8 +20,9 @@ from antecede.pipeline.planning.traffic import Traffic
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
 Plan = tuple[Ints, Ints]
-"""A plan as two arrays: the parent of each server, and the block of each server
-(:mod:`antecede.pipeline.planning.kernel` explains them)."""
+"""A plan as two arrays, with one entry per server: the server above it in the tree (its parent, -1 for the root), and
+the number of its block. A server forms a domain with those of its children that are in one block
+(:mod:`antecede.pipeline.planning.kernel`)."""
 
 
 class Pins(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -183,8 +184,8 @@ def _limits(bounds: Bounds) -> Floats:
 
 
 def _joining(prices: Floats, most: int) -> Floats:
-    """Return an array. Its entry k, up to ``most``, is the smallest cost of a set of domains that connects k servers.
-    The first domain of s servers connects s servers. Each further domain of s servers connects s − 1 more."""
+    """Return an array with the entries 0 to ``most``. Entry k is the smallest cost of a set of domains that connects k
+    servers. The first domain of s servers connects s servers. Each further domain of s servers connects s − 1 more."""
     # A domain larger than necessary may be cheaper, so the smallest price from there on counts.
     cheapest = np.minimum.accumulate(prices[::-1])[::-1]
     least = np.zeros(most + 1)

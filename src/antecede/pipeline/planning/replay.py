@@ -3,8 +3,8 @@
 The cost model predicts the size of stamps from a table, which was measured with uniform traffic. A replay measures the
 stamps of the given traffic: the simulator sends and routes each message, and each message gets a real stamp of the
 chosen order. The sizes of a message's stamps in all domains that it enters are added up. A size is a number of bytes
-or, with ``--model paper``, a number of counters. If a domain has several copies of a multicast, the mean size of their
-stamps is counted once.
+or, with ``--model paper``, a number of counters. If a multicast has several copies in one domain, only the mean size of
+their stamps is added.
 """
 
 from bisect import bisect_right
@@ -103,8 +103,8 @@ class _Sampled:
 def replay(
     traffic: Traffic, domains: dict[str, list[str]], model: Model, predicted_stamp: float, most: int, seed: int
 ) -> Replayed | None:
-    """Send a sample of the traffic, at most ``most`` messages, through the domains. Return the figures; None if there
-    is nothing to send."""
+    """Send a sample of the traffic, at most ``most`` messages, through the domains. Return the figures. Return None if
+    there is no message to send, or if there are no domains."""
     wanted = min(most, int(traffic.messages), max(_sample_min, int(_bytes_replayed_max / max(1.0, predicted_stamp))))
     if wanted < 1 or not domains:
         return None

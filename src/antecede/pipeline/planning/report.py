@@ -185,7 +185,7 @@ def _cut_off(plan: Plan) -> dict[int, tuple[int, int]]:
 
 
 def _upwards(parent: Sequence[int]) -> list[int]:
-    """Return all servers, each before its parent."""
+    """Return all servers of a plan's tree, each before its parent."""
     below: dict[int, list[int]] = {}
     for server, above in enumerate(parent):
         below.setdefault(above, []).append(server)
@@ -227,9 +227,9 @@ def route(parent: Sequence[int], block: Sequence[int], depth: Sequence[int], sou
 
 
 def _front(parts: Sequence[_Part]) -> list[dict[str, Any]]:
-    """Return the Pareto front if the plan is one tree: the plans that no other plan beats in cost, hops and the load of
-    the busiest router. If the plan has several trees, return only the chosen plan. Plans that break a bound or a pin
-    are left out."""
+    """Return the plans that no other plan beats in cost, hops and the load of the busiest router (the Pareto front).
+    Leave out plans that break a bound or a pin. If the result of the planning consists of several trees, return only
+    the chosen plan."""
     if len(parts) == 1:
         return [_front_row(parts[0], one) for one in parts[0].outcome.front]
     figures = _summed([part.outcome.best.figures for part in parts])

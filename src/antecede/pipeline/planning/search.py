@@ -4,9 +4,10 @@ Each run of the annealing is a separate task, with a start plan and a random see
 this process (the kernel does not hold the interpreter's lock), or as Spark tasks. The number of tasks and the number of
 their steps depend only on the problem and never on the clock. So the same seed gives the same plan on every machine.
 
-The **Pareto front** compares plans by cost, hops and the load of the busiest router. It is chosen from the results of
-all tasks, the reference plans and the other plans that were tried before the first task. Some tasks only look for more
-plans for the front. They search for plans in which the busiest router forwards less than in the best plan.
+The **Pareto front** consists of the plans that no other plan beats in all three figures: cost, hops and the load of the
+busiest router. It is chosen from the results of all tasks, the reference plans, and the simple plans that were tried
+before the first task. Some tasks are needed only for the front. They search for plans in which the busiest router
+forwards less than in the best plan.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,15 +25,16 @@ ReportProgress = Callable[[int, int], None]
 """A function that is called after each task, with the number of finished tasks and the number of all tasks."""
 
 _hot, _warm, _cold = 0.15, 0.04, 0.0004
-"""Temperatures of the annealing, as relative differences of cost. A task begins at ``_hot``; a task that only improves
-the best plan begins at ``_warm``. Every task ends at ``_cold``."""
+"""Temperatures of the annealing. If a change makes the plan costlier by this fraction of its cost, the annealing
+accepts the change with a probability of about 37 % (1/e). A task begins at ``_hot``. A task that only improves the best
+plan begins at ``_warm``. Every task ends at ``_cold``."""
 
 _guesses_searched = 3
 """The number of simple plans that become start plans. Many more simple plans (buses, and groups of stars) are
 evaluated, and the best ones are chosen."""
 
 _many_servers = 64
-"""Above this number of servers, a few long searches find better plans than many short searches."""
+"""The number of servers above which a few long searches find better plans than many short searches."""
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -222,7 +224,8 @@ def front_of(found: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _axes(one: Candidate) -> tuple[float, float, float]:
-    """Return cost, hops and share, rounded, so that rounding errors do not count as differences."""
+    """Return the cost, the hops and the share of the busiest router. The values are rounded, so that rounding errors do
+    not make two plans different."""
     figures = one.figures
     return float(f"{figures.cost:.11g}"), float(f"{figures.hops_mean:.11g}"), float(f"{figures.busiest_share:.11g}")
 

@@ -53,8 +53,8 @@ SCHEMA = pa.schema(
     ]
 )
 """The columns of encoded rows. ``at`` is the number of the row, counted from 0. In a Parquet file, the rows are counted
-from the start of the file. In all other inputs, they are counted from the start of the split. All columns but the first
-four may be missing from a batch. A missing column counts as null everywhere."""
+from the start of the file. In all other inputs, they are counted from the start of the split. A batch must have the
+first four columns. If a batch has no column with one of the other names, all its rows have null there."""
 
 
 class Names:

@@ -1,7 +1,7 @@
-"""The ids of messages, in the form in which the task that reads a split passes them on to other tasks. If all ids of a
-batch are UUIDs, each id takes 16 bytes. Otherwise the ids are texts.
+"""The message ids of a batch, as a column. The task that reads a split passes this column to other tasks. If all ids of
+a batch are UUIDs, each id takes 16 bytes. Otherwise the ids are texts.
 
-All ids of a batch have the same form, but a bucket can get batches of both forms. The functions here give the same
+All ids of a batch have the same form, but a bucket can get batches of both forms. So the functions here give the same
 answers for both forms.
 """
 
@@ -29,8 +29,8 @@ _narrow_type = pa.binary(16)
 
 
 def narrowed(ids: Any) -> Any:
-    """Convert a column of UUIDs from texts to 16 bytes per id. If the column is empty, or if not all ids are UUIDs in
-    their usual form (lower case, with hyphens), return ``ids`` unchanged."""
+    """Convert a column of texts that are all UUIDs to a column with 16 bytes per id. Return ``ids`` unchanged if it is
+    empty, or if at least one id is not a UUID in lower case with hyphens."""
     if ids.null_count or not len(ids):
         return ids
     offsets, data = _texts(ids)
@@ -48,7 +48,7 @@ def is_narrow(ids: Any) -> bool:
 
 
 def column_of(words: Words) -> Any:
-    """Return UUIDs as a column with 16 bytes per id."""
+    """Return a column with 16 bytes per id. ``words``: two words of 64 bits for each UUID."""
     return pa.FixedSizeBinaryArray.from_buffers(_narrow_type, len(words), [None, pa.py_buffer(words)])
 
 

@@ -1,7 +1,7 @@
 """The first stage of the pipeline for significant order: it adds the operation instances to the rows.
 
-The rows that go to buckets also contain the columns ``instance``, ``operation``, ``parent`` and ``type`` as texts. The
-``local`` rows of an instance go to buckets, too.
+The rows that go to buckets get four more columns with texts: ``instance``, ``operation``, ``parent`` and ``type``. A
+``local`` row (an event without a message) also goes to a bucket if the row names an instance.
 """
 
 from collections.abc import Iterator, Sequence

@@ -151,9 +151,9 @@ def unpacked(packed: bytes) -> Piece:
 
 
 def together(pieces: list[Piece], first: Longs, numbers: Ints) -> Any:
-    """Join narrow pieces into one Arrow table, in which each name is given by its number in the whole trace. For the
-    name with the number k in a split, this is ``numbers[first[split] + k]``. Return ``None`` if there are no pieces, or
-    if a piece is not narrow."""
+    """Join narrow pieces into one Arrow table. In a piece, a name is given by its number k in the split. In the table,
+    the name is given by its number in the whole trace, which is ``numbers[first[split] + k]``. Return ``None`` if there
+    are no pieces, or if a piece is not narrow."""
     if not pieces or not all(isinstance(piece.rows, Narrow) for piece in pieces):
         return None
     return pa.table(_columns_of(pieces, first[[piece.split for piece in pieces]], numbers))

@@ -52,7 +52,8 @@ class Split(msgspec.Struct, frozen=True):
     """The number of rows of a Parquet split. It is 0 for other splits, because their rows are counted only while they
     are read."""
     name: str = ""
-    """The name of the file as the user wrote it, for messages."""
+    """The name of the file as the user wrote it. This name is used in error messages, and in the file with the rows
+    that were set aside."""
 
 
 class Input(msgspec.Struct, frozen=True):

@@ -1,11 +1,11 @@
-"""The smaller part of the second stage: it checks that every index of a process occurs exactly once.
+"""Check that every index of a process occurs exactly once. This is the smaller part of the second stage.
 
 A *place* is a pair: a process and an index or, for a hop, a server and an index. A process and a server with the same
-name have different places. Every split produces runs of indices. When these runs are sorted and combined, they show
-which indices are missing and which are *contested*. An index is contested if more than one event claims it. A second
-reading of the trace compares the rows at the contested places. If rows are equal, the first of them stays, and the
-others are set aside as ``duplicate_row``. If a place then still has several different rows, all of them are set aside
-as ``duplicate_index``. Most traces have no contested indices.
+name have different places. Every split produces *runs*: ranges of consecutive indices. All runs together show which
+indices are missing and which are *contested*. An index is contested if more than one event claims it. Most traces have
+no contested indices. If a trace has some, it is read again, to compare the rows at the contested places. If rows are
+equal, the first of them stays, and the others are set aside as ``duplicate_row``. If a place then still has several
+different rows, all of them are set aside as ``duplicate_index``.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ class Process(msgspec.Struct):
     name: str
     hop: bool
     rows: bool
-    """Whether at least one row of the process (or of the server's hops) is an event."""
+    """Whether at least one row of the process (or of the server's hops) could be read as an event."""
     distinct: int
     """Number of different indices."""
     largest: int
@@ -130,10 +130,12 @@ def claims(split: Split, layout: Layout, contest: Contest) -> Iterator[tuple[int
 
 
 def settle(packed: Iterable[bytes], with_rows: bool) -> bytes:
-    """Compare the rows at the contested places of one part, and decide which rows are set aside. Return how many rows
-    are set aside for each reason, and the contested indices of processes (not of hops) as runs. Each run has a flag
-    that is true if, at each of its places, all rows are copies of one row. If ``with_rows`` is true, also return the
-    split and the number of each row that is set aside."""
+    """Compare the rows at the contested places of one part, and decide which rows are set aside. Return a packed
+    dictionary. ``again``: the number of repeated rows. ``different``: the number of rows that differ from another row
+    at their place. ``runs``: the contested indices of processes (not of hops). Each run has a flag: whether, at each of
+    its places, all rows are equal. ``rows``: the split and the number of each row that is set aside, with a flag:
+    whether it repeats another row. Without ``with_rows``, this list is empty. Raise TraceError if there are too many
+    runs."""
     places: dict[tuple[bool, str, int], list[tuple[int, int, bytes]]] = {}
     for blob in packed:
         for hop, process, index, digest, split, number in msgspec.msgpack.decode(blob):

@@ -11,10 +11,10 @@ from antecede.pipeline.sweep.basics import DONE, IMPOSSIBLE, NOTHING, Ints, Shor
 
 
 class Sets(NamedTuple):
-    """The arrays of ``direct``: the state of all processes, and the stamps of undelivered messages by slot. ``clock``
-    has one number per process. In the other arrays, the first axis is the process, or the slot in arrays of stamps
-    (``stamp_…``). The last axis is the sender. ``before``, ``known`` and ``stamp_before`` have the target as a middle
-    axis."""
+    """The arrays of ``direct``: the state of all processes, and the stamps of undelivered messages. In arrays of stamps
+    (``stamp_…``), the first axis is the slot of the message. In all other arrays, it is the process. ``clock`` has one
+    number per process. All other arrays have the sender as their last axis. ``before``, ``known`` and ``stamp_before``
+    have a middle axis, too: the target."""
 
     clock: Ints
     recent: Shorts

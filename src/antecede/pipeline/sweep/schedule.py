@@ -1,13 +1,13 @@
 """The schedule of a run: every send and every arrival, in the sequence in which the simulator processes them.
 
-Under the orders of the array kernel, each copy leaves when its message is sent, and no other packet is sent. So the
-time of each event depends on the random draws and not on the order, and the schedule can be computed before the run.
-This module uses the workloads and the random draws of the simulator. So the events of a schedule are the same as those
-of ``antecede simulate`` with the same settings.
+Under the orders of the array kernel, a process sends all copies of a message immediately, and sends no other packets.
+So the times of the events depend only on the random draws and not on the order, and the schedule can be computed before
+the run. This module uses the workloads and the random draws of the simulator. So a schedule has the same events as
+``antecede simulate`` with the same settings.
 
-If two events have the same time, the event that the simulator scheduled first comes first. The simulator numbers all
-events by a counter when it schedules them. At the start it schedules one wake-up per process. When a process wakes up
-and sends, the simulator schedules the arrivals of the copies, and then the next wake-up of this process.
+If two events have the same time, the event that was scheduled first comes first. The simulator numbers the events when
+it schedules them. At the start it schedules one wake-up per process. When a process wakes up, it sends a message. The
+simulator then schedules the arrivals of the copies, and after that the next wake-up of this process.
 """
 
 from typing import NamedTuple
@@ -88,8 +88,9 @@ def _arranged(setup: Setup, world: _Sends) -> Schedule:
 
 
 def _wake_ties(processes: int, source: NDArray[np.int32], first_copy: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each send, return the value of the simulator's counter when the wake-up for this send was scheduled. A
-    wake-up is scheduled right after the previous send of the same process; the first one is scheduled at the start."""
+    """For each send, return the number that the simulator gave to the wake-up for this send. The simulator numbers the
+    events when it schedules them. It schedules the first wake-up of a process at the start, and each later wake-up
+    after the process has sent its previous message."""
     sends = len(source)
     ties = source.astype(np.int64)
     by_process = np.argsort(source, kind="stable")

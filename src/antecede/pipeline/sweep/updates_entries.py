@@ -2,7 +2,8 @@
 :mod:`antecede.orders.updates`).
 
 Each process has a matrix of n × n entries for n processes. Entry (line, column) has the number line · n + column. The
-stamp of a copy is the list of entries that the copy's target lacks.
+stamp of a copy is a list of entries: those that changed since the sender's last stamp for the same target. Entries that
+the sender learned from this target are left out, except the count of the target's messages to itself.
 """
 
 from typing import NamedTuple
@@ -29,7 +30,8 @@ class Entries(NamedTuple):
 @inner
 def send_entries(entries: Entries, source: int, to: int, copy_slots: Ints) -> None:
     """Count a message in the sender's matrix, for each destination of the message. Then stamp each copy with the
-    entries that the copy's target lacks."""
+    entries that changed since the sender's last stamp for the copy's target. Entries that the sender learned from this
+    target are left out, except the count of the target's messages to itself."""
     members = entries.stamped.shape[0]
     line, state = source * members, entries.state[source]
     value, when, node = entries.value[source], entries.when[source], entries.node[source]

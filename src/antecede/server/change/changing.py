@@ -2,35 +2,38 @@
 
 This is the sequence of commands to all servers (:mod:`antecede.server.change.participation`), without I/O. It begins
 with a survey of the servers (:mod:`antecede.server.change.surveying`). :func:`carry_out` is a generator: it yields
-commands, receives their answers as the values of ``yield``, and returns the outcome. The commands of one batch are
-independent of each other. The process that drives this generator may be killed at any point and start again, because of
-these rules:
+batches of commands, receives their answers as the values of ``yield``, and returns the outcome. The commands of one
+batch are independent of each other. The process that drives this generator may be killed at any point and start again.
+Three rules make this safe:
 
-* One server, the **coordinator**, decides. The change is made as soon as the coordinator's log contains the commit.
+* One server, the **coordinator**, decides. The change is decided as soon as the coordinator's log contains the commit.
   When all servers have staged the change and have received their new agents, the process sends the command to commit to
   the coordinator, and only later to the others.
-* If the process is started again before this commit, it abandons the change, and the old topology stays in force. It
-  sends the command to abandon to the coordinator first. From then on the coordinator cannot commit the change.
-* After this commit, every other server that has staged the change gets the command to commit, or learns the decision
+* If the process starts again before the change is decided, it abandons the change, and the old topology stays in force.
+  It sends the command to abandon to the coordinator first. From then on the coordinator cannot commit the change.
+* If the change is decided, every other server that has staged it gets the command to commit, or learns the decision
   from another server (:mod:`antecede.server.change.deciding`).
 
 **Servers that are down.** A server for which nothing changes may be down. Such a server is *absent*, and learns the
 change when it connects (:mod:`antecede.server.peering.learning`). Until the change is decided, the servers that take
 part have no connections to absent servers. Therefore every server that answers takes part, even if nothing changes for
-it. In this way it keeps its connections. A server that was absent from earlier changes first learns these changes. A
-server that is not needed may go away during the change, or may be unable to write its log. In this case, a change that
-is not decided yet is abandoned and begun again without this server. A change that is already decided is finished
-without this server. The first server of the topology in force takes part in every change. So two operators cannot make
-different changes at the same time, even if each of them reaches only some servers.
+it. In this way it keeps its connections. A server that was absent from earlier changes first learns these changes.
+
+During the change, a server that is not needed may stop answering, or may be unable to write its log. If the change is
+not decided yet, it is then abandoned and begun again without this server. If the change is already decided, it is
+finished without this server.
+
+The first server of the topology in force takes part in every change. So two operators cannot make different changes at
+the same time, even if each of them reaches only some servers.
 
 Each execution of this sequence is an **attempt** with a random name, which is part of every command. If two operators
-make changes at the same time, the second operator waits until the first one has ended the change, or has sent no
+begin a change at the same time, the second operator waits until the first one has ended the change, or has sent no
 command for a while.
 
 **Drained.** A frame is in transit until its receiver has acknowledged it. A server acknowledges a frame in the step
-that has delivered or forwarded the letters of the frame. So if two checks in a row find nothing in transit, and no
-server has sent anything in between, then nothing was in transit between the two checks. Nothing comes into transit
-later, because letters wait before they enter the region of the change: the domains that pause
+that has delivered or forwarded the letters of the frame. Suppose that two checks in a row find nothing in transit, and
+that no server has sent anything between the checks. Then nothing was in transit between them. Nothing comes into
+transit later, because letters wait before they enter the region of the change: the domains that pause
 (:mod:`antecede.topology.change`).
 """
 
@@ -76,9 +79,9 @@ class Outcome(msgspec.Struct, frozen=True):
 
 Steps = Part[Outcome]
 """A generator that yields lists of commands, and receives lists of their answers. An answer is None if the server did
-not answer. After a :class:`Wait` the generator receives an empty list. If a command fails, its error is raised inside
-the generator, which then abandons the change, unless the change is decided. If a server is busy for too long, this
-error is a :class:`BusyServerError`."""
+not answer. After a :class:`Wait` the generator receives an empty list. If a command fails, an error is raised inside
+the generator. It is a :class:`BusyServerError` if the server was busy for too long. The generator then abandons the
+change, unless the change is already decided."""
 
 
 class BusyServerError(OverloadError):
@@ -258,8 +261,8 @@ def _made(views: Iterable[View], number: int, attempt: str) -> bool:
 
 def _finish(views: dict[str, View], request: ChangeRequest) -> Part[dict[int, str]]:
     """End each change that was begun: finish it if its coordinator has decided it, otherwise abandon it. Return
-    ``finished`` or ``abandoned`` for the number of each change. If no server knows the decision and the coordinator
-    does not answer, ``request.resolve`` decides. Raise TopologyError if ``request.resolve`` is empty."""
+    ``finished`` or ``abandoned`` for the number of each change. Sometimes no server knows the decision, and the
+    coordinator does not answer. Then ``request.resolve`` decides. If it is empty in this case, raise TopologyError."""
     ended: dict[int, str] = {}
     for number, id_ in sorted({(view.staged, view.attempt) for view in views.values() if view.staged}):
         parts = [view for view in views.values() if (view.staged, view.attempt) == (number, id_)]

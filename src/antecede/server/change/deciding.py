@@ -42,8 +42,9 @@ class Deciding:
         self._commanded = 0.0
         """The time of the last command of the attempt, or 0 if no command has come since the server started."""
         self._since: float | None = None
-        """The time since which the attempt counts as idle. This is the time of its last command. If no command has come
-        since the server started, it is the time of the first check. It is None if no attempt is in progress."""
+        """The time from which the attempt is regarded as idle: the time of its last command, of the first check of this
+        attempt, or of this server's last decision to abandon the change, whichever is latest. None if no change is in
+        progress."""
         self._ask_at = 0.0
 
     def commanded(self, now: float) -> None:

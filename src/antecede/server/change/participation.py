@@ -9,9 +9,10 @@ A command names its attempt: ``7:ab12`` is the attempt ``ab12`` to make change 7
 a time, and refuses the commands of any other attempt. So the commands of two operators do not mix.
 
 Some commands have a :meth:`Participant.preparation`, which a driver carries out before the command. For
-``change-classes``, ``change-stage`` and ``change-receive`` the preparation imports classes and reads states, and must
-not be left out. For ``change-learn`` it plans the change, and should not be left out. A preparation may take long. It
-does not use the server's state machine, so another thread may carry it out.
+``change-classes``, ``change-stage`` and ``change-receive`` the preparation imports classes and reads states. It must
+not be left out, because the command itself does not do this work. For ``change-learn`` the preparation plans the
+change. If it is left out, the command does this work itself, which may take long. A preparation does not use the
+server's state machine, so another thread may carry it out.
 """
 
 from base64 import b64decode, b64encode
@@ -33,7 +34,7 @@ from antecede.wire import is_temporary
 
 
 class Participant:
-    """Carries out, on one server, the coordinator's commands for a change of the topology."""
+    """Carries out, on one server, the commands that the operator's process sends to change the topology."""
 
     def __init__(
         self,
@@ -53,11 +54,11 @@ class Participant:
         self._indices = indices
         self._pages: list[bytes] = []
         self._sizes: dict[int, tuple[Belongings, int]] = {}
-        """The belongings that other servers have sent for the staged change, with their sizes in bytes. The key is the
-        Python ``id`` of the belongings."""
+        """The belongings that other servers have sent for the staged change, each with its size in bytes. (Belongings
+        are all data of one agent or client.) The key is the Python ``id`` of the belongings."""
         self.idle_seconds: Callable[[], float | None] = lambda: None
-        """A function that returns the seconds since the last command of the attempt in progress. It returns None if no
-        attempt is in progress."""
+        """A function that returns the seconds since the last command of the attempt in progress. It returns 3600 if no
+        command has come since this server started, and None if no attempt is in progress."""
         self.present: Callable[[], Collection[str]] = tuple
         """A function that returns the names of the clients that are connected."""
         self.restored: Callable[[], str] = lambda: ""
@@ -115,9 +116,9 @@ class Participant:
         ]
 
     def look(self, topology: str, drop: str) -> dict[str, Any]:
-        """Return the state of this server as a :class:`View`, with the obstacles to a change to this topology. If
-        ``drop`` is not empty, the operator allows the servers to lose the letters of removed agents and clients, and to
-        forget removed clients."""
+        """Return the state of this server as a :class:`View`, with the reasons that prevent a change to this topology.
+        If ``drop`` is not empty, the operator allows the servers to lose the letters of removed agents and clients, and
+        to forget removed clients."""
         machine, organisation = self._machine, self._machine.organisation
         new = parse_topology(topology, "the new topology")
         staged = organisation.staged
@@ -159,7 +160,8 @@ class Participant:
         return {"server": self._machine.name}
 
     def lesson(self) -> dict[str, Any]:
-        """Return the topology in force here, for servers that are behind."""
+        """Return a lesson for servers that have missed changes: the topology in force here, and the history of
+        changes."""
         return {"server": self._machine.name, "lesson": lesson_of(self._machine.organisation).decode()}
 
     def learn(self, lesson: str) -> dict[str, Any]:
@@ -223,8 +225,9 @@ class Participant:
         return {"server": self._machine.name, "paused": number}
 
     def transit(self, attempt: str, domains: str) -> dict[str, Any]:
-        """Return a text that says what this server has in transit in these domains, and the number of all frames that
-        this server has ever sent in these domains. The text is empty if nothing is in transit."""
+        """Return two values. ``in_transit``: a text that says what this server has in transit in these domains (empty
+        if nothing is in transit). ``sent``: the number of all frames that this server has ever sent in these
+        domains."""
         organisation = self._machine.organisation
         number, _ = self._check(attempt)
         if organisation.paused != number:
@@ -285,8 +288,9 @@ class Participant:
         return {"server": machine.name, "ready": staged.change, "targets": sorted(targets & new.servers.keys())}
 
     def left(self, attempt: str, target: str, page: str) -> dict[str, Any]:
-        """Return one page of the belongings of the agents and clients that move from this server to the server
-        ``target``. This server must have staged the change."""
+        """Return one page of the belongings (all stored data) of the agents and clients that move from this server to
+        the server ``target``, and whether more pages follow. ``page``: the number of the page, from 0. This server must
+        have staged the change."""
         staged = self._staged(attempt)
         new = topology_in(staged.topology)
         going = [one for one in self._machine.organisation.left if _target(new, one.address) == target]
@@ -299,8 +303,8 @@ class Participant:
         return {"server": self._machine.name, "agents": len(going), "data": b64encode(piece).decode(), "more": more}
 
     def receive(self, attempt: str, page: str, last: str, data: str) -> dict[str, Any]:
-        """Receive one page of the belongings of agents and clients that will live here. ``last`` is "1" if this is the
-        last page."""
+        """Receive one page of the belongings (all stored data) of agents and clients that will live here. ``page``: the
+        number of the page, from 0. ``last``: "1" if this is the last page."""
         staged, number = self._staged(attempt), read_number(page)
         pages = [*self._earlier(number), _bytes(page, data)]
         if sum(map(len, pages)) + self._came_bytes() > limits.change_bytes_max:
@@ -320,8 +324,9 @@ class Participant:
         return {"server": self._machine.name, "received": number}
 
     def _came_bytes(self) -> int:
-        """Return how many bytes of belongings have come from other servers so far. The belongings of each agent or
-        client are encoded only one time, to find their size. Then the size is kept in ``_sizes``."""
+        """Return the total size, in bytes, of the belongings that have come from other servers for this change: the
+        data of agents and clients that move here. The belongings of each agent or client are encoded only one time, to
+        find their size. Then the size is kept in ``_sizes``."""
         came = self._machine.organisation.came
         sizes = [self._sizes.get(id(one)) or (one, len(msgspec.msgpack.encode(one))) for one in came]
         self._sizes = {id(one): (one, size) for one, size in sizes}
@@ -357,7 +362,8 @@ class Participant:
                 )
 
     def commit(self, attempt: str, clock_ms: str) -> dict[str, Any]:
-        """Let the staged change come into force."""
+        """Put the staged change into force. Do nothing if this attempt has already made the change. Raise TopologyError
+        if another attempt has made it."""
         organisation = self._machine.organisation
         number, id_ = read_attempt(attempt)
         if organisation.change < number:
@@ -425,9 +431,9 @@ def _bytes(page: str, data: str) -> bytes:
 
 
 def _target(new: TopologyFile, address: str) -> str:
-    """Return the server to which the belongings under this address move in the new topology. ``address``: the address
-    of an agent or a client, or the name of a server. Letters that a server could not forward are kept under its
-    name."""
+    """Return the server to which an address and its data move in the new topology. ``address``: the address of an agent
+    or a client, or the name of a server. Letters that a server could not forward are kept under the name of this
+    server."""
     home = next((agent.server for agent in new.agents if agent.name == address), "")
     return home or new.home_of(address.rpartition("@")[2] or address)
 

@@ -40,8 +40,9 @@ def faults_of(snapshots: Mapping[str, bytes]) -> Iterator[str]:
 
 
 def _misfits(where: str, peer: str, link: SavedLink, other: SavedLink) -> Iterator[str]:
-    """Yield the contradictions between the two ends of a link: the accepting end remembers a wrong incarnation, has
-    accepted frames that were never sent, or lacks frames that the sending end has not kept. ``link``: the sending end.
+    """Yield the contradictions between the two ends of a link. There are three kinds. (1) The accepting end remembers a
+    wrong incarnation of the sending end. (2) The accepting end has accepted frames that were never sent. (3) Frames are
+    lost: the accepting end has not accepted them, and the sending end has not kept them. ``link``: the sending end.
     ``other``: the accepting end, at server ``peer``."""
     if other.peer not in (0, link.incarnation):
         yield f"{where}: {peer} remembers incarnation {other.peer:016x}, not {link.incarnation:016x}"

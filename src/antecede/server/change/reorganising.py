@@ -50,9 +50,9 @@ class Adapter:
     which calls ``prepare``."""
 
     def prepare(self, file: TopologyFile, came: list[Belongings]) -> None:
-        """Import the classes of the agents that will live at this server. Also read the states in ``came``, the
-        belongings that came from other servers. Raise an error if this fails. This method may be called in another
-        thread."""
+        """Import the classes of the agents that will live at this server. With these classes, read the states in
+        ``came``: the data of agents that move to this server, or that stay here and get another class. Raise an error
+        if this fails. This method may be called in another thread."""
 
     def check(self, file: TopologyFile, came: list[Belongings]) -> None:
         """Raise an error if ``prepare`` would raise one. This is for a dry run, so this method should change nothing.
@@ -230,9 +230,10 @@ class Reorganising:
         self._driver.request_turn()
 
     def watch(self, now: float) -> None:
-        """Check whether a change is idle. If its operator seems to be gone, abandon the change, or ask the coordinator
-        for the decision. If this server is new and no peer is connected, ask a peer for its hello. Perhaps the peers do
-        not know this server yet, because a change must first add it. Call this method about once per second."""
+        """Check for how long no command of a change in progress has come. If its operator seems to be gone, abandon the
+        change, or ask the coordinator for the decision. If this server is new and no peer is connected, ask a peer for
+        its hello, to find out whether the peers know this server. (A change must first add it.) Call this method about
+        once per second."""
         inquiries, peers = self._peering.inquiries, self._peering.peers
         if self._busy:
             self.deciding.commanded(now)

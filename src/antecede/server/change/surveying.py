@@ -131,11 +131,11 @@ def behind_of(views: dict[str, View], old: TopologyFile) -> dict[str, View]:
 
 
 def teach(views: dict[str, View], old: TopologyFile, behind: dict[str, View]) -> Part[dict[str, str]]:
-    """Let servers learn the changes that they have missed. Return the servers that cannot learn, with the reason. Each
-    server learns only from the first server of its own topology (:func:`antecede.server.peering.learning.trusts`), so
+    """Let servers learn the changes that they have missed. Return the reason for each server that cannot learn. Each
+    server learns only from the first server in its own topology (:func:`antecede.server.peering.learning.trusts`), so
     that another server cannot deceive it with a false topology. There are two exceptions: the first server was removed,
-    or the first server has lost its data and is the one that must learn. In both cases the teacher is the server with
-    the newest change."""
+    or the server that must learn is itself the first server, and has lost its data. In both cases the teacher is the
+    server with the newest change."""
     unable: dict[str, str] = {}
     members = [views[name] for name in old.servers if name in views]
     leader = max(members, key=lambda view: view.change)
@@ -155,9 +155,10 @@ def teach(views: dict[str, View], old: TopologyFile, behind: dict[str, View]) ->
 
 
 def join(views: dict[str, View]) -> Part[None]:
-    """Let all other servers join the restored system, if some servers were restored from a backup
-    (:mod:`antecede.backups.system`). The joining servers must have no earlier data: they are new, or started again with
-    empty directories. If they did not join, no restored server would connect to them."""
+    """Let the servers that were not restored from a backup join the restored system (:mod:`antecede.backups.system`).
+    Do nothing if no server was restored. The joining servers must have no earlier data: they are new, or were started
+    again with empty directories. If they did not join, no restored server would connect to them. Raise TopologyError if
+    servers belong to different restored systems."""
     restored = {view.restored: view.server for view in views.values() if view.restored}
     if len(restored) > 1:
         one, other = list(restored.values())[:2]

@@ -1,15 +1,15 @@
 """A *line*: a client's connection to its server, without I/O. For publishes see
 :mod:`antecede.server.client.publishing`.
 
-The line dials the server, sends the hello, and dials again after a broken connection, with growing pauses, for as long
-as the client exists. The line ends when the server closes the connection for good, for example because of a wrong
-token, or because another client has the same name. If the client or the server does not prove its identity, or the
-client's key is revoked, the line reads the credentials again. It dials again only if the credentials have changed, or
-if a key was revoked and the client has a second key.
+The line dials the server and sends the hello. After a broken connection it dials again, with growing pauses, for as
+long as the client exists. The line ends when the server closes the connection permanently, for example because of a
+wrong token, or because another client has the same name. The line reads the credentials again in two cases: the client
+or the server does not prove its identity, or the client's key is revoked. It then dials again only if the credentials
+have changed, or if a key was revoked and the client has a second key.
 
-When a temporary client closes its connection, its server forgets it. A server also forgets a temporary client that is
-disconnected for too long. A line ends, too, if the server may have forgotten its temporary client. Otherwise the client
-would repeat its last publishes, and the server might accept them as new publishes.
+A server forgets a temporary client that closes its connection, or that is disconnected for too long. So the line of a
+temporary client ends, too, if the server may have forgotten the client. Otherwise the client would repeat its last
+publishes, and the server might accept them as new publishes.
 
 The owner of a line (``TcpLine``, which serves a :class:`antecede.live.client.Bus`, or a simulated client) decides what
 to publish and what to do with letters. A line has no clock and no random numbers: callers pass them.
@@ -62,7 +62,7 @@ class LineOwner(Protocol):
         ...
 
     def gone(self, error: AntecedeError) -> None:
-        """Record that the connection was closed for good."""
+        """Record that the connection was closed permanently, for the reason ``error``."""
         ...
 
 
@@ -108,8 +108,8 @@ class ClientLine:
         self.trouble = ""
         """The reason why the last attempt to connect failed, or why the last connection ended."""
         self.refusal = ""
-        """The reason why the server or this client closed the connection for good. It is empty if the connection was
-        not closed for good."""
+        """The reason why the server or this client closed the connection permanently. It is empty if the connection was
+        not closed permanently."""
         self._refusal_code = ""
         self.closed_here = False
         self.moved_to = ""
@@ -273,8 +273,8 @@ class ClientLine:
         self._owner.welcomed(part.address, part.last)
 
     def closed(self, reason: str, now: float) -> None:
-        """Process the end of the connection. If it was closed for good, report this to the owner. Otherwise dial again
-        later, unless this client has closed the connection."""
+        """Process the end of the connection. If it was closed permanently, report this to the owner. Otherwise dial
+        again later, unless ``close`` was called."""
         self._connection = None
         # On the next connection they would come before the welcome, and then again: the owner repeats them.
         self._parts = []

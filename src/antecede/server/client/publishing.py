@@ -79,8 +79,9 @@ class Numbering(Generic[T]):
         """The questions that wait for an answer: the number of the question's publish → the ticket of the question.
         The answer will quote this number."""
         self.crowded = False
-        """Whether the owner should publish nothing for now. Programs read this value for each message, so it is stored,
-        not computed. The batch that is being filled is not counted, because it is short."""
+        """Whether the owner should publish nothing for now, because too many publishes are not accepted yet. The batch
+        that is being filled is ignored here, because it is short. Programs read this value for each message, so it is
+        stored, not computed."""
 
     def keep(self, ticket: T) -> None:
         """Keep a complete ticket until it is accepted."""

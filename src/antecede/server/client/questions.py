@@ -5,9 +5,9 @@ number (see :class:`antecede.server.client.publishing.Numbering`). So a question
 number. A question ends only one time: with its answer, with an error, or because its time is up. Later answers are
 dropped.
 
-There is one deadline for all questions: the time at which the first of them ends without an answer. If the question
-with this deadline is closed, the deadline does not change, although it may now be too early. So no search is needed
-when a question is opened or closed.
+Each question has a latest time for its answer. ``deadline`` returns the earliest of these times. After the question
+with this time is closed, ``deadline`` may return a time that is too early, until the next call of ``expire``. So no
+search is needed when a question is opened or closed.
 """
 
 from collections.abc import Callable

@@ -56,9 +56,9 @@ class Driver:
         last: int = 0,
         durable: int = 0,
     ) -> None:
-        """``lives``: whether an address is an agent of this server, not a client. ``wake``: called when a turn is
-        needed soon, at most once per turn. ``first``: the first record of this life. ``last``, ``durable``: the numbers
-        of the last record and of the last durable record in the log, after recovery."""
+        """``lives``: returns whether an address is an agent of this server, not a client. ``wake``: is called when a
+        turn is needed soon, at most once per turn. ``first``: the first record of this life. ``last``, ``durable``: the
+        numbers of the last record and of the last durable record in the log, after recovery."""
         self.machine = machine
         self.gate = Gate(last, durable, outputs.send, outputs.reply)
         self.durable = self.gate.open
@@ -66,9 +66,9 @@ class Driver:
         self.retries = Retries(machine.engine, machine.channel.check, log, lambda: bool(machine.channel.hidden))
         self.acknowledgements = Acknowledgements()
         self.stopping = False
-        """Whether no new reactions begin."""
+        """Whether the server is stopping, so that no new reactions begin."""
         self._halted = True
-        """Whether no step is taken: the first record of this life is not durable yet, or the driver is ``broken``."""
+        """Whether no step may be taken: the first record of this life is not durable yet, or a step has failed."""
         self.broken = False
         """Whether a step has failed. If so, no more steps are taken, and the server must end."""
         self.now = 0.0
@@ -102,7 +102,7 @@ class Driver:
         self.awake = False
         """Whether a turn was requested or is in progress, or a group of inputs arrives now (see ``gathered``)."""
         self._steps, self._until = 0, 0.0
-        """``_steps``: the steps in this run of turns. ``_until``: a reaction that ends after this time ends the run."""
+        """``_steps``: steps since the last ``rest``. ``_until``: a reaction that ends later ends the run of turns."""
         self._slow = self.urgent = False
         """``_slow``: whether reactions are slow in this run of turns. ``urgent``: whether they were slow in the last
         run. If so, records should be committed before a turn's reactions run, so that waiting output leaves earlier."""
@@ -112,7 +112,7 @@ class Driver:
         """Whether the server was idle before this run of turns: no output had left for a while."""
         self._rested = 0.0
         self._let_leave = 0.0
-        """``_rested``: the end of the last run of turns. ``_let_leave``: of the last run that let output leave."""
+        """``_rested``: end of the last run of turns. ``_let_leave``: end of the last run that let output leave."""
         self._retry_at: float | None = None
         self._delayed = DelayedOutput()
         self._commit_at: float | None = None
@@ -151,8 +151,8 @@ class Driver:
             self._wake()
 
     def gathered(self, now: float) -> bool:
-        """End a group of inputs that arrived together; it began when the caller set ``awake``. If the server is idle,
-        return True: take a turn now. Under load, request a turn, which waits for more input, and return False."""
+        """End a group of inputs that arrived together (it began when the caller set ``awake``). If the server is idle,
+        return True: take a turn now. Under load, request a turn that waits for more input, and return False."""
         if now - self._rested > _calm_seconds:
             return True
         self._wake()
@@ -344,8 +344,8 @@ class Driver:
             self._outputs.hold(False)
 
     def goes_on(self) -> bool:
-        """Return whether to take another turn immediately. Then the log can write the results of reactions together
-        with the step that started them. A turn that only appended records must be followed by a turn with a step."""
+        """Return whether to take another turn immediately: to add the results of reactions to the open step, to take
+        more inputs, or to take a step after a turn that only appended records."""
         if self._open:
             return True
         if self._records or self._halted:
@@ -381,9 +381,10 @@ class Driver:
         return HERE if self.calm and not self.inputs else SOON
 
     def committed(self, now: float) -> None:
-        """Record that the commit requested by ``rest`` has ended and its output has left. Inputs that came during it
-        are one group. An adapter may omit this call if nothing had to be synced and the driver was ``calm``. Then the
-        server counts as idle since ``rest``, and takes an answer that comes quickly without waiting for more input."""
+        """Record that the commit after ``rest`` has ended and its output has left. Inputs that came during the commit
+        are one group. An adapter need not call this if nothing had to be synced and the driver was ``calm``. Then the
+        server is regarded as idle since ``rest``: it takes an answer that comes quickly without waiting for more
+        input."""
         if self._let_leave == self._rested:
             self._let_leave = now
         self._rested = now

@@ -8,10 +8,10 @@ step accepted, and the record of the earlier step may not be durable yet. Output
 of the queue. The queue also contains function calls. When such a call opens a new connection or session, all output for
 the previous connection or session has already left.
 
-There is one exception: answers that the server will give again, unchanged, after a crash (``Calls.sure``). Such an
-answer leaves immediately. But if a function call is in the queue, the answer waits like other output. Replies that wait
-for other output (:mod:`antecede.server.driver.delayed`) leave together with such an answer, if the gate ``is_open`` for
-the record of these replies.
+There is one exception: some answers do not wait, because the server will give them again, unchanged, after a crash
+(``Calls.sure``). Such an answer leaves immediately, unless a function call is in the queue. In that case the answer
+waits like other output. Together with an answer that leaves immediately, delayed replies leave too
+(:mod:`antecede.server.driver.delayed`), but only if nothing in the gate stops them (``is_open`` for their record).
 """
 
 from collections import deque
@@ -46,13 +46,13 @@ class Gate:
         """The number of function calls that wait in the queue; ``call`` adds them."""
 
     def put(self, outgoing: list[Outgoing], replies: list[Reply]) -> None:
-        """Put output into the queue. The output leaves when all records so far are durable; its replies leave before
-        its frames."""
+        """Put output into the queue. The output leaves when all records that exist now are durable. Its replies leave
+        before its frames."""
         self.waiting.append((self.last, outgoing, replies, None))
 
     def call(self, call: Callable[[], None]) -> bool:
-        """Put a function into the queue. It is called when all records so far are durable, after all earlier entries of
-        the queue have left. Return whether the first entry of the queue may leave now."""
+        """Put a function into the queue. It is called when all records that exist now are durable, and all earlier
+        entries of the queue have left. Return whether the first entry of the queue may leave now."""
         self.waiting.append((self.last, [], [], call))
         self.calls += 1
         return self.waiting[0][0] <= self.durable

@@ -126,8 +126,9 @@ class Retries:
         return reaction
 
     def due(self, now: float) -> list[React]:
-        """Remove and return the batches whose pause is over. At most one of them contains a suspect (a letter whose
-        handler may have ended the process). None of them does while another suspect is being handled."""
+        """Remove and return the batches whose pause is over. At most one of the returned batches contains a suspect (a
+        letter whose handler may have ended the process). While a suspect is being handled, none of them contains
+        one."""
         waiting, found = self.waiting, []
         while waiting and waiting[0][0] <= now:
             batch = heappop(waiting)[2]

@@ -1,9 +1,11 @@
-"""The operator's part in a consistent cut: first hold all servers, then cut each of them.
+"""The operator's part in a consistent cut. There are two rounds: in the first round every server is held, and in the
+second round every server is cut.
 
-A held server accepts nothing from its peers. No server is cut before all servers are held.
-:mod:`antecede.server.operations.backups` explains why two rounds are needed. If one server refuses or does not answer,
-the cut has failed, and the other servers are released. The class :class:`Cutting` does no I/O. The code that uses it
-sends the ``requests``, and reports each answer with ``answered``.
+A held server accepts nothing from its peers. When a server is cut, it fixes the position in its log up to which the
+records belong to the backup. No server is cut before all servers are held. :mod:`antecede.server.operations.backups`
+explains why two rounds are needed. If one server refuses or does not answer, the cut has failed, and the other servers
+are released. The class :class:`Cutting` does no I/O. The code that uses it sends the ``requests``, and reports each
+answer with ``answered``.
 """
 
 from collections.abc import Iterable

@@ -124,9 +124,10 @@ class DeadLetters:
         size: Callable[[Dead], int],
     ) -> Page:
         """Return one page of dead letters. Their numbers are larger than ``after`` and, if ``last`` is not 0, at most
-        ``last``. They match ``agent``, ``type_``, ``reason`` and ``before_ms``. If one of these four is empty or 0, it
-        matches every letter. The page has at most ``letters_max`` letters and, if ``first`` is not 0, at most ``first``
-        letters. ``size``: a function that returns the size of a letter. The total size of a page is limited."""
+        ``last``. They died at ``agent`` and before the wall clock time ``before_ms``. They have the type ``type_``, and
+        a reason that contains the text ``reason``. If one of these four is empty or 0, this condition does not apply.
+        The page has at most ``letters_max`` letters and, if ``first`` is not 0, at most ``first`` letters. ``size``: a
+        function that returns the size of a letter. The total size of a page is limited."""
         wanted = _number("first", first)
         within = Range(
             _number("after", after),

@@ -90,7 +90,7 @@ class Peering:
         return (self._machine.epoch or self._given_epoch) + (f"~{self.restored}" if self.restored else "")
 
     def _choose_rules(self) -> None:
-        """Let replicated objects follow the newest rules that all servers of the objects' domain understand."""
+        """Choose the rules for replicated objects: the newest rules that all servers of the objects' domain know."""
         calls = self._machine.calls
         others = [peer for peer in self.peers.values() if calls.domain in peer.domains]
         known = min((peer.version for peer in others), default=wire.VERSION)
@@ -196,8 +196,8 @@ class Peering:
                 self.refuse(peer.name, peer.dialed, refusal)
 
     def watch(self, now: float) -> None:
-        """Keep alive the connections that we dialed, and close those that are silent. :mod:`antecede.server.entry` does
-        the same for incoming connections."""
+        """Send pings on the connections that we dialed, so that they are not closed, and close those on which nothing
+        comes. :mod:`antecede.server.entry` does the same for incoming connections."""
         for peer in self.peers.values():
             connection = peer.dialed
             if connection is None:
@@ -229,7 +229,7 @@ class Peering:
         return due
 
     def dial_failed(self, name: str, now: float, reason: str = "") -> None:
-        """Schedule the next dial, after a pause that grows. Log only one failure, after ``_tries_unlogged`` others."""
+        """Schedule the next dial, after a pause that grows. Log only the failure after ``_tries_unlogged`` others."""
         if self._dial_ended(name):
             return
         before = self.unreachable.get(name, Unreachable("", now, 0))
@@ -445,4 +445,4 @@ class Peering:
 
 
 _tries_unlogged: Final = 4
-"""The failed dials to a peer before one is logged. Peers that start together need about a second to connect."""
+"""The number of failures before the one that is logged. Peers that start together need about a second to connect."""

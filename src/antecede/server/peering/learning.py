@@ -1,33 +1,33 @@
-"""Changes that were made without this server: it learns them from another server, before frames flow between the two.
+"""A server learns changes of the topology that were made without it. Another server sends the changes, before frames
+flow between the two servers.
 
-A server for which nothing changes (see :mod:`antecede.topology.change`) need not be up when a change is made. While it
-is *behind*, it continues with the topology that it knows. When two servers connect, the one that is ahead sends a
-**lesson**: the topology in force, and the history of changes that led to it. The other one records the lesson
-(``Learned``). The two servers exchange frames only after the lesson is recorded. This rule has two advantages:
+A server for which a change alters nothing (see :mod:`antecede.topology.change`) need not be up when the change is made.
+While it is *behind*, it continues with the topology that it knows. When two servers connect, the one that is ahead
+sends a **lesson**: the topology in force, and the history of changes that led to it. The other server records the
+lesson (``Learned``). The two servers exchange frames only after the lesson is recorded. So this server accepts no frame
+from a server with a newer topology, and knows all senders and destinations in the frames that it accepts. One lesson
+may contain several missed changes, because none of them altered anything for this server.
 
-* this server accepts no frame from a server with a newer topology, so it knows all senders and destinations in the
-  frames that it accepts;
-* one lesson covers several changes that were missed, because none of them changed anything for this server.
+**Which servers are believed.** An attacker who controls a server could invent changes. Servers that believe such a
+change would follow a false topology, and could never again connect to the servers that did not make this change. So a
+server learns only from the **first server** in its topology (the topology that is in force at this server). The first
+server takes part in every change of this topology, so it knows whether the topology was changed. If any other server is
+ahead, this server asks the first one (:mod:`antecede.server.peering.inquiries`), even if the two share no domain. If a
+change makes another server the first one, this server learns the later changes from that server. The coordinator of a
+staged change is believed, too, because its log decides whether the change is made. The first server itself learns only
+from the coordinator of a change that is staged there, unless it has lost its data.
 
-**Who is believed.** An attacker who controls a server could invent changes. Servers that believe such a change would
-follow a false topology, and could never again connect to the servers that did not make this change. So a server learns
-only from the **first server** in its topology (the topology that is in force at this server). The first server takes
-part in every change of this topology, so it knows whether the topology was changed. If any other server is ahead, this
-server asks the first one (:mod:`antecede.server.peering.inquiries`), even if the two share no domain. If a change makes
-another server the first one, this server learns the later changes from that server. The coordinator of a staged change
-is believed, too, because its log decides whether the change is made. The first server itself learns nothing, unless it
-has lost its data.
+**What is checked.** The sender has proved that it is a server that is believed here. But its lesson is still refused if
+one of these conditions does not hold:
 
-**What is checked.** The sender has proved that it is a server that this one believes. Still, its lesson is refused
-unless all of this is true:
-
-* it is about this system: the system id is the same, or this server has none because it has missed the first change;
-* it continues from where this server is: its history names the change and the topology that are in force here, made by
-  the same attempt, and every change since then, without a gap. A system that was restored, or copied and changed
-  elsewhere, has another history;
-* a command can change this server's topology to the new one (``Change.refusals``);
-* this server need not take part in that change, and none of the missed changes let a domain of this server start with a
-  new state. Otherwise the data of this server is an old copy, or the other server sends a false lesson.
+* The lesson is about this system: the system id is the same, or this server has none because it has missed the first
+  change.
+* The history in the lesson continues the history of this server, without a gap. It contains the change that is in force
+  here, with the same topology and made by the same attempt, and every change since then. A system that was restored, or
+  copied and changed elsewhere, has another history.
+* A command can change this server's topology to the new one (``Change.refusals``).
+* This server need not take part in such a change, and none of the missed changes let a domain of this server start with
+  a new state. Otherwise the data of this server is an old copy, or the other server sends a false lesson.
 
 A server without any data, which was started with the topology in force, learns the number of the last change and the
 history: it has no data that could be lost. A server that is being added has no earlier data of the system, so it cannot
@@ -191,8 +191,9 @@ def _is_made(staged: Staged, made: Epoch) -> bool:
 
 
 def _check_lineage(machine: AgentServer, lesson: Lesson) -> None:
-    """Raise :class:`TopologyError` if a lesson comes from another system, if its history does not continue the history
-    of this server, or if its history has gaps."""
+    """Raise :class:`TopologyError` if a lesson comes from another system, or if its history is not acceptable. The
+    history must continue the history of this server, have no gaps, and end with the change and the topology of the
+    lesson."""
     organisation, name = machine.organisation, machine.name
     system = organisation.system or ("" if organisation.staged is None else organisation.staged.system)
     if system and lesson.system != system:

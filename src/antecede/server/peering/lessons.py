@@ -1,9 +1,11 @@
-"""Lessons between two servers: the one that is ahead sends the topology in force, the other one records it.
+"""Lessons between two servers. The server with the newer topology sends the topology in force, and the other server
+records it.
 
-See :mod:`antecede.server.peering.learning` for the rules. A lesson comes after both hellos, on the same connection; it
-does not matter which server has dialed. The server that has learned then closes the connection, and both connect again.
-A server that refuses a lesson sends the reason and closes the connection. A server accepts lessons only from servers
-that it believes. If any other server is ahead, the server asks those that it believes for a lesson.
+See :mod:`antecede.server.peering.learning` for the rules. A lesson comes after both hellos, on the same connection. It
+does not matter which of the two servers has dialed. The server that has learned then closes the connection, and both
+connect again. A server that refuses a lesson sends the reason and closes the connection. A server accepts lessons only
+from some servers (see *Who is believed* in ``learning``). If any other server has a newer topology, this server asks
+those servers for a lesson.
 """
 
 from collections.abc import Callable
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
     from antecede.server.peering import Peering
 
 UNCONFIRMED: Final = "unconfirmed"
-"""The code with which this server refuses a server that has a newer topology. The refusals end when a server that this
-one believes has confirmed the change."""
+"""The code with which this server refuses a server that has a newer topology, because this server does not accept
+lessons from that server. The refusals end when a server from which it accepts lessons has confirmed the change."""
 Learn = Callable[[bytes, Callable[[Any, AntecedeError | None], None]], None]
 """A function with two arguments: a lesson as JSON, and a callback. It records the lesson in the log, and then calls the
 callback with the result or the error."""
@@ -42,17 +44,19 @@ class Lessons:
         self.ask: Callable[[str], None] = lambda server: None
         """A function that connects to a server to get a lesson from it. That server need not be a peer."""
         self._waiting: set[str] = set()
-        """Servers that have a newer topology, but that this server does not believe. Each of them was disconnected once
-        for this reason. The set is emptied when another topology comes into force here."""
+        """Servers that have a newer topology, but from which this server does not accept lessons. Each of them was
+        disconnected once for this reason. The set is emptied when another topology comes into force here."""
         self._trouble = ""
         """The reason why the last lesson was refused."""
 
     def are_due_to(self, hello: wire.ServerHello) -> bool:
-        """Return whether the sender of a hello, an authenticated server, must learn from this one."""
+        """Return whether the sender of a hello must learn changes of the topology from this server. The sender is an
+        authenticated server."""
         return self._same_copy(hello) and teaches(self._machine, hello)
 
     def are_due_from(self, hello: wire.ServerHello) -> bool:
-        """Return whether this server must learn from the sender of a hello, an authenticated server."""
+        """Return whether this server must learn changes of the topology from the sender of a hello. The sender is an
+        authenticated server."""
         return self._same_copy(hello) and learns(self._machine, hello)
 
     def _same_copy(self, hello: wire.ServerHello) -> bool:
@@ -60,7 +64,7 @@ class Lessons:
         return hello.epoch.partition("~")[2] == self._peering.restored
 
     def give(self, hello: wire.ServerHello, connection: Connection, dialed: bool) -> None:
-        """Send a lesson to the sender of ``hello``. ``dialed``: whether this server has dialed; if it has not, send our
+        """Send a lesson to the sender of ``hello``. ``dialed``: whether this server has dialed. If it has not, send our
         hello first, because the other server waits for it. The other server closes the connection after the lesson."""
         lesson = wire.Lesson(lesson_of(self._machine.organisation))
         self._log.info("teaches", peer=hello.server[:64], change=self._machine.organisation.change)
@@ -72,8 +76,9 @@ class Lessons:
 
     def expect(self, hello: wire.ServerHello, connection: Connection, dialed: bool) -> bool:
         """Prepare to receive a lesson (the changes that this server has missed) from the sender of ``hello``.
-        ``dialed``: whether this server has dialed; if it has not, send our hello, because the other server waits for
-        it. If this server does not believe the other one, close the connection and return False."""
+        ``dialed``: whether this server has dialed. If it has not, send our hello, because the other server waits for
+        it. If this server does not accept lessons from the other one, close the connection and return False. Otherwise
+        return True."""
         if not trusts(self._machine, hello.server):
             self._send_away(hello, connection)
             return False
@@ -83,9 +88,10 @@ class Lessons:
         return True
 
     def _send_away(self, hello: wire.ServerHello, connection: Connection) -> None:
-        """Close the connection to a server that has a newer topology, but that this server does not believe. Ask the
-        servers that this one believes whether the topology has changed. The first time, the other server may connect
-        again immediately. After that, it is refused until another topology is in force here."""
+        """Close the connection to a server that has a newer topology, but from which this server does not accept
+        lessons. Ask the servers from which it does accept lessons whether the topology has changed. The first time, the
+        other server may connect again immediately. After that, it is refused until another topology is in force here.
+        If this server has none to ask, it refuses the other server the first time, too."""
         teachers = teachers_of(self._machine)
         for server in teachers:
             self.ask(server)

@@ -1,8 +1,8 @@
 """One other server, and the output on the connection to it.
 
-Frames that may leave at the same time are written together. While the connection is full, new frames and
-acknowledgements wait here. Their number has a bound. New frames and acknowledgements above the bound are dropped, and
-so are all resent frames. Nothing is lost, because the link sends frames again until they are acknowledged.
+All frames that may leave at the same time are written together. While the connection is full, at most
+``deferred_frames_max`` new frames and acknowledgements wait here. Further ones are dropped, and so are all frames that
+are sent again. Nothing is lost, because the link repeats each frame until it is acknowledged.
 """
 
 from typing import Any
@@ -46,7 +46,7 @@ class Peer:
         self.who: Who | None = None
         """The identity that the peer has proved on the connection that we dialed."""
         self.ready = False
-        """Whether both hellos were sent, so that frames may be sent."""
+        """Whether this server and the peer have sent their hellos. Only then may frames be sent."""
         self.deferred: list[Outgoing] = []
         """New frames and acknowledgements that wait for space on the connection."""
         self.newest: dict[str, int] = {}
@@ -59,8 +59,8 @@ class Peer:
         self.bye = ""
         """The reason that the other end gave for closing the connection."""
         self.claim = ""
-        """The reason why this server last refused a program that claimed to be this peer without proof. It is empty if
-        there was no such refusal after the last connection of the peer."""
+        """The reason why this server last refused a program that claimed to be this peer without proof. The text is
+        empty if no such program was refused since the peer last connected."""
         self.dial_at: float | None = None
         """The time at which this server will dial the peer, or None if no dial is planned."""
         self.backoff = Backoff()
@@ -73,8 +73,8 @@ class Peer:
         self.newest.clear()
 
     def write(self, several: list[Outgoing]) -> None:
-        """Write frames and acknowledgements. If the connection is full, keep at most ``deferred_frames_max`` of them
-        for later; drop the rest and all resent frames."""
+        """Write frames and acknowledgements. If the connection is full, add the new ones to ``deferred``, until it
+        contains ``deferred_frames_max`` of them. Drop the others, and drop all resent frames."""
         connection = self.connection
         assert connection is not None
         if not connection.full:
@@ -95,7 +95,8 @@ class Peer:
             self.write(deferred)
 
     def _parts(self, several: list[Outgoing]) -> list[wire.Part]:
-        """Return the parts to write. Consecutive frames of one link share a part, up to a limit of its size."""
+        """Return the parts to write. A part contains an acknowledgement, or consecutive frames of one link, up to a
+        size limit."""
         newest = self.newest
         if len(several) == 1:
             domain, content = several[0].domain, several[0].content

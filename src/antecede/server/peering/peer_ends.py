@@ -100,9 +100,10 @@ class Dialed:
         self._peering.open_for_frames(self._peer, self._connection)
 
     def _is_lesson(self, hello: wire.ServerHello) -> bool:
-        """Close the connection if the topology has changed here since our hello. Otherwise send a lesson if the other
-        server has missed changes, or prepare to receive a lesson if this server has missed changes. Return True if
-        one of these three actions was necessary. Otherwise return False; then the caller must process the hello."""
+        """Handle the three cases in which the peer's hello must not be used, and return True. (1) The topology has
+        changed here since our hello: close the connection. (2) The other server has missed changes: send a lesson. (3)
+        This server has missed changes: prepare to receive a lesson. In all other cases, do nothing and return False.
+        Then the caller must process the hello."""
         lessons = self._peering.lessons
         if self._change != self._peering.change:
             # The other end has got an older hello, and does not expect a lesson.

@@ -117,11 +117,11 @@ class Rights:
 
 
 def with_forbidden(handed: list[str], forbidden: Collection[str], letters: list[str]) -> list[str]:
-    """Return the letters that are done after a client's report, including forbidden letters. ``handed``: the session's
-    letters that are not yet reported, in sequence. ``forbidden``: those of them that the client must not receive, so it
-    cannot report them. ``letters``: the letters that the client reports as handled. The result is the beginning of
-    ``handed``, up to the last letter of ``letters``. The report is right if ``handed`` without the forbidden letters
-    begins with ``letters``. If the report is wrong, return an empty list."""
+    """Return the letters that are done after a report of a client, including forbidden letters. ``handed``: the letters
+    of the session that are not reported yet, in sequence. ``forbidden``: the letters that the client must not receive,
+    so it cannot report them. ``letters``: the letters that the client reports as handled. The report is right if
+    ``handed`` without the forbidden letters begins with ``letters``. Then the result is the beginning of ``handed``, up
+    to the last letter of ``letters``. If the report is wrong, return an empty list."""
     place = 0
     for id_ in letters:
         while place < len(handed) and handed[place] in forbidden:

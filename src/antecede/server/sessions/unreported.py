@@ -29,8 +29,8 @@ class Unreported:
                 self.take(address, limits.reactions_together_max, now)
 
     def take(self, address: str, letters: int, now: float, more: bool = False) -> None:
-        """Record the number of letters that a client has received and not yet reported as handled. If ``more`` is true,
-        add ``letters`` to the recorded number."""
+        """Record how many letters a client has received and not yet reported as handled: ``letters``. If ``more`` is
+        true, ``letters`` is added to the recorded number. If it is false, ``letters`` replaces the recorded number."""
         self._moved[address] = now
         handed = self._quotas.handed
         handed[address] = letters + (handed.get(address, 0) if more else 0)

@@ -1,12 +1,13 @@
 """The reduction that makes the search smaller: it interleaves only inputs that other processes can notice.
 
 An input of a process is a send of its application, or the arrival of a packet. An arrival is **silent** if it makes the
-process neither post a packet nor have a send event. All other inputs (including the application's sends) are
-*noticeable*. A **block** is a noticeable input of one process, together with the silent arrivals at this process that
-come directly before it. The explorer interleaves blocks, and never a silent arrival by itself.
+process neither post a packet nor have a send event. All other inputs are *noticeable*, including all sends of the
+application. A **block** is a noticeable input of one process, together with the silent arrivals at this process that
+come directly before it. The explorer interleaves whole blocks, and never a silent arrival by itself.
 
-**Why nothing is missed.** Take any run. Move each silent arrival later, to just before the next noticeable input of its
-process. If there is no such input, move the arrival to the very end. The result is also a possible run:
+**Why nothing is missed.** Take any run. Move each silent arrival to a later moment: just before the next noticeable
+input of the same process. If there is no such input, move the arrival to the end of the run. The result is also a
+possible run:
 
 * a packet in flight stays in flight until it arrives;
 * a silent arrival puts no packet in flight;
@@ -14,19 +15,19 @@ process. If there is no such input, move the arrival to the very end. The result
 
 The new run has the same inputs and, in every process, the same states, events and deliveries. It is a sequence of
 blocks (a *block run*), followed by silent arrivals (one *silent tail* per process). So it is enough to play block runs
-with silent tails: they reach every state that a process has in any run, and every state of the whole system at the end
-of a run.
+with silent tails. They reach every state that a process has in any run. They also reach every state that the whole
+system has at the end of a run.
 
-* Conditions at one process (FIFO, causal order, the order's contract) depend on its own inputs and on the sets that
-  messages to it carry (:mod:`~antecede.simulator.explorer.local`). They are judged on every step of every block and of
-  every silent tail.
+* Conditions at one process (FIFO, causal order, the order's contract) depend only on the inputs of this process and on
+  the sets that messages to it carry (:mod:`~antecede.simulator.explorer.local`). They are checked in every step of
+  every block and of every silent tail.
 * In a *quiet state*, no packet is in flight. After a block run, silent tails lead to a quiet state if and only if they
   contain the arrivals of all packets in flight. Tails of different processes are independent. So each process is
-  checked separately: after its tail, nothing may be undelivered.
-* Conditions on all processes (total, synchronous) are judged on all combinations of tails. A cycle in the histories
-  does not disappear when the histories grow, so quiet states are enough to know whether there is a cycle.
+  checked separately: after such a tail, every message to this process must be delivered.
+* Conditions on all processes (total and synchronous order) are checked for all combinations of tails. A cycle in the
+  histories of the processes stays there when the histories grow. So it is enough to search for cycles in quiet states.
 
-Inputs are neither added nor left out, so a shortest run stays a shortest run.
+This reduction moves inputs, but neither adds nor removes any. So the shortest run with an error does not become longer.
 
 The *situation* of a process consists of its state, the packets in flight to it, and the sets that the messages to it
 carry. The situation determines all blocks of the process. So these blocks are computed once per situation
@@ -147,8 +148,9 @@ class Blocks:
         return number
 
     def post(self, process: int, cell: int, post: int) -> int:
-        """Put more packets in flight to a process, and return the number of its new cell. ``cell``: the number of its
-        present cell. ``post``: the index in ``_posts`` of the tuple of these packets."""
+        """Return the number of the cell that a process has after more packets were sent to it. (A cell is the state of
+        a process together with the packets in flight to it.) ``cell``: the number of its present cell. ``post``: the
+        index in ``_posts`` of the tuple of the new packets."""
         after = self._posted.get((cell, post))
         if after is None:
             local, flights = self.cells[cell]

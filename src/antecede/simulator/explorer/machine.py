@@ -28,9 +28,8 @@ Flights = tuple[int, ...]
 
 
 _clones_checked_max: Final = 1_000
-"""The number of steps that the explorer checks. Each step is run on a clone of an order. The check is that the step
-does not change the original order. Only the first steps are checked: if clones share data with the original, the first
-steps already show it."""
+"""The number of steps that the explorer checks. A step is run on a clone of an order, and must not change the original
+order. Only the first steps are checked: if clones share data with the original, the first steps already show it."""
 
 
 class Step(NamedTuple):

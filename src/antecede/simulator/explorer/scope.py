@@ -100,13 +100,13 @@ class Scope(msgspec.Struct, frozen=True):
         return None
 
     def bit(self, source: int, number: int) -> int:
-        """Return the bit of a message of ``source``: the position of the message in bit masks of messages. ``number``
-        counts the messages of ``source`` from 0."""
+        """Return the bit of a message of ``source``: the position of the message in bit masks of messages. ``number``:
+        the number of the message among the messages of ``source``, from 0."""
         return source * self.messages + number
 
     def message(self, source: int, number: int, to: int) -> Message:
-        """Return a message of ``source`` to the destinations ``to``. ``number`` counts the messages of ``source`` from
-        0."""
+        """Return a message of ``source`` to the destinations ``to``. ``number``: the number of the message among the
+        messages of ``source``, from 0."""
         return Message(f"{source}.{number}", source, to)
 
     def bit_of(self, id_: str) -> int:

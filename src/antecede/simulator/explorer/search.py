@@ -91,7 +91,7 @@ class Search:
 
     def run(self) -> Found | None:
         """Search until a shortest violation is found, and return this violation. Return None if no run of the scope has
-        a violation."""
+        a violation. Raise ScopeTooLargeError if there are too many states."""
         cost = 0
         taken = 0
         while cost < len(self._waiting):

@@ -49,8 +49,8 @@ def actions_of(inputs: Sequence[tuple[int, int]], packets: Sequence[Packet], sco
 
 
 def with_overtaker(finding: Finding, inputs: Sequence[tuple[int, int]], machine: Machine) -> Finding:
-    """Return the finding with the overtaker in its text, if the finding is about a late message. The overtaker was sent
-    after the late message, but the same process delivered the overtaker first. If there are several overtakers, take
+    """Return the finding. If it is about a late message, replace a placeholder in its text by the overtaker: a message
+    that was sent after the late message, but was delivered before it by the same process. If there are several, take
     the one that was delivered first. The states of the search do not record overtakers, so this function plays the run
     again."""
     if "{overtaker}" not in finding.text:
@@ -164,9 +164,9 @@ class Witness:
 
     def _patient(self, lines: list[str]) -> list[str]:
         """Return the lines of the file, with the line ``expect MESSAGE not sent`` inserted at some point of the run,
-        and with ``drain`` at the end. At this point, a correct order has not sent the message yet. The broken order has
-        already sent it, so the expectation fails under the broken order. Return an empty list if there is no such
-        message and point."""
+        and with ``drain`` at the end. At this point, the broken order has already sent the message, but a correct order
+        has not. So only the broken order fails the expectation. Return an empty list if no such message and point
+        exist."""
         correct = self._correct()
         if correct is None or correct is not self._own_order:
             return []

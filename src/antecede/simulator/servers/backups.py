@@ -128,8 +128,8 @@ def _restored(world: ServerWorld, copies: dict[str, Copied], seed: int) -> list[
 
 
 def _marked_history(copied: Copied) -> list[bytes]:
-    """Return all records that a server wrote up to the cut. If the first record does not say which incarnation of the
-    server wrote it, add the incarnation that the server had at the cut."""
+    """Return all records that a server wrote up to the cut. If the first record contains no incarnation, add to this
+    record the incarnation that the server had at the cut."""
     disk = SimulatedDisk()
     disk.replace(copied.contents)
     stored = read_records(DIRECTORY, len(copied.archived), copied.position, disk)

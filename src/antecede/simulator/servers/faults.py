@@ -79,5 +79,5 @@ ROUGH = Faults(
     failures=0.05,
 )
 """Common faults of servers, disks and connections. Faults of clients are left out, because a client that is killed or
-replaced loses publishes that were not accepted. Overloads are left out, because a client sends a refused publish again
-later. Newer publishes of this client may then be accepted before the refused one."""
+replaced loses publishes that were not accepted. Overloads are left out, because they can change the sequence of a
+client's publishes: the client sends a refused publish again later, when newer publishes may already be accepted."""

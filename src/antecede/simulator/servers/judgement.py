@@ -4,9 +4,9 @@
    no work left.
 2. The trace from the logs is well formed, every letter is delivered once at each destination, and the guarantees of the
    topology hold. The ids in the trace are those that the servers really used.
-3. If a client got the message that its publish is accepted, the publish is in the log exactly once. The log has the
-   publishes of a client in the sequence in which the client sent them. If a client had begun to handle a letter before
-   it published, the trace has the letter before the publish. Clients received exactly the letters in the log, with one
+3. Each publish that was reported to its client as accepted is in the log exactly once. The log has the publishes of a
+   client in the sequence in which the client sent them. If a client had begun to handle a letter before it published,
+   the letter comes before the publish in the trace. Clients received exactly the letters in the log, with one
    exception: a client may get the answer to a call twice if the answer is *sure* (a crash cannot change it). A sure
    answer may leave the server before its record is durable. If a crash then loses the record, the server sends the
    answer again.
@@ -41,7 +41,8 @@ _life = re.compile(r"-\d+$")
 """A pattern for the last part of the ids of answers to calls. This part is a hyphen and a number. The number says in
 which life of the server (the time from one start to the next) the answer was given."""
 TRAITOR = "traitor"
-"""The client name under which a server's log records the letters that this server forges."""
+"""The client name of forged letters. If a simulated server forges a letter, its log records the letter under this
+client name."""
 
 
 def findings(
@@ -188,8 +189,8 @@ def _is_forged(row: Event) -> bool:
 
 
 def _sender(letter: Letter, sent: Event) -> str:
-    """Return the sender of a letter: its source. If an operator sent a dead letter again, return the operator
-    instead."""
+    """Return the sender of a letter, as the trace must name it. This is the source of the letter. But if an operator
+    sent a dead letter again, it is this operator."""
     return letter.source if not letter.replays else f"{OPERATOR}@{sent.process.rpartition('@')[2]}"
 
 

@@ -13,7 +13,7 @@ from antecede.server.peering.peer import Peer
 from antecede.simulator.servers.world import ServerWorld
 
 _patience_seconds = 25.0
-"""A time in which a server certainly dials every peer again, even a peer that has refused it many times."""
+"""A time that is long enough for a server to dial every peer again, even a peer that has refused it many times."""
 
 _reset_texts = {True: "reset", False: "not reset"}
 

@@ -37,9 +37,9 @@ class End:
         leaves: "Callable[[End, wire.Part], None]" = lambda end, part: None,
     ) -> None:
         """``receives``: called with parts that arrive. ``closed``: called when the connection has ended. ``writable``:
-        called when the buffer was full and has room again. ``effect``: called before each sending; the server may crash
-        in this call. ``newest_version``: the newest wire version that this end reads. ``leaves``: called with each part
-        that is sent."""
+        called when the output buffer has room again after it was full. ``effect``: called before each sending. The
+        server may crash in this call. ``newest_version``: the newest wire version that this end reads. ``leaves``:
+        called with each part that is sent."""
         self.remote = remote
         self.serial = next(serials)
         self.code = ""

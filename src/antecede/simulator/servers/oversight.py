@@ -40,13 +40,14 @@ class Oversight:
         """The virtual time at which the last record was appended, or at which the server started."""
         self._vouched_at = -1.0
         self._vouched_for = (0, 0)
-        """Two numbers from the checks of a quiet log. The first is the number of the log's last record at the latest
-        check. The second is the number of checks in a row that have found this last record."""
+        """The result of the latest checks of a quiet log: the number of the log's last record, and how many checks in a
+        row have found this number."""
         self._durable_ms = 0
         """The latest server time in the durable part of the log."""
         self._jumped: int | None = None
-        """The number of the log's last record at the moment when the wall clock was changed. It is None if the wall
-        clock was not changed, or if a later record has become durable after that moment."""
+        """The number of the newest record when the wall clock was last changed, or a number above all records if the
+        server was down at that time. It is None if the wall clock was not changed, or if a later record has become
+        durable since then."""
         self._life = 0
         """The number of the server's last life in which a record became durable."""
         self._before: tuple[float, int] | None = None
@@ -81,7 +82,8 @@ class Oversight:
         return self._time_ms if self._server.up else 0
 
     def durable(self) -> None:
-        """Remember the last server time in the log, if all records are durable."""
+        """Remember the last server time in the log. Do this only if all records are durable and the durability is
+        ``disk``."""
         server = self._server
         complete = server.store.durable == server.store.last and not server.core.driver.behind
         if complete and server.durability == "disk":

@@ -40,7 +40,7 @@ SIZES = Sizes(segment_bytes=65_536, group_bytes_max=16_384, pending_bytes_max=32
 DIRECTORY = _directory = "data"
 _store_log = logging.getLogger("antecede.store")
 _snapshot_bytes = 0
-"""The growth of the log, in bytes, after which regular work takes a snapshot."""
+"""Regular work takes a snapshot when the log has grown by more than this number of bytes."""
 
 
 class SimulatedServer:

@@ -118,9 +118,9 @@ class SharedMemory:
         return Outcome(due.agent, [], None, AgentError("the worker process ended"), place)
 
     def settled(self, agent: str, server: "SimulatedServer") -> None:
-        """Check which failed try of an agent was counted, after the outcome of a batch was reported. If a letter of the
-        batch ended the worker process, a try may be counted only for this letter. Report an error if a try was counted
-        for another letter."""
+        """Check the count of failed tries of an agent, after the outcome of a batch was reported. If the handler of one
+        letter in the batch ended the worker process, a failed try may be counted only for this letter. Report an error
+        if a failed try was counted for another letter."""
         letter = self._spared.pop(agent, None)
         tried = server.core.driver.retries.tries.get(agent)
         if letter is not None and tried is not None and tried[0] != letter:

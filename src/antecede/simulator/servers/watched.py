@@ -33,8 +33,8 @@ class WorldLog:
 
 
 class WatchedLog:
-    """A wrapper around a server's log, used by the server's core. While the world wants the server to be above its
-    high-water marks, the wrapper reports too many pending bytes."""
+    """A wrapper around a server's log, used by the server's core. Sometimes the world wants the server to be above its
+    high-water marks, where it refuses publishes. Then the wrapper reports too many pending bytes."""
 
     def __init__(self, server: "SimulatedServer") -> None:
         self._server = server
@@ -70,7 +70,8 @@ class WatchedLog:
 
 
 class WatchedCore(ServerCore):
-    """The core of a live server, which here also reports to the world the letters that it delivers to clients."""
+    """The core of a server in a simulation. It works like the core of a live server, and also reports to the world the
+    letters that it delivers to clients."""
 
     handed_out: Callable[[React], None]
 

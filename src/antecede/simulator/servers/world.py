@@ -120,8 +120,9 @@ class ServerWorld:
         self._kernel.at(time, _carry_out_unless, (stale, call))
 
     def run(self, seconds: float | None = None) -> None:
-        """Begin a fault period, or continue the one that has begun, until it is over and nothing is pending. With
-        ``seconds``, run only for that number of seconds; the next call then continues a period that is not over."""
+        """Run until the fault period is over and nothing is pending. If no fault period is in progress, begin one. If
+        ``seconds`` is given, stop after this number of virtual seconds. If the period is not over then, the next call
+        continues it."""
         if self.calm:
             self._plan_faults()
         self._until(None if seconds is None else self.now + seconds)

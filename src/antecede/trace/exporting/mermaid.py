@@ -40,7 +40,7 @@ def written(view: View) -> Iterator[str]:
 
 
 def _at_once(steps: list[Placed], number: int, delivered: set[tuple[str | None, str]]) -> bool:
-    """Return whether the deliveries of a message follow its send directly."""
+    """Return whether all deliveries of a message come directly after its send, which is ``steps[number]``."""
     message = steps[number].event.message
     awaited = sum(one == message for one, _ in delivered)
     following = steps[number + 1 : number + 1 + awaited]

@@ -33,7 +33,7 @@ class Placed(msgspec.Struct, frozen=True):
 
     process: int
     position: int
-    """The place of the event in its process."""
+    """The position of the event in the sequence of its process, from 0."""
     event: Event
     time: int
     """The recorded or logical time, in nanoseconds."""

@@ -2,10 +2,11 @@
 
 A document ``{"txns": [{"parents": […], "agent": 0, "time": …}, …]}`` lists transactions. Each transaction names its
 parents by their positions in the list. Parents come before their children in the list. Every agent becomes a process,
-and its transactions become the events of this process. A transaction builds on its parents. So a parent by another
-agent was certainly delivered before the transaction. This parent counts as a message from that agent. If the agent
-already knew the parent, there is no new message. The agent knows all ancestors of its earlier transactions, and of the
-transaction's other parents. A transaction with several parents merges concurrent work.
+and its transactions become the events of this process. A transaction builds on its parents. So if another agent made a
+parent, this parent certainly reached the agent of the transaction before. The trace then contains a message with the
+parent, from the other agent to this agent. There is no new message if this agent already knew the parent. An agent
+knows all ancestors of its earlier transactions, and of the transaction's other parents. A transaction with several
+parents merges concurrent work.
 
 The transactions of an agent are in the order of the list. In most recordings, each transaction of an agent is an
 ancestor of the agent's next transaction. If an author works on two branches, some transactions of the agent are not
@@ -51,8 +52,8 @@ class _Done(msgspec.Struct, frozen=True, gc=False):
     position: int
     """The position of the transaction among all transactions of its agent, from 0."""
     known: dict[str, int]
-    """For each other agent: the number of that agent's transactions that this transaction's agent knew. Successive
-    transactions of an agent may share one dictionary."""
+    """For each other agent: how many of that agent's transactions were known to the agent of this transaction when it
+    made this transaction. Successive transactions of an agent may share one dictionary."""
 
     def knows(self, other: "_Done") -> bool:
         """Return whether this transaction's agent already knew the transaction ``other`` when it made this

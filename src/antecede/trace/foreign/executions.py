@@ -134,7 +134,7 @@ class Logs:
 
 
 def _unused(name: str | None, used: set[str]) -> str:
-    """Return a name for the next execution of a file. The name is not yet in ``used``, and is added to it."""
+    """Return a name for the next execution of a file. The name is not yet in ``used``. Add the name to ``used``."""
     found = name or str(len(used) + 1)
     again = 2
     while found in used:

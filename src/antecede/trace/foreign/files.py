@@ -116,8 +116,8 @@ class _Rejoined(io.RawIOBase):
 
 
 class _Untorn(io.RawIOBase):
-    """A gzip stream that simply ends where the compressed data is damaged or incomplete. The damage is counted as one
-    unreadable item."""
+    """A gzip stream that ends, without an error, where the compressed data is damaged or incomplete. The damage is
+    counted as one unreadable item."""
 
     def __init__(self, stream: gzip.GzipFile, file: ForeignFile) -> None:
         self._stream = stream

@@ -209,9 +209,10 @@ class Mapped:
 
 
 def _mark_ties(rows: list[Row], unsorted: set[str]) -> None:
-    """Find the sends and deliveries that have the same sort key ``place``, and set ``assumed`` for them, because their
-    order is not known. Do not set it if all of them are in one sorted file, because this file shows their order.
-    ``rows`` are the events of one process. ``unsorted`` are the files with lines that are not sorted by ``place``."""
+    """Set ``assumed`` for the sends and deliveries that have the same sort key ``place``, because their sequence is not
+    known. There is one exception: if all events with this ``place`` are in one sorted file, the file shows their
+    sequence. ``rows``: the events of one process. ``unsorted``: the files with lines that are not sorted by
+    ``place``."""
     for _, group in groupby((row for row in rows if row.kind != LOCAL), key=lambda row: row.place):
         tied = list(group)
         files = {row.file for row in tied}

@@ -251,9 +251,10 @@ class Plan:
         return {group: text for group, text in found.groupdict().items() if text is not None}
 
     def kind_of(self, kind_text: str) -> tuple[str, dict[str, str]]:
-        """Find out whether a record is a send or a delivery. ``kind_text``: the value of its mapped field ``kind`` or,
-        without such a field, the line of text. Return ``send.`` or ``deliver.``, with the named groups of the regular
-        expression that matched ``kind_text``. If neither expression matches, return an empty text and no groups."""
+        """Find out whether a record is a send or a delivery. ``kind_text``: the value of the field that the mapping
+        names for ``kind``. If the mapping names no such field, it is the line of text. Return ``send.`` or
+        ``deliver.``, and the named groups of the regular expression that matched ``kind_text``, with their texts. If
+        neither expression matches, return an empty text and no groups."""
         for prefix, pattern in (("send.", self.send), ("deliver.", self.deliver)):
             # The value of a field must match as a whole; in a line of text, a match anywhere is enough.
             found = pattern.fullmatch(kind_text) if self.kind else pattern.search(kind_text)

@@ -7,12 +7,12 @@ first send if there is no delivery, or the local row if there is no message. So 
 no send comes before it. This agrees with the recorded vector clock of the moment.
 
 **Clocks.** The *own entry* of a row is the entry for its process in its vector clock. ``verify`` tests clocks by one of
-two rules (:mod:`antecede.trace.clocks`). If the own entry is ``index`` + 1 on most rows, the rule is ``exact``: all
-entries must agree with the indices. Otherwise the rule is ``order``: only the order of the vectors is tested. The rule
-``exact`` is wrong for a trace if a moment with a clock has several rows. It is also wrong if an own entry is not
-``index`` + 1, or if a vector counts events that were not logged. If ``verify`` would use ``exact`` for such a trace,
-every process gets one additional local row at its beginning. This row increases all later indices by one. So rows whose
-own entry was ``index`` + 1 do not have this value any more, and ``verify`` uses ``order``.
+two rules (:mod:`antecede.trace.clocks`). If the own entry is ``index`` + 1 on most rows, it uses the rule ``exact``:
+all entries must agree with the indices. If not, it uses the rule ``order``, which tests only the order of the vectors.
+A correct trace can break the rule ``exact`` in three ways: a moment with a clock has several rows, an own entry is not
+``index`` + 1, or a vector counts events that were not logged. If ``verify`` would use ``exact`` for such a trace, each
+process gets one additional local row at its beginning. This row increases all later indices by one. So rows whose own
+entry was ``index`` + 1 do not have this value any more, and ``verify`` uses ``order``.
 """
 
 from collections import Counter
@@ -130,9 +130,9 @@ class ConvertedTrace:
                     index += 1
 
     def impossible(self) -> tuple[int, int]:
-        """Count the deliveries that ``verify`` will set aside. The first number counts deliveries that come before
-        their send in the same process. The second number counts the other deliveries that are on a cycle with their
-        send."""
+        """Return two numbers of deliveries that ``verify`` will set aside. The first number counts the deliveries that
+        come before their send in the same process. The second number counts all other deliveries that lie on a cycle of
+        events together with their send."""
         sent = self._sent()
         early: set[str] = set()
         for number, line in enumerate(self.lines.values()):

@@ -1,15 +1,15 @@
-"""Patterns for log lines, with the groups ``event``, ``host`` and ``clock``.
+"""Patterns for log lines. A pattern is a regular expression with the named groups ``event``, ``host`` and ``clock``.
 
-ShiViz reads any log by a regular expression with these three named groups. A pattern may span several lines. It may
-have further named groups (``timestamp``, ``date``, …), and their texts are kept. The presets are built-in patterns for
-the formats of logging libraries (GoVector, JVector, TSViz, Akka). Each preset is anchored and takes time linear in the
-length of the line.
+ShiViz reads any log with such a pattern. A pattern may span several lines. It may have further named groups
+(``timestamp``, ``date``, …), and their texts are kept. The presets are built-in patterns for the formats of logging
+libraries (GoVector, JVector, TSViz, Akka). Each preset matches only from the beginning of a line, and takes time linear
+in the length of the line.
 
 **Choosing.** Every preset reads the beginning of a file. The preset that leaves the fewest lines unexplained is chosen.
 If several presets leave the same number, the preset whose first unexplained line comes latest is chosen. If several
 presets are still equal, the preset that finds the most events is chosen. Two formats may have the same two lines per
-event in opposite orders. The preset for the wrong format then begins one line too late, and leaves the first line
-unexplained. So the two formats are distinguished, even if the end of the log is missing.
+event, one format in the opposite sequence of the other. The preset for the wrong format then begins one line too late,
+and leaves the first line unexplained. So the two formats are distinguished, even if the end of the log is missing.
 
 A pattern given by a user may be in the syntax of JavaScript, as in ShiViz's own pages: ``(?<host>…)``. The user is
 responsible for the speed of this pattern.
@@ -58,8 +58,9 @@ class LoggedEvent(msgspec.Struct, frozen=True, gc=False):
     more: dict[str, str]
 
     def columns(self) -> dict[str, Any]:
-        """Return the text of the event and the texts of the further groups, by name of the column. If a group has the
-        name of one of our own columns, ``_`` is added to its name."""
+        """Return a dictionary from column names to texts: the text of the event, and the text of each further group of
+        the pattern. The column has the name of the group. If a trace already has a column with this name, ``_`` is
+        added to the name."""
         return {"event": self.event} | {
             name + "_" if name in COLUMNS else name: text for name, text in self.more.items()
         }
@@ -125,8 +126,8 @@ def preset(name: str) -> Pattern:
 
 
 def choose(sample: list[tuple[int, bytes]], names: Iterable[str] = tuple(PRESETS)) -> Pattern | None:
-    """Return the preset that reads the sample best. With this preset, the number of lines that are not part of an event
-    is the smallest. Return ``None`` if no preset finds an event."""
+    """Return the preset that reads the sample best, by the rules in the docstring of this module. Return ``None`` if no
+    preset finds an event."""
     best: tuple[tuple[int, int, int], Pattern] | None = None
     for name in names:
         pattern = preset(name)

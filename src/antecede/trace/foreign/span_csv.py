@@ -1,11 +1,11 @@
 """Spans as a table: one line per span, with columns recognised by common names.
 
 The header must name columns for trace id, span id, parent, place (pod or service) and start. Columns for end, kind and
-operation are optional. Only the letters and digits of a column name are compared, without case. The name of a column
-with times may end with their unit (``StartTimeUnixNano``, ``start_us``). If the column of starts has no unit in its
-name, the first start decides: the unit is chosen so that this start is a time near the present. Ends without a unit in
-their column name have the same unit as the starts. A time may also be an ISO 8601 date. A Parquet file with such
-columns is read in the same way.
+operation are optional. Only the letters and digits in the name of a column are compared. Upper and lower case make no
+difference. The name of a column with times may end with their unit (``StartTimeUnixNano``, ``start_us``). If the name
+of the column with the starts has no unit, the first start decides: the unit is chosen so that this start is a time near
+the present. If the name of the column with the ends has no unit, the ends have the same unit as the starts. A time may
+also be an ISO 8601 date. A Parquet file with such columns is read in the same way.
 """
 
 from collections.abc import Iterator

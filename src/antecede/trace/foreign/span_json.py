@@ -13,9 +13,9 @@ otlp      ``resourceSpans`` → ``scopeSpans`` → ``spans``; as Tempo and ``ser
 jaeger    ``data`` → traces → ``spans``, or one trace                  ``processes``       microseconds
 ========= ============================================================ =================== =====================
 
-With ``instances``, each instance of a service becomes a process of the trace (``service@instance``), because each
-instance has its own clock. The record may name the instance by address, pod, instance id or host. If it names none, the
-service is the process.
+If ``instances`` is true, each instance of a service becomes a process of the trace (``service@instance``), because each
+instance has its own clock. The file may name the instance by address, pod, instance id or host. If ``instances`` is
+false, or the file names no instance, the process of the trace is the service.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,8 +34,8 @@ Found = Span | str
 """A span, or an error message for a span that cannot be read."""
 
 Place = tuple[str | None, str | None]
-"""The process of a span in the trace, and the instance of the service. The instance is ``None`` if it is not recorded,
-or if the process itself is the instance."""
+"""The process of a span in the trace, and the instance of the service. The instance is ``None`` if the file does not
+name it, or if the name of the process already contains it."""
 
 
 class _Camel(msgspec.Struct, frozen=True, rename="camel"):

@@ -12,8 +12,8 @@ server's times. (The history is not used here, because a start is written into i
 histories make one trace and share the workers. The position of an event in its process is marked as assumed in these
 cases:
 
-* the end of an activity at its worker, if the worker started or ended another activity meanwhile. The server records
-  when the message about the end came, not when it was sent.
+* the end of an activity at its worker, if the worker started or ended another activity between the start and this end.
+  The server records when the message about the end came to the server, not when the worker sent it.
 * the start of an activity that was tried again. Only its last start is recorded.
 * an event of a worker that has no time, or the same time as another event of the worker.
 """

@@ -1,7 +1,7 @@
 """Convert the times in logs, which are numbers or dates, to nanoseconds since 1970.
 
-A number without a unit gets the unit in which it is a time near the present. So 1,700,000,000 is in seconds,
-1,700,000,000,000 in milliseconds, and so on. A date is in ISO 8601 or a similar form. It may have a space instead of
+If a number has no unit, the unit is chosen so that the time is near the present. So 1,700,000,000 is in seconds,
+1,700,000,000,000 is in milliseconds, and so on. A date is in ISO 8601 or a similar form. It may have a space instead of
 the T, slashes instead of dashes, and a comma before the fraction. A date without an offset is in UTC. Digits beyond
 nanoseconds are dropped, and nothing is rounded.
 """
