@@ -84,7 +84,8 @@ class SnapshotError(AntecedeError):
 
 
 class LinkError(AntecedeError):
-    """A frame or an acknowledgement that no correct peer can have sent."""
+    """A frame, an acknowledgement or a hello that contradicts this end of the link: the peer is not correct, or one of
+    the two ends lost data or was restored from a backup."""
 
 
 class DiagramError(AntecedeError):

@@ -22,9 +22,9 @@ effect of a crash is that some frames are sent again.
 
 **Incarnations.** A data directory has a random 64-bit incarnation. Everything that is sent names the sender's
 incarnation, and the receiver's incarnation (0 while it is not known). ``hello`` is the first message on a new
-connection. A new connection is made only when the old one has been given up. If the peer's incarnation has changed, or
-a counter is smaller than before, one of the two ends lost data. Then the link raises a :class:`LinkError` and changes
-nothing. Only ``forget``, on an operator's command, starts the link again.
+connection, except for proofs of identity. A new connection is made only when the old one has been given up. If the
+peer's incarnation has changed, or a counter is smaller than before, one of the two ends lost data. Then the link raises
+a :class:`LinkError` and changes nothing. Only ``forget``, on an operator's command, starts the link again.
 
 **Lives.** If an old copy of a data directory is put back, its counter of sent frames is too small. The next hello can
 show this to the peer. But before this hello, the server may already give new frames numbers that were used before.
@@ -278,7 +278,7 @@ class Link:
     # Start and restart.
 
     def hello(self) -> Hello:
-        """Return the message that this end must send first on a new connection."""
+        """Return the message that this end must send first on a new connection, except for proofs of identity."""
         return Hello(self.incarnation, self.peer, self.sent, self._accepted.upto, self.life, self.base)
 
     def begin_life(self, life: int) -> None:

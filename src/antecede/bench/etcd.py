@@ -60,7 +60,7 @@ class _Line:
 async def caller(port: int, calls: int, under_way: int, pids: list[int], warm: int = 50) -> None:
     """Send puts (requests to write a value) to one node, and report the figures. ``calls``: the number of measured
     puts. ``under_way``: the number of puts that wait for their answers at the same time. ``pids``: the processes whose
-    CPU time is measured. ``warm``: the smallest number of puts before the measurement."""
+    CPU time is measured. ``warm``: at least this number of puts is sent before the measurement begins."""
     until = monotonic() + 30
     while True:
         try:

@@ -4,11 +4,13 @@ The *region* of a change is the set of domains that pause. During a change, lett
 region continue until they are in their mailboxes. Letters that would *enter* the region wait: at the server of their
 sender, or at the router through which they come from outside. They wait without a stamp, in the sequence in which they
 came, and are stamped in this sequence after the change. This keeps causal order for the following reason. If two
-waiting letters go to the same server and one of them depends on the other, then both letters wait at the same server,
-because the domains form a forest. ``docs/design/change.md`` has the proof.
+waiting letters go to the same server and one of them depends on the other, then both letters wait at one server,
+because the domains form a forest. This server stamps them in the right sequence. ``docs/design/change.md`` has the
+proof.
 
 If only some destinations of a letter are reached through the region, the other destinations get the letter immediately.
-If an agent moves to another server, letters to this agent that are sent on its old server wait as well.
+If an agent moves to another server, there are also letters to this agent that are sent on its old server. These letters
+wait, too.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,8 +27,8 @@ class Waiting(msgspec.Struct, frozen=True, array_like=True):
     to: tuple[str, ...]
     """The destinations to which the letter must still be sent."""
     returns: bool = False
-    """Whether the letter will come back to this server through a total order. Later letters on this server wait for
-    such a letter."""
+    """Whether the letter must go through a domain with total order and then comes back to this server. Later letters on
+    this server wait for the return of such a letter."""
 
 
 class Pausing:

@@ -3,8 +3,8 @@
 A host keeps agents in memory between reactions, in the state that is committed or will be committed next. The letters
 of one batch are handled one after the other. The first reaction that fails ends the batch: the reactions before it are
 kept, the agent returns to its state before the failed reaction, and the driver decides when to try again. Every
-exception of a handler is a failure, even ``SystemExit`` and ``CancelledError``. The only exception that is not a
-failure is Ctrl-C.
+exception of a handler is a failure, even ``SystemExit`` and ``CancelledError``, with two exceptions: Ctrl-C, and
+:class:`TooEarly`, which ends the batch in the same way, but is not counted as a try.
 
 A state that cannot be read again (:mod:`antecede.engine.state`) is a failure, too. Only the last state of a batch is
 checked, because only this state is committed. If the check fails, the batch runs again with a check after each
@@ -44,7 +44,7 @@ class Outcome(msgspec.Struct):
     state: bytes | None
     """The agent's new state; ``None`` if the state has not changed."""
     failure: BaseException | None = None
-    """The exception of the reaction that failed and ended the batch; ``None`` if no reaction failed."""
+    """The exception that ended the batch: a failure, or :class:`TooEarly`; ``None`` if there was none."""
     ended_at: int | None = None
     """The position in the batch, from 0, of the letter whose handler call ended the worker process. No reaction of this
     batch is kept. The other letters of the batch run again, and the failed call does not count as a try for them. The

@@ -14,9 +14,9 @@ letters are handed out.
 **Letters that are held** behind a dead letter (:mod:`antecede.engine.following`) count towards the quota of their
 mailbox. Of the held letters and the letters in the mailbox, the oldest expire first.
 
-The log contains which letters expired, so a replay of the log does not decide this again. But the replay must restore
-the time from which each letter waits. So the log also contains this time, in items that are written now and then. Such
-an item has the time for all letters that came since the previous item of this kind (``Engine.quotas.seen``).
+The log records which letters expired, so a replay of the log does not decide this again. But the replay must restore
+the time since which each letter waits. So the log also contains items with such a time, which are written now and then.
+The time in an item is for all letters that came since the previous item of this kind (``Engine.quotas.seen``).
 """
 
 from collections import deque
@@ -38,7 +38,7 @@ _empty: _Mailbox = deque()
 
 
 class Excess(msgspec.Struct, frozen=True):
-    """Says how many of an agent's first letters must expire because a limit is exceeded, and gives the reason."""
+    """The number of an agent's first letters that must expire because a limit is exceeded, and the reason."""
 
     agent: str
     letters: int
@@ -318,5 +318,5 @@ def _too_old(quota: Quota) -> str:
 ALL_FULL: Final = "expired: the mailboxes of all clients together are full"
 _seen_ms: Final = 1_000
 _slice: Final = 16
-"""The divisor for letters that expire because the clients' letters take too much memory. For this reason, at most one
-of sixteen letters of clients expires at each check."""
+"""The divisor for a share of the clients' letters. If these letters take too much memory, at most one sixteenth of them
+expires at each check for this reason."""

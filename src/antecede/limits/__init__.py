@@ -60,16 +60,16 @@ clock_ms_max: Final = (2**63 - 1) // 1_000_000
 """The latest time of a wall clock, in milliseconds since 1970. The latest time is in the year 2262. A later time in
 nanoseconds would not fit into 64 bits."""
 mark_chars_max: Final = 64
-"""The largest length of an id, in characters. The id belongs to a system, an epoch, or an attempt to make a change of
-the topology. Today, such an id has 16 hexadecimal digits."""
+"""The largest length, in characters, of the id of a system, of the id of an attempt to change the topology, and of an
+epoch. Today, such an id has 16 hexadecimal digits."""
 name_chars_max: Final = 64
 """The largest length of the name of a server, a domain or an agent, in characters."""
 lesson_bytes_max: Final = 2 * topology_bytes_max
-"""The largest size, in bytes, of the JSON text from which a server learns changes of the topology that the server has
-missed. The text contains the topology and its history."""
+"""The largest size, in bytes, of the JSON text in a lesson. A server that has missed changes of the topology gets this
+text from another server. The text contains the topology and its history."""
 change_page_bytes: Final = 256 * 1024
-"""The largest size of one page of data, in bytes, when agents and clients move to another server together with their
-data."""
+"""The largest size of one page of data, in bytes. When agents and clients move to another server, their data is sent in
+such pages."""
 change_bytes_max: Final = 1024 * 1024 * 1024
 """The largest size of all data that one change of the topology moves to one server, in bytes. The server keeps this
 data in memory. The limit is four times ``backlog_letter_bytes_max``."""
@@ -274,8 +274,9 @@ reaction_tries_max: Final = 5
 reaction_pause_seconds: Final = 0.1
 """The pause before the second try to handle a letter. Each later pause is twice as long."""
 tried_letters_max: Final = 1_000
-"""The largest number of letters for which a server counts how often its process ended during the handling of the
-letter. A count is deleted when the letter is handled or dead. Above this limit, the oldest count is deleted."""
+"""The largest number of letters with a count at one server. The count shows how often the server's process ended while
+the letter was being handled. A count is deleted when the letter is handled or dead. Above this limit, the oldest count
+is deleted."""
 calls_named_max: Final = 65_536
 """The largest number of handler calls in progress that a server records. The records, 1 KiB each, show after a crash
 which calls were in progress. Only calls of ``async`` handlers can reach this number, because plain handlers run one at
@@ -287,7 +288,8 @@ reaction_seconds_max: Final = 300.0
 """The longest time of one reaction to a letter, if the topology sets no limit. The time is ten times
 ``live_seconds_max``."""
 reaction_seconds_limit: Final = 86_400.0
-"""The largest limit for the time of one reaction (see ``reaction_seconds_max``) that a topology may set."""
+"""The largest value that a topology may set as the limit for the time of one reaction (see
+``reaction_seconds_max``)."""
 agent_state_bytes_max: Final = 32 * 1024 * 1024
 """The largest size of the state of one agent, in bytes. Each reaction may write the state as a whole. A reaction fails
 if the new state is larger."""
@@ -316,7 +318,8 @@ publishes of its clients and reads nothing from its peers. Then the peers also b
 their clients."""
 backlog_letter_bytes_max: Final = 256 * 1024 * 1024
 """The largest size of all letters in the mailboxes and timers of a server together, in bytes of memory. The limit is a
-quarter of the memory of a machine with 1 GiB. A multicast counts once, together with the list of its destinations."""
+quarter of the memory of a machine with 1 GiB. A multicast is counted only once, together with the list of its
+destinations."""
 
 mailbox_letters_max: Final = 50_000
 """The largest number of letters in the mailbox of one client, by default. The limit is a quarter of
@@ -413,9 +416,9 @@ live_seconds_max: Final = 30.0
 time, the page ``/live`` reports a failure. The limit is twice the silence (15 s) after which peers and clients
 disconnect, and is enough for a slow handler to end."""
 orphan_seconds_max: Final = 30.0
-"""The longest time in which a server that ``antecede up`` has started must stop after the end of ``antecede up``. Of
-this time, 5 s are for the letters in the mailboxes, and the rest is for a snapshot. After this time, the process exits
-immediately. The process loses nothing, because its log has everything."""
+"""The longest time that a server which was started by ``antecede up`` may take to stop after ``antecede up`` has ended.
+Of this time, 5 s are for the letters in the mailboxes, and the rest is for a snapshot. After this time, the process
+exits immediately. It loses nothing, because its log has everything."""
 
 crash_reports_max: Final = 20
 """The largest number of reports of internal errors that are kept per user. The number is enough for a bug report.

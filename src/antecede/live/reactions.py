@@ -2,9 +2,10 @@
 
 If all handlers of an agent are plain functions, a batch of this agent runs immediately, between two turns of the
 driver. If an agent has an ``async`` handler, each batch of this agent becomes a task. Until the task ends, the other
-letters of this agent wait, and all other agents continue. A reaction that takes too long is cancelled. A batch of an
-isolated agent goes to the agent's worker process. Any exception of a handler is a failed try. Then
-:mod:`antecede.server.driver.retries` decides when the letter is tried again.
+letters of this agent wait, and all other agents continue. A batch of an isolated agent goes to the agent's worker
+process. An ``async`` reaction that takes too long is cancelled. If a plain handler takes too long,
+:mod:`antecede.live.watchdog` ends the process. Any exception of a handler, except Ctrl-C and ``TooEarly``, is a failed
+try. Then :mod:`antecede.server.driver.retries` decides when the letter is tried again.
 """
 
 import asyncio

@@ -61,8 +61,9 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Stray(Deliver, frozen=True):
-    """An effect: the delivery of a message that no instance receives, because its instance has ended here, never
-    begins, or does not need the message. The label of the delivered message does not name an instance."""
+    """An effect: the delivery of a message that no instance receives. The message was meant for an instance that has
+    ended here, never begins, or does not need the message. The label of the delivered message does not name an
+    instance."""
 
     meant: Label
     """The original label of the message, which names its instance."""

@@ -121,7 +121,7 @@ class ReplicasSpec(OrderSpec, frozen=True):
 def replicas(order: OrderSpec, servers: tuple[str, ...], objects: tuple[Placed, ...]) -> ReplicasSpec:
     """Return the order of a domain whose servers hold these objects. Raise OrderError if ``order`` is not suitable."""
     if order.kind is not Objects:
-        raise OrderError(f"order {order.name} does not support replicated objects: use the order objects")
+        raise OrderError(f"order {order.name} does not support replicated objects: use the order `objects`")
     if "conflicts" in order.options:
         raise OrderError(
             "remove the option 'conflicts' of the order objects: the objects' classes declare the conflicts"

@@ -9,13 +9,13 @@ after it, and causal order is broken.) A message from j with matrix W may be del
 * W[k][i] ≤ (delivered from k) for every other k.
 
 Here "delivered from j" is the number of messages from j that i has delivered. W is merged into M only at this delivery.
-Garg keeps "delivered" in column i of M itself. Then a message from i to itself waits for ever (Fig. 12.2), or its
-duplicate is delivered, too (the ``<=`` of Fig. 12.4), because M[i][i] includes the message as soon as it is sent.
-Therefore this module counts deliveries in a separate vector.
+Garg does not count deliveries separately: he uses column i of M. But M[i][i] includes a message from i to itself as
+soon as it is sent. So this message waits for ever (Fig. 12.2), or its duplicate is delivered, too (the ``<=`` of Fig.
+12.4). Therefore this module counts deliveries in a separate vector.
 
-**Rows are shared, never copied.** Only j changes row j, so any two versions of it are comparable and the newer one (the
-one with the greater total) is the entry-wise maximum. A matrix is therefore a list of immutable rows, a stamp consists
-of references to n rows, and a merge of n² counters needs only n comparisons.
+**Rows are shared, never copied.** Only process j changes row j, and its counts only grow. So of two versions of row j,
+the newer version (with the greater total) is the entry-wise maximum. Therefore a matrix is a list of immutable rows, a
+stamp consists of references to n rows, and a merge of n² counters needs only n comparisons.
 """
 
 from operator import gt

@@ -197,8 +197,8 @@ class Objects(Order):
             effects.append(Send(self.control(CLOCK, target, "", (self.sent[target], self.clock, wanted))))
 
     def times(self) -> Effects:
-        """End a step: send our time to the members in ``_later``. Skip a member if a message in this step has already
-        carried the needed time to this member, and no other member needs this member's own time."""
+        """End a step: send our time to the members in ``_later``. A member needs no packet if a message of this step
+        has already brought the needed time to it, and no other member waits for its answer."""
         later, self._later = self._later, {}
         # What a step sends must not depend on earlier ones except by the durable state.
         copied, self._copied = self._copied, [0] * self.members

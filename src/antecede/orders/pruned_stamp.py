@@ -72,7 +72,7 @@ class Control(msgspec.Struct, eq=False, gc=False):
         return f"Control(time={self.time}, log={self.log})"
 
     def dependents(self) -> int:
-        """Return the number of entries of the log."""
+        """Return the number of entries in this member's log of dependencies."""
         if self._dependents < 0:
             self._dependents = sum(map(len, self.log)) >> 1
         return self._dependents

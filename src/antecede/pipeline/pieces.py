@@ -220,7 +220,7 @@ class Timed(msgspec.Struct, tag="timed"):
     time: Lamports | None = None
 
     def clock(self, name: str) -> Lamports | None:
-        """Return the column ``lamport`` or ``time``."""
+        """Return the column with this name (``lamport`` or ``time``), or None if the piece does not have it."""
         return self.lamport if name == "lamport" else self.time
 
 

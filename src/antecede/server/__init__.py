@@ -3,9 +3,9 @@
     link → order (one per domain) → hop → mailbox → engine
 
 A step takes inputs, one after the other, then stamps all messages that it sends. Its result is **one record** of the
-accepted inputs, which the driver appends to the log. The effects leave when this and all earlier records are durable:
-*persist, then send, then acknowledge*. Reactions may run earlier, because their results are in the same or a later
-record.
+accepted inputs, which the driver's adapter appends to the log. The effects leave when this and all earlier records are
+durable: *persist, then send, then acknowledge*. Reactions may run earlier, because their results are in the same or a
+later record.
 
 After a crash, a new state machine loads the newest snapshot and replays the later records. ``replay(record)`` leads to
 the same state, with the same stamps on the same frames. Frames that were not acknowledged are then resent.

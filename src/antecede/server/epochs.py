@@ -1,7 +1,8 @@
 """The topologies that were in force, one after the other, for the metadata of a trace (:mod:`antecede.trace.epochs`).
 
-An epoch lists processes of one server, each with the index of its first event in the epoch. A process without new
-events is not listed: its index is the same as in an earlier epoch. So processes without events need no space.
+The entry of an epoch lists processes of one server, each with the index of its first event in the epoch. A process
+without new events is not listed: its index is the same as in an earlier epoch. So processes without events need no
+space.
 """
 
 from msgspec.structs import replace

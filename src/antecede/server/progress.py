@@ -1,14 +1,15 @@
-"""The handler calls in progress, by agent and letter, as bytes in shared memory that the next life of the server reads.
+"""Record, in shared memory, the handler calls that are in progress. For each call, the memory contains the agent and
+the letter's id. The next life of the server reads this memory.
 
 A *life* of a server lasts from one start of its process to the end of this process. The memory is a file that is mapped
 and never synced. When a process ends, even if it is killed, the operating system keeps the content of the file. The
-next life counts some or all of the calls that were in progress (see below) as tries of their letters. A power cut may
-leave any old content in the file, so **no call is counted after a power cut**: the file contains the identity of the
-computer's boot (``boot``). After another boot, the calls in the file are ignored.
+next life counts the interrupted calls, or one of them (see below), as tries of their letters. A power cut may leave any
+old content in the file, so **no call is counted after a power cut**: the file contains the identity of the computer's
+boot (``boot``). After another boot, the calls in the file are ignored.
 
 The file also contains the number of the life that writes the file. The first record of the next life contains this
-number and the calls. So no call is counted twice, even if the next life crashes after this record and before it writes
-to the file.
+number and the calls. The next life may crash after this record and before it writes to the file. Even then no call is
+counted twice.
 
 A plain handler (one that is not ``async``) has the event loop until it ends. An ``async`` handler may wait while others
 run. If the process ends while a handler has the event loop, only the call of this handler is counted. If no handler has
@@ -19,8 +20,8 @@ The file has a head, and slots of equal size. The first slot is for plain handle
 time. The content of this slot is valid only while the head names this slot. So the end of a plain call writes only the
 head, and the beginning of the next call usually writes only the letter's id and the head. Before a letter's id is
 written, its length is set to zero; after that, the length is set to its value. So a slot never has a wrong id, even if
-the process is killed between these writes. Usually the previous id has the same length; then the new id overwrites it
-in one copy of a few bytes. This module knows only this layout; :mod:`antecede.live.calls` opens and maps the file.
+the process is killed between these writes. Usually the previous id has the same length. Then one copy of a few bytes
+overwrites it with the new id. This module knows only this layout. :mod:`antecede.live.calls` opens and maps the file.
 """
 
 import struct

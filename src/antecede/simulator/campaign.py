@@ -5,7 +5,7 @@ oracle that sees only this trace judges them (:mod:`antecede.trace.oracle`). Eac
 
 * the guarantees of the order hold (FIFO, causal, total, synchronous);
 * every message is delivered exactly once at each of its destinations, and only after it was sent;
-* at the end, no order holds anything;
+* at the end, no order holds a message;
 * if a packet arrives a second time, the order answers ``DUPLICATE``, and its state does not change;
 * orders that know exactly which messages must come first (``TIGHT``) hold no message longer than needed.
 """
@@ -147,10 +147,10 @@ def _judge(outcome: Outcome, guarantees: frozenset[str], tight: bool, leftover: 
 def fifo_delays(trace: Matched) -> list[Delay]:
     """Return the messages that were held although all earlier messages on their link had been delivered.
 
-    To find them, the sends of each process are moved to a separate process, which delivers nothing. In this changed
-    trace no send follows from a delivery, so that causal order is the same as FIFO order. The function returns the
-    messages of the changed trace that were held longer than causal order needs. Undelivered messages are left out: a
-    separate check reports them.
+    To find these messages, the function makes a changed trace, in which the sends of each process belong to a separate
+    process. This separate process delivers nothing. So no send follows from a delivery, and causal order is the same as
+    FIFO order. The function returns the messages of the changed trace that were held longer than causal order needs.
+    Undelivered messages are left out: a separate check reports them.
     """
     apart = []
     for line in trace.lines:

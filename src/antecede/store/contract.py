@@ -133,8 +133,9 @@ class Store(Protocol):
 
     def commit_here(self) -> None:
         """Make the appended records durable in the owner's thread, before this call returns. ``on_durable`` is not
-        called for them. In three cases, do the same as ``commit_soon`` instead: a commit is running, recent syncs were
-        slow, or many bytes are pending."""
+        called for them. Do the same as ``commit_soon`` instead if a commit is running, if recent syncs were slow, if
+        many bytes are pending or do not fit into the segment, if there is no spare segment, or if the commit thread
+        must check for space."""
         ...
 
     def wait(self, upto: int, timeout: float | None = None) -> bool:

@@ -1,13 +1,15 @@
 """The write-ahead log of a server: it numbers records, and a thread makes them durable.
 
-The commit thread (or the owner's thread, in ``commit_here``) takes all records appended so far as the next group,
-writes it with one call, syncs it, and only then notifies the owner. New records wait until then. So **group k+1 is
-written only after group k is synced**. Recovery relies on this: if a group exists, all earlier groups were complete.
+The commit thread (or the owner's thread, in ``commit_here``) takes the oldest records that fit into one group, writes
+the group with one call, syncs it, and only then notifies the owner (after ``commit_here``, the owner reads
+``durable``). Other records wait until then. So **group k+1 is written only after group k is synced**. Recovery relies
+on this: if a group exists, all earlier groups were complete.
 
 A failed write or sync is final. The kernel may have dropped the bytes and marked them as written, so the log can
-neither try again nor continue. Every later call raises an error. Opening the directory again shows what is durable.
+neither try again nor continue. From then on, ``append``, ``snapshot``, ``release``, and ``wait`` for a record that
+is not durable raise an error. Opening the directory again shows what is durable.
 
-The name of the durability decides what is synced. With ``disk``, every group is synced. With ``os``, groups are only
+The setting *durability* decides what is synced. With ``disk``, every group is synced. With ``os``, groups are only
 given to the kernel, so they survive a kill of the process, but not a power cut. (Full segments, snapshots and a clean
 close are synced with ``os``, too.) ``memory`` is the name of a store without a disk, :mod:`antecede.store.memory`.
 """

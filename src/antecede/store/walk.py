@@ -4,12 +4,12 @@ A group is good if it matches its checksum and follows the previous group: segme
 checksum of the previous group all agree. If the next group is not good, there are exactly three possible reasons:
 
 1. The segment is full, and the chain continues at the beginning of the next segment. This is checked first.
-2. A later group is intact, in this or a later segment, and it **vouches** for all groups before it: it has a flag
-   which says that all earlier groups were synced before this group was written. So the bad group was intact and durable
-   at that time. A crash cannot damage durable bytes, so the log is corrupt. A :class:`CorruptLogError` is raised, and
-   nothing is removed.
+2. A later group is intact, in this or a later segment, and it **vouches** for all groups before it. This means that
+   it has a flag, which says: all earlier groups were synced before this group was written. So the bad group was
+   intact and durable at that time. A crash cannot damage durable bytes, so the log is corrupt. A
+   :class:`CorruptLogError` is raised, and nothing is removed.
 3. No later group vouches for the bad bytes. With durability ``disk``, group k+1 is written only after group k is
-   synced. So the bad bytes are the last write of a crashed process, which was never reported as durable. (With
+   synced. So the bad bytes are the last write before a crash. This write was never reported as durable. (With
    durability ``os``, the bad bytes were perhaps never synced.) This is a torn write. Everything after the last good
    group will be removed.
 
@@ -167,7 +167,8 @@ class Walk:
             raise CorruptLogError(path, size, f"the file ends here, but it had at least {least} bytes")
 
     def _continues(self, at: int) -> bool:
-        """Return whether the group that follows the last group is at the beginning of the segment with index ``at``."""
+        """Return whether the segment with index ``at`` begins with the group that directly follows the last good
+        group."""
         before = self.tail.offset
         try:
             with self.files.opened(self._path(at)) as file:

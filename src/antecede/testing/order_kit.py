@@ -89,8 +89,8 @@ class _BrokenError(Exception):
 
 
 def _without_kit(error: BaseException | None) -> BaseException | None:
-    """Return the exception without this module's frames in its traceback. Return None if there is no exception, or if
-    no code outside of this module is in its traceback."""
+    """Remove the frames of this module from the start of the exception's traceback, and return the exception. Return
+    None if there is no exception, or if its traceback has only frames of this module."""
     trace = None if error is None else error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next

@@ -11,17 +11,19 @@ Takizawa §3.3, SO) is judged as follows. A delivery of m at an object q is **la
 
 Where the printed rule cannot be right, or is not precise, we interpret it as follows:
 
-* In the paper, the condition of (1-2) is "m1 or m2 is a request". A *response* m′ would then wait for a request m. But
-  the request m cannot be executed while the instance that waits for m′ is running. This is a deadlock. The paper
-  proves that the rule has no deadlock, so we decided that a response waits for no request. An instance does not
-  conflict with its ancestors either, because they wait for it. This exception does not apply if both messages are
-  requests: a request gets its position in the order before it starts its instance, and the ancestors of this instance
-  are not known yet.
-* (2) orders unrelated requests the same way everywhere, but does not say which way is right. If two objects disagree,
-  we call the delivery late at the object whose name comes later. Rule (2) applies "otherwise", that is, unless (1)
-  orders the two. The operation of a request is determined at each object, since its name may differ between objects.
-* The rule is about requests and responses (C1–C3). Commits and aborts wait for nothing. Messages received by an
-  instance that aborted have changed nothing (§2), so they are not late and make nothing late.
+* In the paper, the condition of (1-2) is "m1 or m2 is a request". A *response* m′ would then wait for a request m.
+  But the request m cannot be executed while the instance that waits for m′ is running. This is a deadlock. The
+  paper proves that the rule has no deadlock, so we decided that a response waits for no request. An instance does
+  not conflict with its ancestors either, because they wait for it. This exception does not apply if both messages
+  are requests: a request gets its position in the order before it starts its instance, and the ancestors of this
+  instance are not known yet.
+* Rule (2), *agreement*, requires the same order of two unrelated requests at all objects, but does not say which
+  order is right. If two objects disagree, we call a delivery late at the object whose name comes later. In the
+  paper, rule (2) applies "otherwise": if rule (1) does not put the two requests in order. The operation of a
+  request is determined at each object, because an operation may have different names at different objects.
+* The rule is about requests and responses (C1–C3). Commits and aborts wait for nothing. The messages that an
+  aborted instance received have changed nothing (§2). So these messages are never late, and no other message is
+  late because of them.
 
 Responses to different instances may come in any order (§3.3, T2). Compatible messages may also come in any order. A
 delivery that no instance receives is not judged. :mod:`antecede.trace.cells` defines which instances conflict.
@@ -56,7 +58,7 @@ class Significant(msgspec.Struct):
     """The verdict on significant order."""
 
     late: list[Late]
-    """The late deliveries, sorted. Each one that has ``overtaken_by`` also has ``rule``."""
+    """The late deliveries, sorted. If ``overtaken_by`` of a delivery is set, its ``rule`` is set, too."""
     unlisted: list[str]
     """Operations of the trace that the conflict table does not name, sorted by name."""
 
@@ -163,14 +165,14 @@ class _Request(msgspec.Struct, frozen=True, gc=False):
 def _crossed(cells: Cells, late: set[Place]) -> dict[Place, str]:
     """Return the deliveries that break rule (2), *agreement*, each with the first message that overtook it.
 
-    Each object (*here*) is compared with each object that has a later name (*there*). A walk goes backwards over the
-    deliveries here. Let m be the request that the walk has reached, and m′ a request that the walk has passed already:
-    here, m′ was delivered after m. If m′ was delivered before m there, and m and m′ conflict at both objects, the
-    delivery of m there is late. For this comparison, the walk keeps one request m′ for each pair of cells (one cell
-    here, one there): the request that was delivered first there.
+    Each object (*here*) is compared with each object that has a later name (*there*). A walk visits the deliveries here
+    from the last to the first. Let m be the request that the walk visits now, and m′ a request that it visited before.
+    So m′ was delivered after m here. The delivery of m there is late if two conditions hold: m′ was delivered before m
+    there, and m and m′ conflict at both objects. Therefore the walk remembers requests m′. For each pair of cells (one
+    cell here, one there), it remembers only the request that was delivered first there.
 
-    The exception is m′ → m. Then it was right to deliver m′ first there, and m′ is late *here* by rule (1). So the walk
-    does not keep requests m′ that are late here by rule (1). They are compared with m one by one.
+    There is an exception: m′ → m. Then it was right to deliver m′ first there, and m′ is late *here* by rule (1). So
+    the requests m′ that are late here by rule (1) are not remembered in this way. They are compared with m one by one.
     """
     trace = cells.trace
     copies: dict[str, list[_Request]] = {}

@@ -2,14 +2,16 @@
 
 A link of a chain describes a message and its send. Some of its keys are:
 
-* **after**: the earlier event by which the sender of this message had sent or received the previous message of the
-  chain. ``kind``, ``index`` and ``instance`` describe this event. ``sender`` is the instance that sends this message.
-  ``by`` is ``instance`` if the two instances are the same, and ``conflict`` if they conflict.
-* **to** and **deliver_index**: the delivery of this message from which the chain continues. They are null if the chain
-  continues from the send. In the last link, they describe the early delivery.
+* **after**: an earlier event at the process that sends this message. With this event, the process sent or received
+  the previous message of the chain. ``kind``, ``index`` and ``instance`` describe the event. ``sender`` is the
+  instance that sends this message. ``by`` compares the instance of the event with ``sender``: it is ``instance`` if
+  the two are the same, and ``conflict`` if they conflict.
+* **to** and **deliver_index**: a delivery of this message. The next message of the chain was sent after this
+  delivery. Both keys are null if the chain continues from the send of this message. In the last link, they describe
+  the early delivery.
 
-For the rule *agreement* there is no chain: the only link is the other request, and the key ``elsewhere`` describes the
-object that received the two requests in the other order.
+A delivery that breaks the rule *agreement* has no chain. Its only link is the other request. The key ``elsewhere``
+describes the object that received the two requests in the other order.
 
 Both engines use this module: they provide the events of a chain, and a function that names the events.
 """

@@ -7,11 +7,11 @@
 A client has a durable name and one server, which keeps the client's mailbox under the address ``name@server``.
 
 **Sending.** ``send`` starts sending a notification and returns a ticket. Await the ticket to wait until the
-notification is *accepted*. Then the server that the bus is connected to has stored the notification (by default, on its
-disk), and the notification is delivered exactly once or becomes a dead letter. A program need not await a ticket before
-the next send. ``await bus.drain()`` waits for all sends, and raises the first error that was not already raised by
-awaiting a ticket. Successive sends of one type to the same destination, within one iteration of the event loop, share
-one batch. ``send_many`` sends many notifications in one call, with one ticket for all.
+notification is *accepted*. A notification is accepted when the server of the bus has stored it (by default, on its
+disk). From then on, it is certain that the notification is delivered exactly once or becomes a dead letter. A program
+need not await a ticket before the next send. ``await bus.drain()`` waits for all sends, and raises the first error that
+was not already raised by awaiting a ticket. Successive sends of one type to the same destination, within one iteration
+of the event loop, share one batch. ``send_many`` sends many notifications in one call, with one ticket for all.
 
 **Numbers.** Each notification that is sent is one *publish*. Publishes are numbered without gaps and kept until they
 are accepted. After a broken connection the bus sends again only the publishes that the server does not have, so no

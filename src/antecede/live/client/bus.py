@@ -104,8 +104,8 @@ class Bus:
         return self._numbering.accepted_upto
 
     def send(self, to: str | Iterable[str], notification: Notification) -> Ticket:
-        """Send a notification to one agent, or as one multicast to several agents. Return the ticket of the
-        notification."""
+        """Send a notification to one agent, or as one multicast to several agents. Return the ticket of its
+        batch: consecutive notifications of one type to the same agents may be accepted or refused together."""
         kind = self._names.get(type(notification))
         if kind is None:
             kind = self._name(notification)

@@ -1,8 +1,8 @@
 """The line from a bus to a server over TCP: an adapter around :class:`antecede.server.client.ClientLine`.
 
-It dials when the :class:`ClientLine` requests it, and passes everything that it reads to the :class:`ClientLine`. All
-data that is written within one iteration of the event loop is sent in one call. It is sent as one frame, or as several
-frames if the data is too long for one.
+It dials when the :class:`ClientLine` requests it, and passes everything that it reads to the :class:`ClientLine`. The
+data that is written within one iteration of the event loop is sent in one call, or in two if ``publish`` flushes at
+once. Each call sends one frame, or several frames if the data is too long for one.
 """
 
 import asyncio

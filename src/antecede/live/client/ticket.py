@@ -41,7 +41,8 @@ class Ticket(BareTicket):
             raise again(self.error)
 
     def settle(self, error: AntecedeError | None = None) -> None:
-        """End the wait for this batch: the server has accepted it, or it has failed with this error."""
+        """End the wait for this batch. Without ``error``, the server has accepted the batch. Otherwise the batch has
+        failed with this error."""
         self.settled = True
         self.error = error
         for future in self._waiting or ():

@@ -59,8 +59,9 @@ def _is(type_: str | None, wanted: str, kind: str) -> bool:
 
 
 def _compute(at: tuple[str, ...], plan: Plan, relation: Relation, cells: dict[str, dict[str, int]]) -> None:
-    """Compute the nested calls of an operation, then the operation itself at each of the objects ``at``. All these
-    objects make the same calls, so each call is computed only once. Calls that fail have no effect and are left out."""
+    """Compute an operation: first its nested calls, then the operation itself at each of the objects in ``at``. All
+    these objects make the same nested calls, so each nested call is computed only once. Calls that fail have no effect
+    and are left out."""
     for to, called in plan.calls:
         if not called.fails:
             _compute(to, called, relation, cells)

@@ -125,9 +125,9 @@ class Questions:
 def late_by_precedence(
     operations: Operations, questions: Questions | None = None, lanes_max: int | None = None, segments: int = 1 << 18
 ) -> Iterator[Longs]:
-    """Yield the flat positions of the deliveries that break rule (1) of :mod:`antecede.trace.significant`, in several
-    arrays. If ``questions`` is given, store the answers in it, and judge only the instances that sent the late
-    messages in ``questions``."""
+    """Yield the flat positions (positions in the joined lines of all processes) of the deliveries that break rule (1)
+    of :mod:`antecede.trace.significant`, in several arrays. If ``questions`` is given, store the answers in it. Then
+    judge only the instances that sent the late messages in ``questions``."""
     lines = operations.lines
     instance_count = int(operations.instance.max(initial=-1)) + 1
     wanted = np.ones(instance_count, np.uint8)
@@ -185,7 +185,8 @@ class Verdict(msgspec.Struct):
     and a rule are missing if they were not searched for."""
 
     late: Longs
-    """The flat positions of the late deliveries, sorted by index and then by process."""
+    """The flat positions of the late deliveries, sorted by index and then by process. A flat position is a position in
+    the joined lines of all processes."""
     over: Longs
     """For each late delivery, the flat position of the delivery that overtook it; -1 if this was not searched for."""
     rule: Bytes
@@ -250,7 +251,8 @@ def _crossed(operations: Operations, late: Longs) -> Longs:
 
 
 def _requests(operations: Operations) -> Longs:
-    """Return the flat positions of all deliveries of requests for an operation, ascending."""
+    """Return the positions, in the joined lines of all processes, of all deliveries of requests for an operation. The
+    positions are ascending."""
     at = np.flatnonzero(operations.received_as == REQUEST)
     return at[operations.cell[operations.instance[at]] >= 0] if len(at) else at
 
@@ -275,10 +277,11 @@ def _pairs_of_cells(operations: Operations) -> Longs:
 
 
 def _settle(operations: Operations, pairs: Longs, before: Longs) -> None:
-    """Write pairs of requests to ``before``. Each row of ``pairs`` has the flat positions of two deliveries at one
-    object: first the later delivery, then the earlier one. The entry of ``before`` at the later position becomes the
-    earlier position. If this entry already has a position, the smaller of the two positions remains. A pair is ignored
-    if the request that was delivered earlier significantly precedes the other request."""
+    """Write pairs of requests to ``before``. Each row of ``pairs`` has the flat positions (positions in the joined
+    lines) of two deliveries at one object: first the later delivery, then the earlier one. The entry of ``before`` at
+    the later position becomes the earlier position. If this entry already has a position, the smaller of the two
+    positions remains. A pair is ignored if the request that was delivered earlier significantly precedes the other
+    request."""
     sends = operations.lines.send_of(pairs.reshape(-1)).reshape(-1, 2)
     start = 0
     while start < len(pairs):

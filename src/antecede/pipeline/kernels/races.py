@@ -1,17 +1,18 @@
-"""Races along a walk. A race is a pair of deliveries that were in order only because of their timing.
-:mod:`antecede.trace.races` defines races.
+"""Find the races in a trace. A race is a pair of deliveries at one process that were in order only because of their
+timing. The *slack* of a race is how much later the first message could have arrived without being late.
+:mod:`antecede.trace.races` defines both words.
 
-Vectors, slots and blocks of lanes are those of :mod:`antecede.pipeline.kernels.causal`. The trace is walked twice for
-each block. The first walk computes ``reach`` for each delivery at a process q. ``reach`` is the position after the last
-send of q that is in the past of the delivered message. ``reach`` needs a separate walk, because the lane of q may be in
-a different block than the lanes of the senders. The second walk finds, for each delivery, the earlier deliveries at the
-same process. Deliveries are linked in lists, one list for each process and sender. ``head`` leads to the last delivery
-in a list. ``before`` leads from a delivery to the previous delivery in its list. ``head`` and ``before`` contain
-positions + 1, so 0 means that there is no such delivery.
+Vectors, slots and blocks of lanes are those of :mod:`antecede.pipeline.kernels.causal`. For each block, there are two
+walks over the trace. The first walk computes ``reach`` for each delivery at a process q: the position after the last
+send of q that is in the past of the delivered message. This needs a separate walk, because the lane of q and the lanes
+of the senders may be in different blocks. The second walk finds, for each delivery, the earlier deliveries at the same
+process. Deliveries are linked in lists, one list for each process and sender. ``head`` leads to the last delivery in a
+list. ``before`` leads from a delivery to the previous delivery in its list. ``head`` and ``before`` contain positions +
+1, so 0 means that there is no such delivery.
 
-The pairs with the smallest slack are in a heap, with the largest slack on top. Each pair is one row with five numbers.
-The first number is 1 if the times of the pair are unknown, otherwise 0. Then come its slack, its process, the position
-of the second delivery, and the position of the first.
+A heap contains the races with the smallest slack. The race at the top has the largest slack of these. Each race is one
+row with five numbers. The first number is 1 if the times of the two deliveries are unknown, otherwise 0. Then come its
+slack, its process, the position of the second delivery, and the position of the first.
 """
 
 from typing import NamedTuple
@@ -140,8 +141,9 @@ def races(
 
 @compiled
 def _count(process: int, second: int, first: int, base: int, times: Times, within: int, found: Races) -> None:
-    """Count one race. If ``within`` is set, ignore a race whose slack is larger than ``within`` or unknown. Store the
-    race in the heap if it is among the races with the smallest slack."""
+    """Count the race between two deliveries of a process. ``first`` and ``second``: their positions in the line of the
+    process. ``base``: the start of this line in the joined lines. If ``within`` is set, ignore a race whose slack is
+    larger than ``within`` or unknown. Store the race in the heap if it is among the races with the smallest slack."""
     counts, heap = found.counts, found.heap
     untimed, slack = 0, 0
     if times.released[base + second] != UNKNOWN and times.arrived[base + first] != UNKNOWN:

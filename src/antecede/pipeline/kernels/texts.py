@@ -1,12 +1,12 @@
 """Message ids as exact numbers: two rows get the same number iff their ids are the same text.
 
-Texts are stored in one array of bytes, as in Arrow. Each is hashed to 64 bits to find its bucket and its place in a
-table, but the texts themselves are compared. So the quality of the hash affects only the speed, never the result, and
-two different ids never get the same number. In tests, a mask ``narrow`` keeps only few bits of the hash. Then many
-different ids have the same hash, and the tests check that these ids still get different numbers.
+Texts are stored in one array of bytes, as in Arrow. The bucket of a text, and its place in a table, are found from a
+hash of 64 bits. But the texts themselves are compared, so two different ids never get the same number. The quality of
+the hash affects only the speed. In tests, a mask ``narrow`` keeps only few bits of the hash. Then many different ids
+have the same hash, and the tests check that these ids still get different numbers.
 
 Many systems use UUIDs. A UUID in its usual form (lower case, with hyphens) is stored as 16 bytes, two *words*, which
-take half the space and are fast to compare. Both forms of an id have the same hash.
+take half the space and are fast to compare. A UUID has the same hash whether it is stored as text or as two words.
 """
 
 import numpy as np
@@ -75,8 +75,8 @@ def _hashed_words(high: np.uint64, low: np.uint64) -> np.uint64:
 
 @compiled
 def uuids(offsets: Ints, data: Bytes, out: Words) -> bool:
-    """Write each text to ``out`` as two words of 64 bits and return True, if all texts are UUIDs in the usual form
-    (lower case, with hyphens). If a text has another form, return False."""
+    """Convert all texts to UUIDs: write each text to ``out`` as two words of 64 bits, and return True. Return False if
+    a text is not a UUID in the usual form (lower case, with hyphens). Then ``out`` is incomplete."""
     for i in range(len(offsets) - 1):
         if offsets[i + 1] - offsets[i] != UUID_LENGTH:
             return False
@@ -207,8 +207,8 @@ def _same(data: Bytes, a: int, a_end: int, b: int, b_end: int) -> bool:
 
 @compiled
 def hides(offsets: Ints, valid: Bytes, first: int) -> bool:
-    """Return whether a list column stores values for a list that is null. ``valid`` has one bit per row; ``first`` is
-    the position of the first row's bit."""
+    """Return whether a column of lists stores values in a row whose list is null. ``valid`` has one bit per row.
+    ``first`` is the position of the first row's bit."""
     for i in range(len(offsets) - 1):
         bit = first + i
         if offsets[i + 1] != offsets[i] and not valid[bit >> 3] >> (bit & 7) & 1:

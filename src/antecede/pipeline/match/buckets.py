@@ -97,8 +97,8 @@ def bucket_of(packed: Iterable[bytes], numbering: Numbering) -> "Bucket":
 
 
 def _alike(batches: list[Any]) -> list[Any]:
-    """Return the batches unchanged if their message ids all have the same form. Otherwise return the batches with all
-    ids as texts."""
+    """Return the batches unchanged if all message ids are texts, or if all are UUIDs as bytes. Otherwise return the
+    batches with all ids as texts."""
     if len({batch.column("message").type for batch in batches}) < 2:
         return batches
     return [

@@ -134,7 +134,7 @@ class Lines:
         return np.searchsorted(self.offsets, flat, side="right").astype(np.int64) - 1
 
     def index_at(self, flat: Longs) -> Longs:
-        """Return the index of the event at each flat position."""
+        """Return, for each position in the array of all events, the index of the event in its process."""
         process = self.process_at(flat)
         counted: Longs = self.indices[flat] if len(self.indices) else flat - self.offsets[process]
         return counted if self.begins is None else counted + self.begins[process]
@@ -256,8 +256,9 @@ def recounted(lines: Lines, segments: int = _segments_at_once) -> None:
 
 
 def lend_slots(lines: Lines, segments: int = _segments_at_once) -> None:
-    """Prepare the lines for a walk that replaces the number of deliveries at each send by a slot number. If an earlier
-    walk has left slot numbers there, first restore the numbers of deliveries. Then set ``lines.slotted``."""
+    """Prepare the lines for a walk. At each send, the lines contain the number of deliveries, which the walk replaces
+    by a slot number. If an earlier walk has left slot numbers there, first restore the numbers of deliveries. Then set
+    ``lines.slotted``."""
     recounted(lines, segments)
     lines.slotted = True
 

@@ -1,10 +1,10 @@
 """The second half of measuring: sums by sender, quantiles of delays, and figures from the sequence of events.
 
-**Exact quantiles without collecting all values.** Each part sorts its delays and reports a sample of them, at evenly
-spaced ranks. If the sample has s of n values, it gives the rank of any value in this part with an error of at most n/s.
-The samples of all parts together give bounds for the rank of a value among all values. These bounds give an interval
-that must contain the quantile. In a second round each part reports the number of its values below the interval, and all
-its values inside the interval.
+**Exact quantiles without collecting all values.** Each task gets a part of the delays. It sorts them and reports a
+sample of them, at evenly spaced ranks. If the part has n values and its sample has s values, the sample shows the rank
+of any value in this part with an error of at most n/s. The samples of all parts together give bounds for the rank of a
+value among all values. These bounds give an interval that must contain the quantile. In a second round, each task
+reports the number of its values below the interval, and all its values inside the interval.
 """
 
 from collections.abc import Iterable, Sequence
@@ -70,8 +70,8 @@ def _sums(values: Longs, starts: Longs) -> list[int]:
 
 
 def by_sender(packed: Iterable[bytes], first: int | None) -> bytes:
-    """Return the sums for the senders of one part: traffic, sends per second, and delays. ``first`` is the earliest
-    time in the trace."""
+    """Return the figures of one part of the senders: the traffic to each receiver, the number of sends in each second,
+    and the delays. ``first`` is the earliest time in the trace. Seconds are counted from this time."""
     blobs = list(packed)
     source, to, weighed, size = _columns(blobs, ("from", "to", "weighed", "bytes"))
     order = np.lexsort((to, source))
@@ -145,7 +145,8 @@ def interval(parts: Sequence[tuple[int, Longs, Longs]], rank: int) -> tuple[int,
 
 
 def inside(packed: Iterable[bytes], bounds: Sequence[tuple[int, int]]) -> bytes:
-    """Return for each interval how many delays of a part are below it, and the delays inside it, ascending."""
+    """Return, for each interval, the number of this part's delays that are below the interval, and the delays inside
+    the interval, ascending."""
     (delay,) = _columns(packed, ("delay",))
     ascending = np.sort(delay)
     found: dict[str, Any] = {}
@@ -156,10 +157,10 @@ def inside(packed: Iterable[bytes], bounds: Sequence[tuple[int, int]]) -> bytes:
 
 
 def on_lines(packed: Iterable[bytes], task: LinesTask) -> bytes:
-    """Return the figures that depend on the sequence of events: the number of direct arrivals among the arrivals in
-    :class:`Waits`, and the number of ordered pairs of messages. An arrival is direct if its process has only deliveries
-    between this arrival and the delivery of the message. Two messages are ordered if one was sent in the causal past of
-    the other."""
+    """Return the figures that depend on the sequence of events: the number of direct arrivals of each process, the
+    number of compared messages, and the number of ordered pairs among these messages. An arrival is direct if its
+    process has only deliveries between this arrival and the delivery of the message. Only the arrivals in
+    :class:`Waits` are examined. Two messages are ordered if one was sent in the causal past of the other."""
     waits: list[Waits] = []
 
     def pieces() -> Iterable[Piece]:

@@ -56,7 +56,7 @@ class Model(msgspec.Struct, frozen=True):
     beta: float
 
     def stamp(self, size: int) -> float:
-        """Return the bytes of one stamp in a domain of ``size`` servers."""
+        """Return the size of one stamp, in bytes, in a domain of ``size`` servers."""
         family = self.order.partition(":")[0]
         if self.name == "paper" or family == "matrix":
             return float(size * size)

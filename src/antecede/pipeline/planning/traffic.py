@@ -5,8 +5,8 @@ unicast; a message to several other servers is a multicast. Messages within a se
 separately.
 
 The table of ``--servers`` assigns processes to servers. Without this table, the topology from ``--topology`` or from
-the trace's metadata assigns them. Without a topology, every process counts as a server. This module knows traces and
-names; it must not know costs.
+the trace's metadata assigns them. Without a topology, every process is treated as a separate server. This module knows
+traces and names; it must not know costs.
 """
 
 import csv
@@ -35,8 +35,8 @@ class Traffic(msgspec.Struct, frozen=True):
     multicasts: dict[tuple[int, tuple[int, ...]], float]
     """The number of multicasts (messages to several servers) for each source and group of targets."""
     local: float = 0.0
-    """The number of messages that stayed within one server. :meth:`among` leaves out servers, but still counts their
-    local messages here."""
+    """The number of messages that stayed within one server. In the result of :meth:`among`, this number still includes
+    the local messages of the servers that were left out."""
 
     @property
     def messages(self) -> float:
@@ -115,8 +115,8 @@ class _Counter:
         self._local = 0.0
 
     def add(self, source: int, targets: Iterable[int], count: float) -> None:
-        """Count messages from one server to some targets. If the targets include no other server, the messages count as
-        local."""
+        """Count messages from one server to some targets. The source itself may be among the targets. If there is no
+        other target, the messages are local."""
         others = tuple(sorted({target for target in targets if target != source}))
         if not others:
             self._local += count
@@ -167,7 +167,7 @@ def of_trace(trace: Matched, home: Home, also: Iterable[str] = ()) -> Traffic:
 
 def of_rows(rows: Sequence[Mapping[str, Any]], home: Home, also: Iterable[str] = ()) -> Traffic:
     """Return the traffic of rows with ``from``, ``to`` and ``messages``, like the rows in the report of ``measure``.
-    All messages count as unicasts."""
+    Every message is treated as a unicast (a message to one server)."""
     homes = {name: home(name) for name in sorted({str(row[key]) for row in rows for key in ("from", "to")})}
     counter = _Counter([*homes.values(), *also])
     for row in rows:

@@ -96,7 +96,7 @@ class Summary(msgspec.Struct, tag="split"):
     reasons: dict[str, int]
     unread_first: dict[str, tuple[int, str]]
     """For each reason why rows are not events, the first row with this reason: the number of the row, and a description
-    of the fault. This number counts from 1, but ``at`` in encoded rows counts from 0."""
+    of the fault. Here, rows are numbered from 1, but ``at`` in encoded rows numbers them from 0."""
     nulled: dict[str, int]
     nulled_first: dict[str, tuple[int, str]]
     clocked: bool

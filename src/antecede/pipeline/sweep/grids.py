@@ -63,8 +63,8 @@ class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _gaps(*ratios: float) -> tuple[str, ...]:
-    """For each ratio, return a distribution of the time between two sends. The mean of the distribution is the ratio
-    times 0.1 seconds, the mean delay of a message."""
+    """For each ratio, return a distribution of the time between two sends. The mean delay of a message is 0.1 seconds.
+    The mean of the distribution is the ratio times this delay."""
     return tuple(f"exponential:{ratio / 10:g}" for ratio in ratios)
 
 

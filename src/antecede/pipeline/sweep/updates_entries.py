@@ -2,8 +2,9 @@
 :mod:`antecede.orders.updates`).
 
 Each process has a matrix of n × n entries for n processes. Entry (line, column) has the number line · n + column. The
-stamp of a copy is a list of entries: those that changed since the sender's last stamp for the same target. Entries that
-the sender learned from this target are left out, except the count of the target's messages to itself.
+stamp of a copy is a list of entries: those that changed since the sender's last stamp for the same target. Leave out
+the entries that the sender learned from this target. One such entry is not left out: the number of messages that the
+target has sent to itself.
 """
 
 from typing import NamedTuple
@@ -30,8 +31,9 @@ class Entries(NamedTuple):
 @inner
 def send_entries(entries: Entries, source: int, to: int, copy_slots: Ints) -> None:
     """Count a message in the sender's matrix, for each destination of the message. Then stamp each copy with the
-    entries that changed since the sender's last stamp for the copy's target. Entries that the sender learned from this
-    target are left out, except the count of the target's messages to itself."""
+    entries that changed since the sender's last stamp for the copy's target. Leave out the entries that the sender
+    learned from this target. One such entry is not left out: the number of messages that the target has sent to
+    itself."""
     members = entries.stamped.shape[0]
     line, state = source * members, entries.state[source]
     value, when, node = entries.value[source], entries.when[source], entries.node[source]

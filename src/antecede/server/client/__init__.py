@@ -1,11 +1,12 @@
 """A *line*: a client's connection to its server, without I/O. For publishes see
 :mod:`antecede.server.client.publishing`.
 
-The line dials the server and sends the hello. After a broken connection it dials again, with growing pauses, for as
-long as the client exists. The line ends when the server closes the connection permanently, for example because of a
-wrong token, or because another client has the same name. The line reads the credentials again in two cases: the client
-or the server does not prove its identity, or the client's key is revoked. It then dials again only if the credentials
-have changed, or if a key was revoked and the client has a second key.
+The owner of the line dials when ``dials`` returns True, and the line sends the hello. After a broken connection it
+requests another dial, with growing pauses, for as long as the client exists. The line ends when the server closes the
+connection permanently, for example because of a wrong token, or because another client has the same name. The line
+reads the credentials again in two cases: the client or the server does not prove its identity, or the client's key is
+revoked. It then requests another dial only if the credentials have changed, or if a key was revoked and the client has
+a second key.
 
 A server forgets a temporary client that closes its connection, or that is disconnected for too long. So the line of a
 temporary client ends, too, if the server may have forgotten the client. Otherwise the client would repeat its last
@@ -116,7 +117,7 @@ class ClientLine:
         """The new address to dial. It is empty if the server has not sent a new address."""
 
     def start(self, now: float) -> None:
-        """Dial the server."""
+        """Request the first dial."""
         self.dial_at = now
 
     def dials(self, now: float) -> bool:
@@ -128,7 +129,7 @@ class ClientLine:
         return True
 
     def dial_failed(self, reason: str, now: float) -> None:
-        """Record that the connection could not be made. Dial again after a pause, which grows each time."""
+        """Record that the connection could not be made. Request a dial after a pause, which grows each time."""
         self.trouble = reason
         self._dial_later(now)
 

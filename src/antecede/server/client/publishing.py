@@ -112,7 +112,7 @@ class Numbering(Generic[T]):
             ticket = tickets[0]
             known = upto + 1 - ticket.number
             if known < len(ticket.bodies):
-                # After a broken connection the server may have only a part of a batch.
+                # A part of a batch: after a broken connection, or because ``Sessions.publish`` has cut the batch.
                 ticket.drop(known)
                 return
             tickets.popleft()

@@ -12,10 +12,11 @@ An adapter calls, in this sequence:
     append turn.records, driver.appended(how many, why not all)
     run turn.reactions, driver.reacted(…) for each, now or later
     repeat while driver.goes_on()
-    driver.rest(now)                        says when to commit: here, soon or later
+    driver.rest(now)                        returns when to commit: here, soon or later
     driver.durable(upto)                    when more records are durable: this lets output leave
+    driver.committed(now)                   when the commit has ended and its output has left
 
-and calls ``turn`` again when ``wake`` was called or ``deadline`` has come.
+It calls ``turn`` again when ``wake`` was called, and ``alarm``, which may call ``wake``, when ``deadline`` has come.
 """
 
 from collections import deque
@@ -102,7 +103,7 @@ class Driver:
         self.awake = False
         """Whether a turn was requested or is in progress, or a group of inputs arrives now (see ``gathered``)."""
         self._steps, self._until = 0, 0.0
-        """``_steps``: steps since the last ``rest``. ``_until``: a reaction that ends later ends the run of turns."""
+        """``_steps``: turns with a step in this run. ``_until``: a reaction that ends later ends the run of turns."""
         self._slow = self.urgent = False
         """``_slow``: whether reactions are slow in this run of turns. ``urgent``: whether they were slow in the last
         run. If so, records should be committed before a turn's reactions run, so that waiting output leaves earlier."""
@@ -442,7 +443,7 @@ _full_seconds: Final = 0.1
 _calm_seconds: Final = 0.00005
 """After this time without a step the server is idle, and the next input is taken without waiting for more."""
 _steps_together: Final = 4
-"""The largest number of steps in one run of turns. After these steps, other work of the process can run."""
+"""The largest number of turns with a step in one run of turns. After them, other work of the process can run."""
 _early_seconds: Final = 0.001
 """An alarm that is early by at most this time counts as on time, because timers of event loops are not precise."""
 _unhurried_seconds: Final = 0.01

@@ -25,8 +25,8 @@ class DelayedOutput:
         self._frames: list[Outgoing] = []
         self._replies: _Replies = []
         self.recorded = 0
-        """The number of the record that was the newest when the last of the waiting replies came. The replies may leave
-        when this record is durable."""
+        """The number of a record. The waiting replies may leave when this record is durable. It was the newest record
+        when the last of these replies came."""
         self.leave_at: float | None = None
         """The time at which the waiting output must leave, or None if nothing waits."""
 
@@ -55,10 +55,11 @@ class DelayedOutput:
         sure: bool = False,
     ) -> tuple[list[Outgoing], _Replies]:
         """Take the output of a step. Return the frames and replies that leave now, in their sequence. The others wait.
-        ``letters``: whether letters for clients follow. If so, the replies leave now. ``recorded``: the number of the
-        newest record. ``sure``: whether the step has answers that leave before this record is durable. If so, the
-        step's acknowledgements are not urgent: while they wait, the record need not be synced immediately. A caller may
-        omit this call if nothing waits, and neither the first frame nor the first reply is ``unhurried``."""
+        ``letters``: whether letters for clients leave after this call. If so, the replies leave now, too. ``recorded``:
+        the number of the newest record. ``sure``: whether the step has answers that leave before this record is
+        durable. If so, the step's acknowledgements are not urgent: they wait, so that the record need not be synced
+        immediately. A caller may omit this call if nothing waits, and neither the first frame nor the first reply is
+        ``unhurried``."""
         due = self.leave_at is not None and now >= self.leave_at - _early_seconds
         if frames or self._frames:
             self._frames += frames

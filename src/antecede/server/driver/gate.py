@@ -5,13 +5,17 @@ clients, welcomes and hellos all pass through one queue. Each output waits for o
 newest when the output was put into the queue, even if this record still waits for space on the disk. The output of a
 step without a record waits as well. For example, such a step may repeat an acknowledgement of a frame that an earlier
 step accepted, and the record of the earlier step may not be durable yet. Output for one receiver leaves in the sequence
-of the queue. The queue also contains function calls. When such a call opens a new connection or session, all output for
-the previous connection or session has already left.
+of the queue. For different receivers, the sequence does not matter: replies to clients leave before frames that wait
+for the same record. The queue also contains function calls. When such a call opens a new connection or session, all
+output for the previous connection or session has already left.
 
 There is one exception: some answers do not wait, because the server will give them again, unchanged, after a crash
 (``Calls.sure``). Such an answer leaves immediately, unless a function call is in the queue. In that case the answer
 waits like other output. Together with an answer that leaves immediately, delayed replies leave too
 (:mod:`antecede.server.driver.delayed`), but only if nothing in the gate stops them (``is_open`` for their record).
+
+Pings, proofs of identity, the end of a connection, and answers to operators' commands that change nothing do not pass
+through the gate.
 """
 
 from collections import deque

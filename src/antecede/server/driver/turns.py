@@ -26,13 +26,14 @@ class Commit(Enum):
     """The answer of ``Driver.rest``, after one or more turns: when and where to commit the log."""
 
     HERE = "here"
-    """The adapter commits immediately, in its own thread, because something waits for the records, and there is no
-    other work."""
+    """The adapter commits immediately, in its own thread, because output waits for the records or they have waited
+    long enough, and there is no other work."""
     SOON = "soon"
-    """The commit thread commits the records, together with records that come in the meantime."""
+    """The same, but there is other work: the commit thread commits the records, together with records that come in the
+    meantime."""
     LATER = "later"
-    """Do not commit now, because nothing waits for the records. They are committed with a later record, or at the
-    deadline."""
+    """Do not commit now, because there are no records, or no output waits for them. They are committed with a later
+    record, or at the deadline."""
 
 
 HERE: Final = Commit.HERE

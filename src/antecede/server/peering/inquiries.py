@@ -29,7 +29,7 @@ class Inquiries:
         self._machine = machine
         self._log = log
         self._at: dict[str, float] = {}
-        """The servers to ask, each with the time to ask it."""
+        """The time at which to ask each server, by the server's name."""
         self._dialed: set[str] = set()
 
     def ask(self, server: str, now: float) -> None:

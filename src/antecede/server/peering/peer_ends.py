@@ -1,7 +1,7 @@
 """The two ends of a connection between servers: the one that dialed, and the one that answered.
 
-With an access file, each end first proves its identity. When the hellos have been accepted, both ends give every
-received part to :class:`antecede.server.peering.Peering`.
+With an access file, each end first proves its identity. When the hellos have been accepted, both ends pass everything
+that they receive on the connection to :class:`antecede.server.peering.Peering`.
 """
 
 from typing import TYPE_CHECKING

@@ -83,7 +83,7 @@ class Sessions:
         text."""
 
     def attach(self, driver: Driver, now: float) -> None:
-        """Set the driver. Publishes and reports of clients become inputs of this driver."""
+        """Set the driver. From now on, publishes and reports of clients become inputs of this driver."""
         self._driver, driver.now = driver, now
         for client in self._machine.clients:
             self._may_be_away(client)

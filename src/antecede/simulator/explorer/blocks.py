@@ -47,8 +47,8 @@ message carries, as a bit mask. :mod:`~antecede.simulator.explorer.local` explai
 
 
 class Node(NamedTuple):
-    """The state of a process after some silent arrivals. The first node is the state before these arrivals. Each
-    other node is reached from its parent node by one more arrival."""
+    """The state of a process after some silent arrivals (arrivals that cause no output). The first node is the state
+    before these arrivals. Each other node is reached from its parent node by one more arrival."""
 
     local: Local
     flights: Flights

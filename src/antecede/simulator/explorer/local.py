@@ -2,10 +2,10 @@
 
 Happened-before is computed with bit masks, one event at a time, as in :mod:`antecede.trace.oracle`. ``past`` is the set
 of messages that were sent before the present state of the process, in the sense of happened-before. Each message
-carries a set: the ``past`` of its sender at the send. The sender keeps these sets in ``befores``. To get ``covered``,
-take the sets of all messages that this process has delivered, unite them, and remove the delivered messages themselves.
-So ``covered`` contains the messages that the process has not delivered, although it has delivered a message that was
-sent after them. A delivery is *late* iff its message is in ``covered``.
+carries a set: the ``past`` of its sender at the send. The sender keeps these sets in ``befores``. ``covered`` contains
+the messages that the process has not delivered, although it has delivered a message that was sent after them. It is the
+union of the sets of all messages that this process has delivered, without the delivered messages themselves. A delivery
+is *late* iff its message is in ``covered``.
 
 If only FIFO order is checked, the set that a message carries contains only messages of the same sender. Data that no
 checked guarantee needs is not kept, because it would only increase the number of states.

@@ -106,7 +106,7 @@ class _Sketch(msgspec.Struct):
 
 def journey(random: Random, mild: bool = False) -> list[str]:
     """Return the texts of several topology files; each topology is made from the one before it by random edits.
-    ``mild``: use only edits that need few servers."""
+    ``mild``: use only edits for which few servers must run."""
     sketch = _Sketch({}, {}, {})
     sketch.alone = [sketch.new_server()]
     for _ in range(random.randint(3, 4) if mild else random.randint(1, 4)):

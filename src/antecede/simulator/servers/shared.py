@@ -88,7 +88,7 @@ class SharedMemory:
         return slot
 
     def goes_on(self, slot: int) -> None:
-        """Record the end of the call in this slot."""
+        """Record that the call with this slot has ended, and that its caller continues."""
         assert self.progress is not None
         self.progress.end(slot)
         del self._calls[slot]

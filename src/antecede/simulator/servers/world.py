@@ -116,7 +116,8 @@ class ServerWorld:
         self._kernel.at(time, _carry_out, (call, given))
 
     def unless(self, stale: Callable[[], bool], time: float, call: Callable[[], None]) -> None:
-        """Call ``call`` at this time. But if ``stale()`` is true then, skip it, and do not move the clock forward."""
+        """Call ``call`` at this time. If ``stale()`` is true at that moment, do not call ``call``, and do not move the
+        clock forward."""
         self._kernel.at(time, _carry_out_unless, (stale, call))
 
     def run(self, seconds: float | None = None) -> None:

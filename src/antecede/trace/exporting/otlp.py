@@ -39,9 +39,9 @@ def written(view: View) -> Iterator[str]:
 
 
 def _roots(view: View) -> dict[str, str]:
-    """Return, for each message, the first message of its trace in OpenTelemetry. If the sender had delivered no message
-    before the send, this is the message itself. Otherwise it is the same as for the message that the sender delivered
-    last before the send."""
+    """Return, for each message, the first message of its trace in OpenTelemetry. Let c be the last message that the
+    sender delivered before the send. The message has the same first message as c. If there is no such message c, the
+    message itself is the first."""
     roots: dict[str, str] = {}
     current: dict[int, str] = {}
     for one in view.sequence:

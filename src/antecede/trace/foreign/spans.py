@@ -1,19 +1,20 @@
-"""Spans of distributed tracing from any system: which of them are connected by a message?
+"""Convert the spans of any system for distributed tracing: find the spans that are connected by a message.
 
 A span is one piece of work in one service. It has an id within its distributed trace, and a start by the clock of its
-host. It may have a parent: the span that called it. In our trace, a service is a process and the start of a span is an
-event.
+host. It may have a parent: the span that called it. In the converted trace, a service is a process and the start of a
+span is an event.
 
-* In Zipkin, client and server may record a call as two spans with the same id, the *halves* of the call. The *cause* of
-  the server's half is the client's half. The cause of any other span is its parent. If the parent has two halves, the
-  cause is the half in the span's own service. If neither half is in that service, the cause is the server's half.
-* **A message** leads from the cause to the span if they are in different services. It also leads from the calling half
-  of a call to the receiving half. Otherwise there is no message. A span's further *links* (OpenTelemetry, Jaeger's
-  *follows from*) count as causes, too. The message is delivered where the span starts.
-* Within a service, spans are ordered by the service's wall clock. At equal times a parent comes before its child. The
-  clocks of different services never decide an order. They are only *compared* for two counts. ``early_messages`` counts
-  messages that, by the clocks, were received before they were sent. ``early_children`` counts spans that begin before
-  their parent, in any service.
+* Usually the *cause* of a span is its parent. But in Zipkin, client and server may record a call as two spans with
+  the same id, the *halves* of the call. The cause of the server's half is the client's half. If the parent of a
+  span has two halves, the cause is the half in the span's own service. If neither half is in that service, the
+  cause is the server's half.
+* **A message** leads from the cause to the span if they are in different services. It also leads from the calling
+  half of a call to the receiving half. Otherwise there is no message. The *links* of a span to other spans
+  (OpenTelemetry, Jaeger's *follows from*) are further causes. The message is delivered where the span starts.
+* Within a service, spans are ordered by the service's wall clock. At equal times a parent comes before its child.
+  The clocks of different services never decide an order. They are only *compared* for two counts.
+  ``early_messages`` counts messages that, by the clocks, were received before they were sent. ``early_children``
+  counts spans that begin before their parent, in any service.
 
 :mod:`antecede.trace.foreign.span_sends` finds **where a message was sent**. A service is not a sequential process,
 because threads and replicas share its name. If the clock of a service does not show the order of some events, these
@@ -80,8 +81,9 @@ class Spans:
         return ConvertedTrace(placed(services, ties, self._above))
 
     def _ties(self, span: Span, taken: set[str]) -> Iterator[Tie]:
-        """Yield the messages that a span receives. Count missing parents and missing linked spans. Count the span if it
-        starts before its parent. Count each message if its cause starts after the span."""
+        """Yield the messages that a span receives. Add to three counts: ``without_parent`` (parents and linked spans
+        that were not recorded), ``early_children`` (this span, if it starts before its parent) and ``early_messages``
+        (the messages whose cause starts after this span)."""
         parent = self._parent(span)
         if parent is not None:
             halves = self._halves[parent.trace, parent.id]
