@@ -98,6 +98,23 @@ def test_an_upgrade_compiles_all_kernels_again(tmp_path: Path, root: Path) -> No
         assert (ran.stdout, ran.stderr) == (f"{factor * 7}\n", "")
 
 
+def test_damaged_files_in_the_cache_are_replaced(tmp_path: Path, root: Path) -> None:
+    (tmp_path / "kernels_of_a_test.py").write_text(_kernels)
+    places = os.pathsep.join((str(tmp_path), str(root / "src")))
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": places}
+    program = "from kernels_of_a_test import inner; print(inner(4), sum(inner.stats.cache_misses.values()))"
+    command = [sys.executable, "-c", program]
+    found = []
+    for damaged in (None, None, "inner-*.nbi", "inner-*.nbc", None):
+        if damaged is not None:
+            (file,) = (tmp_path / "cache").rglob(f"kernels_of_a_test.{damaged}")
+            file.write_bytes(file.read_bytes()[: len(file.read_bytes()) // 2])
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert ran.stderr == ""
+        found.append(ran.stdout.split()[1])
+    assert found == ["1", "0", "1", "1", "0"]
+
+
 def test_kernels_use_only_files_that_are_part_of_their_version() -> None:
     """A constant that a kernel uses is a part of the compiled code."""
     files = source_files()

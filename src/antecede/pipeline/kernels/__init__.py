@@ -87,6 +87,7 @@ def compiled(function: F) -> F:
     if kernel is function:
         # NUMBA_DISABLE_JIT is set, to look for an error.
         return function
+    _survive_damage(kernel._cache)
     compile_ = kernel.compile
     turn = _Turn(Path(kernel.stats.cache_path) / f"{function.__module__}.{function.__qualname__}.lock")
 
@@ -97,6 +98,23 @@ def compiled(function: F) -> F:
 
     kernel.compile = compile_once
     return cast(F, kernel)
+
+
+def _survive_damage(cache: Any) -> None:
+    """Let a kernel be compiled again if its files in the cache cannot be read. A power cut can leave such files behind:
+    numba does not sync them."""
+    load = cache.load_overload
+
+    def load_if_readable(*arguments: Any) -> Any:
+        try:
+            return load(*arguments)
+        except Exception:
+            # What a damaged pickle raises depends on the damage.
+            with suppress(OSError):
+                cache.flush()
+            return None
+
+    cache.load_overload = load_if_readable
 
 
 def inner(function: F) -> F:
