@@ -115,6 +115,19 @@ def test_damaged_files_in_the_cache_are_replaced(tmp_path: Path, root: Path) -> 
     assert found == ["1", "0", "1", "1", "0"]
 
 
+def test_a_full_disk_only_costs_the_cache(tmp_path: Path, root: Path) -> None:
+    (tmp_path / "kernels_of_a_test.py").write_text(_kernels)
+    places = os.pathsep.join((str(tmp_path), str(root / "src")))
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": places}
+    program = (
+        "from kernels_of_a_test import outer; import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)); "
+        "print(round(outer(4), 3))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("17.624\n", "")
+    assert list((tmp_path / "cache").rglob("*.nbc")) == []
+
+
 def test_kernels_use_only_files_that_are_part_of_their_version() -> None:
     """A constant that a kernel uses is a part of the compiled code."""
     files = source_files()

@@ -101,9 +101,10 @@ def compiled(function: F) -> F:
 
 
 def _survive_damage(cache: Any) -> None:
-    """Let a kernel be compiled again if its files in the cache cannot be read. A power cut can leave such files behind:
-    numba does not sync them."""
-    load = cache.load_overload
+    """Let a kernel be compiled again if its files in the cache cannot be read, and let it run if they cannot be
+    written, for example because the disk is full. A power cut can leave damaged files behind: numba does not sync
+    them."""
+    load, save = cache.load_overload, cache.save_overload
 
     def load_if_readable(*arguments: Any) -> Any:
         try:
@@ -114,7 +115,11 @@ def _survive_damage(cache: Any) -> None:
                 cache.flush()
             return None
 
-    cache.load_overload = load_if_readable
+    def save_if_possible(*arguments: Any) -> None:
+        with suppress(OSError):
+            save(*arguments)
+
+    cache.load_overload, cache.save_overload = load_if_readable, save_if_possible
 
 
 def inner(function: F) -> F:
