@@ -13,7 +13,7 @@ is ``name@server``. This module does not use routes, orders or the code of agent
 
 Every letter contains the complete list of its destinations. In memory, equal lists are stored only once
 (:class:`Destinations`). Otherwise each letter to a topic would have a separate list of all subscribers in memory. A
-train has two forms. In one of them, each list occurs only once, even if several letters have this list
+train can be written as bytes in two forms: with one list per letter, or with each list written only once
 (:func:`encode_train`).
 """
 

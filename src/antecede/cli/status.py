@@ -30,8 +30,8 @@ def register(app: typer.Typer) -> None:
         """Show health, links, queue depths, and what each held message waits for.
 
         "waits for s2: message 7, the last one delivered is 5" means: a held message depends on message 7 from s2, but
-        the last message from s2 that was delivered here is message 5. Message 6 or 7 is still in transit, or it is held
-        too.
+        the last message from s2 that was delivered here is message 5. At least one of the messages 6 and 7 is still in
+        transit, or is also held.
 
         With --json and --watch, the command prints one JSON document per line.
 

@@ -376,7 +376,7 @@ class Engine:
                 self.quotas.emptied(agent)
 
     def _expire_held(self, agent: str, reactions: tuple[Reaction, ...]) -> list[Letter]:
-        """Turn the held letters that ``reactions`` name into dead letters, because they have expired
+        """Make the held letters in ``reactions`` dead letters, because they have expired
         (:mod:`antecede.engine.quotas`). If the agent is reacting to another letter now, that reaction continues."""
         letters = []
         for reaction in reactions:
@@ -398,8 +398,8 @@ class Engine:
             self.read = {one: last for one, last in self.read.items() if one in self.mailboxes}
 
     def abandon(self, agent: str) -> None:
-        """Let :meth:`due` return the letters of an agent again, because the outcomes of its current reactions will not
-        come. For example, a client has disconnected."""
+        """Let :meth:`due` return again the letters that were handed out to an agent or a client, because their outcomes
+        will not come. For example, the client has disconnected."""
         self._reacting.discard(agent)
         if agent in self.mailboxes:
             self.ready[agent] = None

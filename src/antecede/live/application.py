@@ -1,5 +1,5 @@
-"""Make the plan of a topology file (the configuration that all servers share), and import the classes of the agents and
-objects that the file names."""
+"""Read a topology file and make its plan: the configuration that all servers share. Also import the classes of the
+agents and objects that the file names."""
 
 import sys
 from collections.abc import Mapping

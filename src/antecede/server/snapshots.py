@@ -185,7 +185,7 @@ def unpacked(state: State) -> tuple[SavedChannel, SavedEngine, Timers]:
     letters = state.letters.letters()
     died = state.died or [(number, 0) for number in range(1, len(state.dead) + 1)]
     if len(died) != len(state.dead):
-        raise SnapshotError(f"the snapshot has {len(state.dead)} dead letters, but numbers for {len(died)}")
+        raise SnapshotError(f"the snapshot has {len(state.dead)} dead letters, but {len(died)} numbers of them")
     try:
         away = [(place, letters[position]) for place, position in state.away]
         waiting = [(last, stays, letters[position]) for last, stays, position in state.waiting]

@@ -75,7 +75,8 @@ def _ratio(ours: list[float], floor: list[float]) -> float:
 
 
 class _Bare:
-    """The lower bound: each call of ``once`` writes ``size`` bytes into an allocated file and syncs the file."""
+    """A bare program for comparison, which does only the unavoidable work: each call of ``once`` writes ``size`` bytes
+    into an allocated file and syncs the file."""
 
     def __init__(self, place: str, size: int, count: int) -> None:
         self.data = os.urandom(size)

@@ -171,8 +171,9 @@ def _crossed(cells: Cells, late: set[Place]) -> dict[Place, str]:
     there, and m and m′ conflict at both objects. Therefore the walk remembers requests m′. For each pair of cells (one
     cell here, one there), it remembers only the request that was delivered first there.
 
-    There is an exception: m′ → m. Then it was right to deliver m′ first there, and m′ is late *here* by rule (1). So
-    the requests m′ that are late here by rule (1) are not remembered in this way. They are compared with m one by one.
+    There is an exception: m′ must come before m (m′ → m). Then it was right to deliver m′ first there, and m′ is late
+    *here* by rule (1). So the requests m′ that are late here by rule (1) are not remembered in this way. They are
+    compared with m one by one.
     """
     trace = cells.trace
     copies: dict[str, list[_Request]] = {}
@@ -222,7 +223,7 @@ def _keep_earlier(crossed: dict[Place, int], late: _Request, before: int) -> Non
 
 
 def _precedes(cells: Cells, pairs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return the pairs among ``pairs`` whose first message significantly precedes the second."""
+    """Return those of ``pairs`` whose first message must come before the second message by significant order."""
     found: set[tuple[str, str]] = set()
     firsts = sorted({first for first, _ in pairs})
     for start in range(0, len(firsts), _asked_at_once):

@@ -42,7 +42,7 @@ class Liar:
         self._random = random
 
     def mutated(self, conversation: Sequence[Sequence[Part]]) -> bytes:
-        """Turn a valid conversation into a lie; return the bytes to send on a connection."""
+        """Change a valid conversation so that it contains false data. Return the bytes to send on a connection."""
         random = self._random
         frames = [list(parts) for parts in conversation]
         if random.random() < _flooded:

@@ -102,9 +102,9 @@ def _bring(
     ready: Longs,
     waiting: int,
 ) -> int:
-    """Record that the next unreleased message of ``process`` is now at the head of the sequence of this process. If the
-    message is at the head of all its sequences, add it to ``ready``. Do nothing if ``process`` has no more messages.
-    Return the new number of ready messages."""
+    """Record that the next unreleased message of ``process`` is now at the head of the sequence of this process. A
+    message can be in the sequences of several processes. If the message is at the head of each of them, add it to
+    ``ready``. Do nothing if ``process`` has no more messages. Return the new number of ready messages."""
     if cursors[process] < offsets[process + 1] - offsets[process]:
         message = message_at(offsets, source, argument, with_sends, offsets[process] + cursors[process])
         next_here[process] = at_head[message]

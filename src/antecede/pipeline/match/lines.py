@@ -130,7 +130,7 @@ class Lines:
         return Flat(self.offsets, self.source, self.argument)
 
     def process_at(self, flat: Longs) -> Longs:
-        """Return the process of each flat position."""
+        """Return, for each position in the array of all events, the process of the event."""
         return np.searchsorted(self.offsets, flat, side="right").astype(np.int64) - 1
 
     def index_at(self, flat: Longs) -> Longs:

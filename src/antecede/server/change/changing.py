@@ -86,7 +86,7 @@ change, unless the change is already decided."""
 
 class BusyServerError(OverloadError):
     """An error about a server that answers, but cannot carry out a command, for example because its disk is full. The
-    driver of the generator first repeats the command for a while, and then raises this error."""
+    code that runs the steps of the change first repeats the command for a while, and then raises this error."""
 
     def __init__(self, server: str, reason: str) -> None:
         super().__init__(reason)
@@ -294,8 +294,8 @@ def _finish(views: dict[str, View], request: ChangeRequest) -> Part[dict[int, st
 def _prepare(servers: list[str], request: ChangeRequest, change: Change, attempt: str) -> Part[None]:
     """Pause the region of the change (the domains in which nothing may be in transit), and return when nothing is in
     transit there. Raise TopologyError if the wait takes too long. During the pause, letters wait before they enter the
-    region, and agents that leave their server do not react. Agents that leave a server pause, even if the region has no
-    domains because the server has no peers."""
+    region, and agents that leave their server do not react. If a server has no peers, the region contains no domains.
+    Even then, the agents that leave this server are paused."""
     if not change.paused:
         return
     region = ",".join(change.region)

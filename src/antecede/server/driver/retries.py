@@ -127,8 +127,8 @@ class Retries:
 
     def due(self, now: float) -> list[React]:
         """Remove and return the batches whose pause is over. At most one of the returned batches contains a suspect (a
-        letter whose handler may have ended the process). While a suspect is being handled, none of them contains
-        one."""
+        letter whose handler may have ended the process). If a suspect is being handled already, no returned
+        batch contains a suspect."""
         waiting, found = self.waiting, []
         while waiting and waiting[0][0] <= now:
             batch = heappop(waiting)[2]

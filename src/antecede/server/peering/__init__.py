@@ -239,7 +239,8 @@ class Peering:
         self._dial_later(self.peers[name], now)
 
     def _dial_ended(self, name: str) -> bool:
-        """Record that a dial has ended. Return True if the dial was for ``inquiries`` or the server is not a peer."""
+        """Record that a dial has ended. Return True if the connection was dialed for ``inquiries``, or if the server is
+        not a peer."""
         if self.inquiries.ended(name):
             return True
         self._dialing.discard(name)

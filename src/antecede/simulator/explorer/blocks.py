@@ -78,8 +78,8 @@ class Block(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """An input that breaks a guarantee or the order's contract. It is given as in :class:`Block`: the input ``entry``
-    comes after the silent arrivals that lead to ``node``."""
+    """An input that breaks a guarantee or the order's contract. The fields are as in :class:`Block`: the silent
+    arrivals that lead to the state ``node`` come first, then the input ``entry``."""
 
     finding: Finding
     steps: int

@@ -134,8 +134,8 @@ def early(logs: Logs) -> Iterator[str]:
 
 def _pasts(rows: list[Event]) -> dict[str, set[str]]:
     """Return, for each message, the set of the messages from which it follows. If a letter becomes a dead letter at a
-    process, the later messages of this process do not follow from the letter. A letter that an operator sends again
-    follows from nothing, because the operator has then decided about the dead letter."""
+    process, the later messages of this process do not follow from the letter. If an operator replays a dead letter, the
+    new letter follows from no message, because the operator alone decided to send it."""
     lines: dict[str, deque[Event]] = {}
     for row in sorted((row for row in rows if row.kind != HOP), key=lambda row: row.index):
         lines.setdefault(row.process, deque()).append(row)
