@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from antecede.cli.options import JSON
+from antecede.cli.wording import counted
 
 _orders = ("none", "fifo", "pruned", "lamport")
 
@@ -119,7 +120,7 @@ def _tell(runs: list[dict[str, Any]], broken: dict[str, Any] | None) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     deliveries = runs[0]["figures"]["deliveries"]
-    console.print(f"\n[bold]8 processes, 400 multicasts, {deliveries} deliveries[/] over links that reorder:\n")
+    console.print(f"\n[bold]8 processes, 400 multicasts, {deliveries:,} deliveries[/] over links that reorder:\n")
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for column in ("order", "FIFO", "causal", "total", "held back", "latency", "stamp"):
         table.add_column(column, justify="left" if column == "order" else "right")
@@ -132,7 +133,7 @@ def _tell(runs: list[dict[str, Any]], broken: dict[str, Any] | None) -> None:
             _verdict(verdict.holds("total"), None),
             f"{figures['held']:.0%}",
             f"{figures['latency']['mean']:.2f} s",
-            f"{figures['stamp']['bytes_mean']:.0f} bytes",
+            counted(round(figures["stamp"]["bytes_mean"]), "byte"),
         )
     console.print(table)
     console.print(

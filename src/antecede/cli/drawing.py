@@ -1,10 +1,12 @@
 """Show the space-time diagrams of a command: in the terminal, fitted to the terminal's width, or in an SVG file."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
 from antecede.cli.terminal import coloured, columns
+from antecede.cli.wording import shown_name
 from antecede.cli.writing import write_text
 from antecede.diagram import Diagram
 
@@ -17,7 +19,8 @@ def print_diagram(diagram: Diagram, stream: IO[str]) -> None:
 
 
 def write_svgs(diagrams: Sequence[Diagram], path: str | Path) -> None:
-    """Draw several diagrams into one SVG file, one below the other."""
+    """Draw several diagrams into one SVG file, one below the other, and print on standard error that it was written."""
     from antecede.diagram.svg import draw_stack
 
     write_text(path, draw_stack(diagrams))
+    print(f"wrote {shown_name(str(path))}", file=sys.stderr)

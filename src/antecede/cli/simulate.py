@@ -139,7 +139,7 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
     stamp, latency = figures["stamp"], figures["latency"]
     processes, messages = counted(figures["processes"], "process|processes"), counted(figures["messages"], "message")
     yield f"{figures['order']}: {processes}, {messages}"
-    yield f"  deliveries   {figures['deliveries']} ({figures['undelivered']} undelivered)"
+    yield f"  deliveries   {figures['deliveries']:,} ({figures['undelivered']:,} undelivered)"
     yield f"  held back    {figures['held']:.1%} of arrivals"
     yield f"  latency      mean {latency['mean']:.3f} s, p99 {latency['p99']:.3f} s (virtual)"
     yield (
