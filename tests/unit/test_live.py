@@ -244,6 +244,32 @@ def test_marks_are_looked_at_again_when_much_was_taken_in(tmp_path: Path, monkey
     played(play, tmp_path)
 
 
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_marks_are_looked_at_again_when_many_letters_came(
+    on_disk: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A multicast to many clients has few bytes in the log, and without a log it has none."""
+    monkeypatch.setattr("antecede.live.housekeeping.LOOK_SECONDS", 3_600)
+    monkeypatch.setattr(limits, "backlog_letters_max", 1_000)
+    monkeypatch.setattr(limits, "backlog_unwatched_letters_max", 200)
+    to = [f"c{number}@s1" for number in range(100)]
+
+    async def play(world: World) -> None:
+        runtime = world.running["s1"]
+        async with runtime.bus("alice") as bus:
+            sent = 0
+            try:
+                while sent < 100:
+                    await bus.send(to, Add(amount=1))
+                    sent += 1
+            except OverloadError:
+                pass
+            # It looks when more than 200 letters have come, that is, at 300, 600, 900 and 1,200 letters.
+            assert sent == 12
+
+    played(play, tmp_path if on_disk else None)
+
+
 def test_dead_letters_have_a_bound_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """They never keep clients out. Above their bound the oldest are dropped."""
 

@@ -148,6 +148,32 @@ def test_absent_clients_alone_never_fill_a_server(monkeypatch: pytest.MonkeyPatc
     assert _look(server) == [], "letters of agents are not their fault"
 
 
+@pytest.mark.parametrize(
+    ("lengths", "over", "left"),
+    [
+        ([5, 5, 5, 5], 8, [3, 3, 3, 3]),
+        ([9, 3, 2], 4, [5, 3, 2]),
+        ([9, 3, 2], 10, [1, 1, 2]),
+        ([9, 8, 1], 13, [2, 2, 1]),
+        ([1] * 50, 7, [0] * 7 + [1] * 43),
+        ([30], 12, [18]),
+        ([2, 1], 3, [0, 0]),
+    ],
+)
+def test_one_check_cuts_the_fullest_mailboxes_to_one_length(
+    lengths: list[int], over: int, left: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if thousands of mailboxes contain a few letters each. Before, each check cut only one mailbox."""
+    monkeypatch.setattr(limits, "backlog_letters_max", 2 * (sum(lengths) - over))
+    server = _server()
+    for place, length in enumerate(lengths):
+        _send(server, f"c{place:02}@s1", length)
+    _look(server)
+    assert sorted(len(_waiting(server, f"c{place:02}@s1")) for place in range(len(lengths))) == sorted(left)
+    assert len(server.engine.dead) == over
+    assert _look(server) == []
+
+
 def test_one_step_lets_a_limited_number_expire(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "drop_letters_max", 3)
     server = _server(bob_s1=Quota(letters=1))

@@ -99,6 +99,8 @@ class Engine:
         self.homes = homes
         self.mailboxes: dict[str, deque[Letter]] = {}
         """Letters that were delivered and are not handled yet, by agent. An agent without such letters has no entry."""
+        self.came = 0
+        """The number of letters that came into mailboxes since the server last checked its high-water marks."""
         self.states: dict[str, bytes] = {}
         self.born: dict[str, str] = {}
         """The class of each agent that was created at run time, by the agent's address."""
@@ -147,6 +149,7 @@ class Engine:
         if mailbox is None:
             mailbox = self.mailboxes[agent] = deque()
         mailbox.extend(letters)
+        self.came += len(letters)
         self._changed.add(agent)
         if agent not in self._reacting:
             self.ready[agent] = None

@@ -243,9 +243,8 @@ class Quotas:
         room = share * limits.backlog_letter_bytes_max
         if min(size, memory_bytes) > room:
             over = max(over, letters // _slice)
-        if over > 0 and fullest:
-            length, agent = max(fullest)
-            yield Excess(agent, min(over, length // 2 + 1, limits.drop_letters_max), ALL_FULL)
+        if over > 0:
+            yield from _levelled(fullest, min(over, limits.drop_letters_max))
 
     def _excess(self, agent: str, mailbox: _Mailbox, quota: Quota, clock_ms: int) -> Excess | None:
         size = self._bytes(agent, mailbox) if quota.bytes else 0
@@ -305,6 +304,25 @@ def _over(quota: Quota, count: int, size: int, letters: Iterable[Letter]) -> tup
     if place > max(many, 0):
         return place, f"expired: more than {_counted(quota.bytes, 'byte')} in the mailbox"
     return (many, f"expired: more than {_counted(quota.letters, 'letter')} in the mailbox") if many > 0 else (0, "")
+
+
+def _levelled(fullest: list[tuple[int, str]], count: int) -> Iterator[Excess]:
+    """Yield an :class:`Excess` for each of the fullest mailboxes, so that ``count`` letters expire together, and these
+    mailboxes then have about the same length. If there are fewer letters, let all of them expire. ``fullest``: the
+    length and the name of each mailbox."""
+    fullest.sort(reverse=True)
+    total = level = 0
+    for place, (length, _) in enumerate(fullest, 1):
+        total += length
+        level = max(0, total - count) // place
+        if place < len(fullest) and level >= fullest[place][0]:
+            break
+    for length, agent in fullest:
+        expire = min(length - level, count)
+        if expire <= 0:
+            break
+        count -= expire
+        yield Excess(agent, expire, ALL_FULL)
 
 
 def _counted(count: int, thing: str) -> str:

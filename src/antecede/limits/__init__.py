@@ -138,9 +138,11 @@ reason_chars_max: Final = 2_000
 train_letters_max: Final = 1_024
 """The largest number of letters in one train. A train is a group of letters that share one message of a domain. The log
 format depends on the three ``train_`` limits."""
-train_copies_max: Final = 262_144
+train_copies_max: Final = 32_768
 """The largest total number of destinations of all letters in one train (see ``train_letters_max``). The destinations
-are counted for each letter, even if several letters share one list of destinations."""
+are counted for each letter, even if several letters share one list of destinations. A server that has too many letters
+stops reading from its peers. The limit is a sixth of ``backlog_letters_max``, so the few trains that it has already
+read do not make many more letters than this."""
 train_bytes_max: Final = 1024 * 1024
 """The largest size of one train of letters (see ``train_letters_max``), in bytes. A single larger letter is sent
 alone."""
@@ -360,7 +362,11 @@ limit is half of ``letter_bytes_max``. Longer fields are not shown."""
 backlog_unwatched_bytes_max: Final = 4 * 1024 * 1024
 """The largest number of bytes that a server writes to the log between two checks of its backlog. After this number of
 bytes, the server checks the backlog even if little time has passed since the last check. The number equals the size of
-one step, so the backlog exceeds its limits by a few percent at most."""
+one step, so the bytes exceed their limits by a few percent at most."""
+backlog_unwatched_letters_max: Final = 32_768
+"""The largest number of letters that come into mailboxes between two checks of the backlog. The log contains a
+multicast only once, so a few kilobytes of the log can be millions of letters. The limit is half of
+``step_letters_max``, so the backlog is checked after each step that makes as many copies as a step may make."""
 
 temporary_client_seconds_max: Final = 600.0
 """The longest time without a connection for which a server remembers a temporary client. The server would accept a

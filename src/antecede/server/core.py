@@ -207,7 +207,7 @@ class ServerCore:
         self.marks.unwatched_bytes += size
         self.driver.appended(count, reason)
         if self.marks.unwatched_bytes > limits.backlog_unwatched_bytes_max:
-            self.marks.watch(self.upkeep.stopping)
+            self.check_marks()
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
         """Return the time at which to take a turn or to dial a peer, whichever is first. Return None if neither is
@@ -220,6 +220,10 @@ class ServerCore:
     def deliver(self, due: React) -> None:
         """Hand letters to a client."""
         self.sessions.deliver(due)
+
+    def check_marks(self) -> None:
+        """Check the high-water marks now, not only at the next regular check."""
+        self.marks.watch(self.upkeep.stopping)
 
     def hold(self, held: bool) -> None:
         """Stop reading from all connections if ``held`` is true. Read again if ``held`` is false. But as long as too

@@ -183,6 +183,10 @@ class Outputs(Protocol):
         """Stop reading from all connections if ``held`` is true. Otherwise, continue to read."""
         ...
 
+    def check_marks(self) -> None:
+        """Check the high-water marks, because many letters have come since the last check."""
+        ...
+
     def organised(self, due: list[React]) -> None:
         """Report that a step has applied an item about a change of the topology. ``due``: the letters that the step
         hands out; this method may remove some of them from the list."""

@@ -111,8 +111,7 @@ class Driver:
         """Whether the last turn took a step."""
         self.calm = True
         """Whether the server was idle before this run of turns: no output had left for a while."""
-        self._rested = 0.0
-        self._let_leave = 0.0
+        self._rested = self._let_leave = 0.0
         """``_rested``: end of the last run of turns. ``_let_leave``: end of the last run that let output leave."""
         self._retry_at: float | None = None
         self._delayed = DelayedOutput()
@@ -219,10 +218,9 @@ class Driver:
             for call in deferred:
                 call()
         records, queue, machine, retries = self._records, self.inputs, self.machine, self.retries
-        if records or self._halted:
-            self.stepped = False
+        self.stepped = not (records or self._halted)
+        if not self.stepped:
             return Turn([] if self.broken else list(records), [])
-        self.stepped = True
         if not self._steps:
             self.calm = now - self._let_leave > _calm_seconds
             self._until, self.urgent, self._slow = now + limits.reactions_together_seconds, self._slow, False
@@ -260,6 +258,8 @@ class Driver:
                 self._wait_until_durable(due)
             elif retries.admit(due, now):
                 reactions.append(due)
+        if machine.engine.came > limits.backlog_unwatched_letters_max:
+            self._outputs.check_marks()
         while self._when_taken and self._when_taken[0][0] <= self.taken:
             self._when_taken.popleft()[1]()
         for domain, peer, reason in step.faults:

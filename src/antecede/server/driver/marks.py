@@ -68,6 +68,7 @@ class Marks:
         """Check all queues and the log against their marks. Refuse publishes if a mark is exceeded or the server is
         ``stopping``. Call this method from time to time, and after much input."""
         machine, store = self._machine, self._store
+        machine.engine.came = 0
         backlog = self._backlog()
         load = max(backlog.letters / limits.backlog_letters_max, backlog.letter_bytes / limits.backlog_letter_bytes_max)
         # While letters must arrive for a change of the topology, everything is read.
