@@ -75,7 +75,7 @@ def test_means_and_intervals_over_the_seeds(command: Callable[..., Said]) -> Non
         assert [found[name] for name in ("mean", "low", "high")] == pytest.approx([mean, mean - reach, mean + reach])
         assert entry["runs"] == 3
     lines = command(f"sweep {_small}")[1].splitlines()
-    assert lines[0] == "12 of 12 cells done (12 were there before): sweep/table.parquet"
+    assert lines[0] == "12 of 12 cells done (12 of them by an earlier command): sweep/table.parquet"
     assert lines[1].split()[:3] == ["order", "processes", "runs"]
     assert len(lines) == 2 + 4 + 1
 

@@ -82,8 +82,8 @@ def test_a_held_message_in_the_terminal() -> None:
     assert under_causal().text(80).splitlines() == [
         "P1      P2      P3",
         " ■ x     │       │     x to P3",
-        " ■── y ─▶●       │     y to P2, delivered",
-        " │       ■── z ─▶○     z to P3, held",
+        " ■── y ─▶●       │     y to P2; delivered",
+        " │       ■── z ─▶○     z to P3; held",
         " ├── x ──┼──────▶●     x delivered",
         " │       │       ● z   z delivered",
         "■ sent  ○ arrived, held  ● delivered",
@@ -97,8 +97,8 @@ def test_a_late_message_in_plain_ascii() -> None:
         "none",
         "P1      P2      P3",
         " S x     |       |     x to P3",
-        " S-- y ->*       |     y to P2, delivered",
-        " |       S-- z ->*     z to P3, delivered",
+        " S-- y ->*       |     y to P2; delivered",
+        " |       S-- z ->*     z to P3; delivered",
         " |-- x --|------>!     x delivered late",
         "S sent  * delivered  ! delivered late",
     ]

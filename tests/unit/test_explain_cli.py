@@ -42,12 +42,12 @@ def test_each_step_is_a_sentence_and_one_explanation_is_drawn(run: Callable[...,
     code, out, err = run("late.jsonl")
     assert (code, err) == (0, "")
     lines = [line.strip() for line in out.splitlines()]
-    assert lines[0] == "1 of 3 deliveries is late by causal order"
+    assert lines[0] == "1 of 3 deliveries is late under causal order"
     sentences = [
         "1  r delivered x late:",
         "p sent x (index 0) to r, then y (index 1) to q;",
-        "q received y (index 0) and sent z (index 1) to r;",
-        "r received z (index 0) before x (index 1)",
+        "q delivered y (index 0) and sent z (index 1) to r;",
+        "r delivered z (index 0) before x (index 1)",
     ]
     at = lines.index(sentences[0])
     assert lines[at : at + 4] == sentences
@@ -154,7 +154,7 @@ def test_an_imported_trace_leads_back_to_the_log(run: Callable[..., Said], name:
     write_trace(name, [msgspec.structs.replace(e, extra={"source": f"{e.process}.log:{e.index + 7}"}) for e in _late])
     out = run(name)[1]
     assert "p sent x (index 0, p.log:7) to r, then y (index 1, p.log:8) to q;\n" in out
-    assert "r received z (index 0, r.log:7) before x (index 1, r.log:8)\n" in out
+    assert "r delivered z (index 0, r.log:7) before x (index 1, r.log:8)\n" in out
     report = json.loads(run(f"{name} --json")[1])
     assert {"process": "r", "index": 1, "source": "r.log:8"} in report["sources"]
     # A trace that was not imported has no such places.

@@ -41,11 +41,11 @@ def test_a_race_is_told_with_the_delay_that_breaks_it(run: Callable[..., Said]) 
     code, out, _ = run("kept.jsonl")
     assert code == 0
     assert "guarantee: fifo (assumed" in out
-    assert "1 pair of messages kept in order by timing alone" in out
+    assert "1 pair of messages was delivered in order only because of its timing" in out
     assert "multiples of 1 ms" in out
     assert "r delivers x from p (index 1) 40 ms before z:" in out
     assert "p sends y (index 1), q delivers it (index 0)" in out
-    assert "a delay of more than 40 ms on p → r breaks it" in out
+    assert "an additional delay of more than 40 ms on p → r breaks the order" in out
 
 
 def test_the_document(run: Callable[..., Said]) -> None:

@@ -77,7 +77,7 @@ def test_the_numbers_are_those_of_the_other_commands(
     words = " ".join(page.text.split())
     for part in ("A chat", "1 late", "holds", "not recorded", "Method and limits"):
         assert part in words
-    assert 'p sent "hello" to r, then y to q; q received y and sent z to r; r received z before "hello"' in words
+    assert 'p sent "hello" to r, then y to q; q delivered y and sent z to r; r delivered z before "hello"' in words
 
 
 def test_the_page_needs_nothing_and_runs_nothing(report: Callable[..., tuple[int, _Page, dict]]) -> None:

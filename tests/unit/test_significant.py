@@ -255,7 +255,7 @@ def test_the_report_names_the_first_late_delivery_and_its_rule(run: Callable[...
     }
     code, out, _ = run("verify late.jsonl --order significant")
     assert "significant  violated: 1 late delivery" in out
-    assert "after it delivered m2, but m1 has to come before m2" in out
+    assert "after j had delivered m2, but m1 has to come before m2" in out
     assert "compatible with all: call" in out
 
 
@@ -360,7 +360,8 @@ def test_measure_says_what_significance_spared(run: Callable[..., Said]) -> None
     assert code == 0
     assert json.loads(out)["significance"] == {"messages": 2, "causal": 1, "significant": 0, "spared": 1}
     assert json.loads(run("measure late.jsonl --json")[1])["significance"]["spared"] == 0
-    assert "1 orderings of deliveries by causal order, 0 needed by conflicts: 1 spared" in run("measure good.jsonl")[1]
+    fixed = "causal order fixes the sequence of 1 pair of deliveries; significant order fixes 0 of these pairs, "
+    assert f"{fixed}and not the other 1 (100.0%)" in run("measure good.jsonl")[1]
     assert json.loads(run("measure plain.jsonl --json")[1])["significance"] is None
     assert json.loads(run("measure plain.jsonl --json --conflicts table.json")[1])["significance"]["significant"] == 1
     assert json.loads(run("measure bare.jsonl --json")[1])["significance"] is None

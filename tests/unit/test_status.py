@@ -84,7 +84,7 @@ def _asked(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The command says the same, in words and as JSON."""
     assert run(["status", address]) == 0
     said: Any = capsys.readouterr().out
-    assert "A holds Word (s2…1) to end, from s2: " in said
+    assert "A holds message Word (s2…1) to end from s2: it " in said
     assert "waits for s1: message 1, the last one delivered is 0" in said
     assert run(["status", address, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

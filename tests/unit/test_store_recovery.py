@@ -186,7 +186,7 @@ def test_a_missing_segment_is_named(disk: SimulatedDisk) -> None:
             break
     log.close()
     removed = disk.seen.pop("data/segment-000000000002.log")
-    with pytest.raises(CorruptLogError, match=r"segment-000000000002\.log.*missing between two others"):
+    with pytest.raises(CorruptLogError, match=r"segment-000000000002\.log.*is missing, although earlier"):
         small(disk)
     disk.seen["data/segment-000000000002.log"] = removed
     disk.seen.pop("data/segment-000000000001.log")

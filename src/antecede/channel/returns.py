@@ -11,9 +11,9 @@ answer through another domain, could arrive before the own letter. There are thr
 2. A letter that stays on this server waits until all own letters that left earlier are back.
 3. Any other letter waits in the same way. While it waits, every later letter waits behind it.
 
-Letters that this server only forwards do not wait. If they come from another domain, they do not depend on an own
-letter that is away. If they come from the same domain and depend on an own letter, the domain's order delivers the own
-letter first.
+Letters that this server only forwards do not wait. If they come from another domain, they do not depend on own letters
+that are away. If they come from the same domain and depend on own letters, the domain's order delivers these own
+letters first.
 
 A letter that would come back through a second domain is of kind 3, and waits. So own letters are away in only one
 domain at a time, and no two letters wait for each other.
@@ -63,7 +63,7 @@ class Returns:
         return not self.away or (not self._blocked and domains == [self.domain])
 
     def leave(self, domain: str, letter: Letter) -> None:
-        """Record that an own letter leaves, and will come back through ``domain``."""
+        """Record that one of the own letters leaves, and will come back through ``domain``."""
         assert not self.away or domain == self.domain, "own letters are away in one domain at a time"
         self.left += 1
         self.domain = domain

@@ -119,7 +119,7 @@ def register(app: typer.Typer) -> None:
         ),
         chunks: bool = typer.Option(False, "--chunks", help="Also measure `antecede verify --causal chunks`."),
     ) -> None:
-        """Measure how many events per second Spark checks, from Parquet to the verdict for FIFO and causal order.
+        """Measure how many events per second Spark checks, from Parquet to the verdicts on FIFO and causal order.
 
         For comparison, the command measures two other times: the time in which pyarrow reads the same columns, and the
         time in which one thread checks causal order in memory. To measure the speed for large traces, use --messages
@@ -289,10 +289,10 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Repeat the experiments of Laumay et al. with real servers on this machine.
 
-        The command measures the turn-around times of messages to an agent on the sender's server, to an agent on
-        another server, and to all servers. It measures these times first in one flat domain, and then in a bus of
-        domains. It also measures the start time and the memory of the servers. 150 servers need about 5 GB of memory.
-        The command needs Linux.
+        The command measures the round-trip times (turn-around times) of messages to an agent on the sender's server, to
+        an agent on another server, and to all servers. It measures these times first in one flat domain, and then in
+        domains that are connected as a bus. It also measures the start time and the memory of the servers. 150 servers
+        need about 5 GB of memory. The command needs Linux.
         """
         from antecede.bench.paper000 import Settings, bench_paper000, table
         from antecede.topology import SHAPES
@@ -352,8 +352,8 @@ def register(app: typer.Typer) -> None:
         sizes: str = typer.Option("2,3,4,6,8,12,16,24,32,48,64", help="Domain sizes, separated by commas."),
         directory: str | None = _directory,
     ) -> None:
-        """Measure the constants of `antecede plan`: the costs of a durable hop and of a byte of stamp, and the size of
-        each order's stamps for each domain size.
+        """Measure the constants that `antecede plan` uses: the costs of a durable hop and of a byte of stamp, and the
+        size of each order's stamps for each domain size.
 
         The cost of a hop is computed from the difference between a long and a short run. So the start of the servers is
         not counted.

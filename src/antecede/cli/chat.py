@@ -83,7 +83,7 @@ def _tell(orders: str, folder: str | None, as_json: bool) -> int:
     for path in written:
         print(f"antecede verify {path}")
     if not written:
-        print("antecede chat --trace chat-trace writes what happened, for antecede verify and explain")
+        print("to write a trace for `antecede verify` and `antecede explain`: antecede chat --trace chat-trace")
     return 0
 
 
@@ -100,7 +100,7 @@ def _screens(story: "Story") -> list[str]:
     for name, screen in story.screens.items():
         seen.setdefault(tuple(screen), []).append(name)
     for texts, names in seen.items():
-        lines.append(f"  on the screen of {_listed(names)}:")
+        lines.append(f"  on the screen{'s' if len(names) > 1 else ''} of {_listed(names)}:")
         lines += [f"    {line}" for line in texts]
     backwards = story.reversed()
     verdict = f"{_listed(backwards)} saw the answer before its question" if backwards else "everything in order"

@@ -16,9 +16,17 @@ from antecede.errors import UsageError
 if TYPE_CHECKING:
     from antecede.access.model import Identity, Key
 
-_out = typer.Option(None, "--out", metavar="DIR", help="Folder of the keys. Default: credentials/ beside the topology.")
+_out = typer.Option(
+    None,
+    "--out",
+    metavar="DIR",
+    help="Folder of the keys. Default: credentials/ in the folder of the topology file.",
+)
 _access = typer.Option(
-    None, "--access", metavar="FILE", help="File that lists who may do what. Default: access.toml beside the topology."
+    None,
+    "--access",
+    metavar="FILE",
+    help="File that lists who may do what. Default: access.toml in the folder of the topology file.",
 )
 _days = typer.Option(365.0, "--days", min=0.0, max=3_650.0, help="Number of days until keys and certificates expire.")
 _name = typer.Argument(

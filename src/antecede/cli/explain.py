@@ -51,8 +51,8 @@ def register(app: typer.Typer) -> None:
         """Explain late deliveries: show the shortest chain of messages that overtook each late message.
 
         The delivery of a message is late if the same process has already delivered another message that depends on this
-        message. The chain begins at the sender of the late message. It ends with a message that reached the receiver
-        before the late message.
+        message. The chain begins at the sender of the late message. It ends with a message that the receiver
+        delivered before the late message.
 
         With --order significant, each step of the chain also says why a message must come after the previous message.
         There are two possible reasons. (1) The same operation sent or received both messages. (2) Different operations
@@ -129,10 +129,10 @@ def _heading(report: dict[str, Any]) -> Iterator[str]:
     if report["holds"] is None:
         yield f"{order} order: nothing to check, because there is no delivery"
     elif late is None:
-        yield f"{order} order is broken by messages in a cycle:" if shown else f"{order} order holds: no cycle"
+        yield f"{order} order is broken: these messages form a cycle:" if shown else f"{order} order holds: no cycle"
     else:
         part = f"{late:,} of {counted(report['deliveries'], 'delivery|deliveries')} {'is' if late == 1 else 'are'} late"
-        yield f"{part} by {order} order" if late else f"{order} order holds: no delivery is late"
+        yield f"{part} under {order} order" if late else f"{order} order holds: no delivery is late"
     about = report["message"]
     if about is not None:
         called = shown_name(about["id"])
@@ -142,8 +142,8 @@ def _heading(report: dict[str, Any]) -> Iterator[str]:
         outcome = f"{shown} of its {counted(about['deliveries'], 'delivery|deliveries')} late"
         yield f"{called}: {outcome}" if about["deliveries"] else f"{called}: no valid delivery, so no late one"
     elif late and shown:
-        these = "" if shown == late else "the first, " if shown == 1 else f"the first {shown}, "
-        yield f"{these}{'each ' if shown > 1 else ''}with a shortest chain that overtook it:"
+        first = "" if shown == late else "the first late delivery, and " if shown == 1 else f"the first {shown}, "
+        yield f"{first}{'each with ' if shown > 1 else ''}a shortest chain of messages that overtook the late message:"
 
 
 class _Places:

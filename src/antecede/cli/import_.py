@@ -86,8 +86,8 @@ def register(app: typer.Typer) -> None:
         others: str | None = typer.Option(
             None,
             metavar="local|skip",
-            help="Use of records that are neither sends nor deliveries: local makes them local events, skip leaves "
-            "them out. Default: local.",
+            help="Treatment of records that are neither sends nor deliveries. local: they become local events. skip: "
+            "they are left out. Default: local.",
         ),
         clock: str | None = typer.Option(
             None, "--time", metavar="FORM", help="Format of times: ns, us, ms, s, or a format such as %d.%m.%Y."

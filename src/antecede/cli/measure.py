@@ -100,7 +100,8 @@ def _traffic(rows: list[dict[str, Any]]) -> list[str]:
     copies = sum(row["messages"] for row in rows)
     known = [row["bytes"] for row in rows if row["bytes"] is not None]
     size = f", {sum(known):,} bytes" if len(known) == len(rows) else ""
-    lines = [f"{counted(copies, 'copy|copies')}{size} between {counted(len(rows), 'pair')} of processes; the busiest:"]
+    between = f"between {counted(len(rows), 'pair')} of processes; the busiest pairs:"
+    lines = [f"{counted(copies, 'copy|copies')}{size} {between}"]
     busiest = sorted(rows, key=lambda row: (-row["messages"], row["from"], row["to"]))[:_busiest]
     pairs = [f"{shown_name(row['from'])} → {shown_name(row['to'])}" for row in busiest]
     width = max(map(len, pairs))
@@ -159,15 +160,16 @@ def _significance(figures: dict[str, Any] | None) -> list[str]:
         return []
     share = f" ({figures['spared'] / figures['causal']:.1%})" if figures["causal"] else ""
     return [
-        f"{figures['causal']:,} orderings of deliveries by causal order, "
-        f"{figures['significant']:,} needed by conflicts: {figures['spared']:,} spared{share}"
+        f"causal order fixes the sequence of {counted(figures['causal'], 'pair')} of deliveries; "
+        f"significant order fixes {figures['significant']:,} of these pairs, and not the other "
+        f"{figures['spared']:,}{share}"
     ]
 
 
 def _rates(rates: dict[str, Any] | None) -> list[str]:
     if rates is None:
         return []
-    lines = [f"{_rate(rates)}; {rounded(rates['seconds'])} s in all; the busiest:"]
+    lines = [f"{_rate(rates)}; {rounded(rates['seconds'])} s in total; the busiest processes:"]
     busiest = sorted(rates["processes"], key=lambda row: (-row["messages"], row["process"]))[:_busiest]
     width = max(len(shown_name(row["process"])) for row in busiest)
     return lines + [f"  {shown_name(row['process']):<{width}}  {_rate(row)}" for row in busiest]

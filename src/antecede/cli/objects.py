@@ -27,8 +27,8 @@ _arguments = typer.Argument(
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True,
-        help="Call replicated objects, check the declared conflicts of their operations, and measure the savings if "
-        "only conflicting operations are ordered.",
+        help="Call replicated objects, check the declared conflicts of their operations, and measure how much waiting "
+        "is avoided if only conflicting operations are ordered.",
     )
     app.add_typer(group, name="objects")
 
@@ -96,7 +96,7 @@ def register(app: typer.Typer) -> None:
         pair may cause unnecessary waiting.
 
         Exit codes:
-        0: The search found no conflict that is not declared.
+        0: Every conflict that the search found is declared.
         1: The search found a conflict that is not declared. Such a conflict makes replicas diverge. With --strict, the
         code is also 1 if the search found no difference for a declared pair.
         """

@@ -46,8 +46,8 @@ _credentials = typer.Option(
     None,
     "--credentials",
     metavar="DIR",
-    help="Folder with the keys of all identities, or of one identity. Default: credentials/ beside the "
-    "topology, if access.toml is there too.",
+    help="Folder with the keys of all identities, or of one identity. Default: credentials/ in the "
+    "folder of the topology file, if this folder also contains access.toml.",
 )
 
 
@@ -77,8 +77,8 @@ class Serving(NamedTuple):
     access: str | None = typer.Option(
         None,
         metavar="FILE",
-        help="File that lists who may do what. SIGHUP makes a server read the file again. Default: access.toml "
-        "beside the topology, if it exists.",
+        help="File that lists who may do what. SIGHUP makes a server read the file again. Default: access.toml in the "
+        "folder of the topology file, if it exists.",
     )
     insecure: bool = typer.Option(
         False,

@@ -43,8 +43,8 @@ def register(app: typer.Typer) -> None:
         ],
         order: str | None = typer.Option(
             None,
-            help="Order of every domain. Default: the order in the topology if it is the same in all domains, "
-            "otherwise pruned.",
+            help="Order of every domain. Default: if all domains of the current topology have the same order, this "
+            "order. In all other cases, the default is pruned.",
         ),
         model: str = typer.Option(
             "cpu", help="Model of the costs: cpu (measured), or paper (s² for a domain of s servers)."

@@ -33,9 +33,9 @@ def register(app: typer.Typer) -> None:
                 "matrix.",
             ),
         ] = None,
-        diagram: bool = typer.Option(False, "--diagram", help="Draw the computation in the terminal."),
-        svg: str | None = typer.Option(None, metavar="FILE", help="Draw the computation into an SVG file."),
-        trace: str | None = typer.Option(None, metavar="FILE", help="Write the computation as a trace."),
+        diagram: bool = typer.Option(False, "--diagram", help="Draw the run in the terminal."),
+        svg: str | None = typer.Option(None, metavar="FILE", help="Draw the run into an SVG file."),
+        trace: str | None = typer.Option(None, metavar="FILE", help="Write the run as a trace."),
         raw: bool = typer.Option(
             False,
             "--raw",

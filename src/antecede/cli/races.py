@@ -38,8 +38,8 @@ def register(app: typer.Typer) -> None:
         every: bool = typer.Option(
             False,
             "--all",
-            help="If several messages from one sender race with the same later message, count all these races. "
-            "Default: count only the race of the message that was delivered last.",
+            help="Several messages from one sender may race with the same message B. Default: of these races, count "
+            "only the race with the message that was delivered last before B. With --all, count all of them.",
         ),
         engine: str = ENGINE,
         master: str | None = MASTER,
@@ -142,7 +142,11 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
     if guarantee == "causal":
         yield "no races: causal order makes every message wait for those that it depends on"
     else:
-        yield f"{counted(report['pairs'], 'pair')} of messages kept in order by timing alone"
+        yield counted(
+            report["pairs"],
+            "pair of messages was delivered in order only because of its timing|"
+            "pairs of messages were delivered in order only because of their timing",
+        )
         if report["late"]:
             yield f"{counted(report['late'], 'delivery|deliveries')} came late: see antecede explain"
         yield _clock(report)
@@ -179,11 +183,11 @@ def _race(number: int, race: dict[str, Any], titles: Titles) -> Iterator[str]:
             f"{shown_name(link['to'])} delivers it (index {link['deliver_index']})"
         )
     if slack is None:
-        yield f"     a longer delay on {source} → {at} breaks it; the trace does not show how long"
+        yield f"     a longer delay on {source} → {at} breaks the order; the trace does not show how much longer"
     elif slack < 0:
         yield f"     {first} arrived {_duration(-slack)} after {second}: the system kept more order than assumed"
     else:
-        yield f"     a delay of more than {_duration(slack)} on {source} → {at} breaks it"
+        yield f"     an additional delay of more than {_duration(slack)} on {source} → {at} breaks the order"
 
 
 def _duration(seconds: float) -> str:

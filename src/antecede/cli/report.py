@@ -116,7 +116,7 @@ def _answers(
         report_status("looking for chains")
         broken = [name for name, entry in verdict["orders"].items() if entry["holds"] is False]
         if "causal" in broken:
-            # A delivery that is late by FIFO order is late by causal order as well.
+            # A delivery that is late under FIFO order is late under causal order as well.
             broken = [name for name in broken if name != "fifo"]
         explained = []
         for name in broken if first else []:

@@ -71,7 +71,8 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Run one ordering protocol in a seeded simulation: virtual time, random delays, and faults if requested.
 
-        SPEC is a distribution of seconds: constant:0.1, exponential:0.1, uniform:0.05,0.15 or pareto:1.5,0.03.
+        SPEC is the distribution of a time in seconds: constant:TIME, exponential:MEAN, uniform:LOWEST,HIGHEST or
+        pareto:SHAPE,LOWEST. For example, exponential:0.1 means random times with a mean of 0.1 s.
 
         Exit codes:
         0: All messages were delivered.

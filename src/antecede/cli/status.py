@@ -29,9 +29,9 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Show health, links, queue depths, and what each held message waits for.
 
-        "waits for s2: message 7, the last one delivered is 5" means: a held message depends on message 7 from s2, but
-        the last message from s2 that was delivered here is message 5. At least one of the messages 6 and 7 is still in
-        transit, or is also held.
+        "it waits for s2: message 7, the last one delivered is 5" means: a held message depends on message 7 from s2,
+        but the last message from s2 that was delivered here is message 5. At least one of the messages 6 and 7 is still
+        in transit, or is also held.
 
         With --json and --watch, the command prints one JSON document per line.
 
@@ -82,9 +82,10 @@ def register(app: typer.Typer) -> None:
         """Acknowledge the torn writes that servers removed from their logs. Then `antecede status` no longer shows
         these writes.
 
-        A torn write is a write that a power cut interrupted. The server removes a torn write at its next start. Usually
-        nothing in a torn write was confirmed. But if the disk has lost confirmed data, the log looks the same as after
-        a torn write. So check the disk first.
+        A torn write is a write that a power cut interrupted. The server removes a torn write at its next start. With
+        --durability disk, a torn write contains no accepted message, because the server accepts a message only when its
+        write is complete. But a write can also look torn because the disk has lost data of a complete write. So check
+        the disk first.
         """
         access = Access(where, "operator", *keys)
         found: list[dict[str, Any]] = []
@@ -160,7 +161,7 @@ def _report(one: dict[str, Any]) -> None:
                 f"unacknowledged {link['unacknowledged']}, held {link['held']}"
             )
         for held in domain["held"]:
-            print(f"  {name} holds {_message(held)}, from {held['from']}: waits for {_reasons(held)}")
+            print(f"  {name} holds message {_message(held)} from {held['from']}: it waits for {_reasons(held)}")
         if domain["unposted"]["copies"]:
             unposted = domain["unposted"]
             print(f"  {name}: {unposted['copies']} copies are not sent yet; they wait for {_reasons(unposted)}")

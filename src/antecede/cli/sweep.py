@@ -79,13 +79,14 @@ def register(app: typer.Typer) -> None:
 
         Each cell of the grid is one simulation. Finished cells are kept in DIR, the folder of --out. After Ctrl-C or a
         failure, run the same command again: it runs only the cells that are not finished. At the end, DIR/table.parquet
-        has one row per cell. The report has the mean of each figure over the seeds, with a confidence interval of 95 %.
+        has one row per cell. The report has the mean of each figure over the seeds, with its 95 % confidence interval.
 
         STUDY is paper000 (domains), paper002 (the buffer protocol), paper003 (pruned stamps), paper004 (conflicts) or
         stamps (stamp sizes for `antecede plan`). Options replace the study's axes. In a FILE.toml each axis is a key:
         orders, processes, workloads, gaps, delays, shapes, size, densities, seeds, receives, warmup_receives.
 
-        SPEC is a distribution of seconds: constant:0.1, exponential:0.1, uniform:0.05,0.15 or pareto:1.5,0.03.
+        SPEC is the distribution of a time in seconds: constant:TIME, exponential:MEAN, uniform:LOWEST,HIGHEST or
+        pareto:SHAPE,LOWEST. For example, exponential:0.1 means random times with a mean of 0.1 s.
 
         Exit codes:
         0: All cells are done.
@@ -192,10 +193,10 @@ _factors = {"held": 100.0, "latency_mean": 1e3, "conflicting_latency": 1e3, "com
 def _lines(document: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of the report as text. The table has one row per entry of the summary. Its columns are the order,
     the number of processes, each other setting that differs between entries, the number of runs, and the figures. A
-    figure is shown as the mean ± half the confidence interval."""
+    figure is shown as the mean ± half the width of its confidence interval."""
     entries = document["summary"]
     done, kept = document["done"], document["kept"]
-    yield f"{done} of {document['cells']} cells done ({kept} were there before): {document['table']}"
+    yield f"{done} of {document['cells']} cells done ({kept} of them by an earlier command): {document['table']}"
     if not entries:
         return
     settings = ["order", "processes"]
@@ -210,7 +211,7 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-    yield "mean ± half the confidence interval of 95 % (Student's t over the runs)"
+    yield "mean ± half the width of the 95 % confidence interval (Student's t over the runs)"
     for order, by_size in document.get("stamp_bytes", {}).items():
         yield f"{order}: {', '.join(map(str, by_size.values()))} bytes for {', '.join(map(str, by_size))} processes"
 

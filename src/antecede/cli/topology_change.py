@@ -59,8 +59,8 @@ def add_to(group: typer.Typer) -> None:
     ) -> int:
         """Change the topology of a system: add, remove and move agents, servers and domains.
 
-        Agents that you do not remove keep their states, letters, timers and open questions. Start new servers first
-        (`antecede serve NEW --server NAME`). A new server waits until this command adds it.
+        Agents that you do not remove keep their states, letters, timers and unanswered questions. Start new servers
+        first (`antecede serve NEW --server NAME`). A new server waits until this command adds it.
 
         The option --dry-run shows which domains pause, and which servers must run. The other servers may be down; they
         learn of the change later.
@@ -144,7 +144,11 @@ def add_to(group: typer.Typer) -> None:
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> None:
-        """End a change that is in progress: complete the change if it was already decided, otherwise abandon it."""
+        """End a change that is in progress.
+
+        If the change was already decided, the command completes it. If the change was not decided yet, the command
+        abandons it, and the old topology stays in force.
+        """
         _end("", topology, data, keys, as_json)
 
     @group.command("resolve")
@@ -159,12 +163,14 @@ def add_to(group: typer.Typer) -> None:
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> None:
-        """Decide how an unfinished change ends if the coordinator of the change has lost its data.
+        """End an unfinished change whose coordinator has lost its data: abandon or commit the change.
 
-        The coordinator is the first server by name (s2 before s10) that is in both the old and the new topology. Only
-        the coordinator's log shows whether the change was decided. If another server has already made the change, your
-        decision is ignored, and all other servers make the change, too. If you find the coordinator's old data later,
-        never start the coordinator with this data.
+        One server is the coordinator of a change. Among the servers that are in both the old and the new topology, the
+        coordinator is the server whose name comes first (s2 before s10). Usually only the coordinator's log shows
+        whether the change was decided. So if this log is lost, you must decide.
+
+        If another server has already made the change, your decision is ignored, and all other servers make the change,
+        too. If you find the coordinator's old data later, never start the coordinator with this data.
         """
         if decision not in ("abandon", "commit"):
             raise UsageError(f"--decision {decision}: expected abandon or commit")

@@ -48,9 +48,9 @@ def register(app: typer.Typer) -> None:
         The command prints "ready" when all servers are connected. If a server fails, all servers are stopped, and the
         last line names the cause. Without --data, all data is lost at the end.
 
-        The command receives SIGHUP from `kill -HUP`, and when its terminal is closed. If there is an access file, all
-        servers then read this file again, and continue. If there is no access file, closing the terminal stops all
-        servers, and `kill -HUP` has no effect.
+        The command receives SIGHUP in two cases: from `kill -HUP`, and when its terminal is closed. If there is an
+        access file, all servers then read this file again, and continue. If there is no access file, closing the
+        terminal stops all servers, and `kill -HUP` has no effect.
 
         Exit codes:
         0: All servers stopped gracefully.

@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
         quarantine: str | None = typer.Option(
             None,
             metavar="DIR",
-            help="Rows that cannot be right are set aside. Write these rows to DIR/quarantine.jsonl.",
+            help="Rows that are certainly wrong are set aside. Write these rows to DIR/quarantine.jsonl.",
         ),
         late: str | None = typer.Option(None, metavar="DIR", help="Write every late delivery to DIR/late.parquet."),
         conflicts: str | None = CONFLICTS,
@@ -298,10 +298,10 @@ def _epochs(report: dict[str, Any]) -> list[str]:
         found = []
         for order, counts in one["orders"].items():
             if counts["late"]:
-                found.append(f"{counted(counts['late'], 'delivery|deliveries')} late by {order} order")
+                found.append(f"{counted(counts['late'], 'delivery|deliveries')} late under {order} order")
             if counts["not_guaranteed"]:
                 others = counted(counts["not_guaranteed"], "delivery|deliveries")
-                found.append(f"{others} late by {order} order, which was not guaranteed")
+                found.append(f"{others} late under {order} order, which was not guaranteed")
         if len(epochs) > 1 or any(counts["not_guaranteed"] for counts in one["orders"].values()):
             place = f"epoch {one['change']}"
             lines.append(f"{place:<12} guarantee {one['guarantee']}: {'; '.join(found) or 'kept'}")
@@ -331,7 +331,7 @@ def _evidence(entry: dict[str, Any], titles: Titles) -> list[str]:
         return [
             f"  first: {target} at index {first['deliver_index']} delivers {message}, which {source} sent at index "
             f"{first['send_index']},",
-            f"  after it delivered {other}, {last}",
+            f"  after {target} had delivered {other}, {last}",
         ]
     circle = entry.get("cycle") or entry.get("crown")
     if not circle:

@@ -9,8 +9,8 @@ message, so no double line is visible.) ::
 
     P1       P2       P3
     ■ x      │        │    x to P3
-    ■── y ──▶●        │    y to P2, delivered
-    │        ■── z ──▶○    z to P3, held
+    ■── y ──▶●        │    y to P2; delivered
+    │        ■── z ──▶○    z to P3; held
     ├── x ───┼───────▶●    x delivered
     │        │        ●    z delivered
 
@@ -213,7 +213,7 @@ def draw(diagram: Diagram, width: int, *, unicode: bool, colour: bool) -> str:
             position += 1
             arrived = points[position - 1]
             canvas.arrow(following, starts_here=True)
-            note += ", " + canvas.note(arrived).removeprefix(arrived.label).strip()
+            note += "; " + canvas.note(arrived).removeprefix(arrived.label).strip()
             point = arrived
         else:
             flight = flights.get(id(point))

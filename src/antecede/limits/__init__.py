@@ -99,9 +99,9 @@ admission rules. (The admission rules decide when an operation may begin.) Versi
 2 counts only conflicting operations. More operations would only block each other."""
 roots_rival_max: Final = 2
 """The largest number of conflicting operations of users that one object or server runs at the same time, in version 3
-and later versions of the admission rules (see ``roots_conflicting_max``). One request runs, and one request follows.
-All other operations wait, and can share a later request. If the other operations ran, they would only make each other
-abort."""
+and later versions of the admission rules (see ``roots_conflicting_max``). One request is executed, and the other
+request is the next one. All other operations wait, and can share a later request. If the other operations ran at the
+same time, they would only make each other abort."""
 roots_running_max: Final = 1_024
 """The largest number of operations of users, conflicting or not, that one object or server runs at the same time."""
 roots_running_bytes_max: Final = 16 * 1024 * 1024

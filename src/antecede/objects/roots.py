@@ -111,7 +111,7 @@ class Roots:
             heappush(self._due, (root.deadline, _age(root)))
 
     def admitted(self) -> list[Root]:
-        """Return the roots that may begin now, the oldest first. They run from now on."""
+        """Return the roots that may begin now, the oldest first. Record them as running."""
         if not self._waiting:
             return []
         if self.version >= 3:
@@ -203,7 +203,7 @@ class Roots:
     def rest(self, attempt: str) -> Root | None:
         """Record that a running try was wounded (asked to abort, so that an older root can continue). The root of the
         try then rests, and the result is None. But if the message ``heal`` came before the message ``wound``, the next
-        try of the root runs from now on, and the result is the root."""
+        try of the root begins, and the result is the root."""
         self.wounds += 1
         self.resting[attempt] = self.running.pop(attempt)
         return self.heal(attempt) if attempt in self._healed else None

@@ -275,7 +275,7 @@ class Site(Order):
         return self.outbox.drain()
 
     def send(self, message: Message) -> Effects:
-        raise OrderError("an object sends only messages of its operations: use start(), not send()")
+        raise OrderError("an object sends messages only while it runs operations: use start(), not send()")
 
     # Questions of observers.
 

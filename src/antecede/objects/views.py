@@ -51,8 +51,8 @@ class Lazy:
 
 
 own_attributes = Object.__dict__["__dict__"].__get__
-"""A function: ``own_attributes(view)`` returns the attributes that the view has so far. It does not copy other
-attributes from the state."""
+"""A function: ``own_attributes(view)`` returns the attributes that are already in the view. In contrast,
+``view.__dict__`` first copies all other attributes from the state."""
 SLOT = "__antecede_work__"
 
 

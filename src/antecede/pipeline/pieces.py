@@ -183,7 +183,7 @@ class Judged(msgspec.Struct):
     causal_late: int = 0
     causal_undecided: int = 0
     first: LatePlaces | None = None
-    """The delivery that is late by causal order and has the smallest index; if there are several, the one with the
+    """The delivery that is late under causal order and has the smallest index; if there are several, the one with the
     smallest process number."""
     pairwise: bool = True
     cycle: Places | None = None

@@ -116,8 +116,8 @@ def _violations(report: Mapping[str, Any]) -> Iterator[str]:
             late = "1 delivery is" if one["late"] == 1 else f"{one['late']:,} deliveries are"
             first = f" The first {one['shown']} are drawn." if one["shown"] < one["late"] else ""
             yield (
-                f"<p>{late} late by {one['order']} order. A drawing shows a shortest chain of messages that overtook "
-                f"the late one, which is red.{first}</p>"
+                f"<p>{late} late under {one['order']} order. A drawing shows a shortest chain of messages that "
+                f"overtook the late message, which is red.{first}</p>"
             )
         else:
             yield f"<p>Messages in a cycle break {one['order']} order.</p>"
@@ -214,7 +214,7 @@ def _method(report: Mapping[str, Any]) -> Iterator[str]:
             for reason, count in found["quarantined"].items()
         )
         yield (
-            "<p>Some rows cannot be right and were set aside. Every violation on this page is real, but there may be "
+            "<p>Some rows are certainly wrong and were set aside. Every violation on this page is real, but there may be "
             f"more.</p><table><tr><th>reason</th><th>rows</th></tr>{rows}</table>"
         )
     sample = report["measure"]["concurrency_messages"]

@@ -68,8 +68,8 @@ class Admission:
         self.clients_max = max(1, connections_max - self.strangers_max - servers)
         self.clients = 0
         self.dropped = 0
-        """The number of strangers that were closed because of a limit, or because the process had no free file
-        descriptor."""
+        """The number of connections that were closed while they were strangers, because of a limit or because the
+        process had no free file descriptor."""
         self._strangers: dict[ConnectionSlot, None] = {}
         """The strangers, oldest first."""
         self._of_address: Counter[str] = Counter()

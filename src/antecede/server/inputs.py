@@ -104,10 +104,10 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False):
-    """The reply that one publish of a client, or several in a row, were refused, with the reason. The server also skips
-    all publishes that the client sent after them. If ``retry`` is true, the skipped publishes fail as well, and the
-    program may publish all of them again later. If ``retry`` is false, the client itself sends the skipped publishes
-    again, with new numbers."""
+    """The reply that the server refused one publish of a client, or several consecutive publishes. It contains the
+    reason. The server also skips all publishes that the client sent after the refused ones. If ``retry`` is true, the
+    skipped publishes fail as well, and the program may publish all of them again later. If ``retry`` is false, the
+    client itself sends the skipped publishes again, with new numbers."""
 
     unhurried: ClassVar[bool] = False
     client: str

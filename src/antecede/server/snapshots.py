@@ -110,7 +110,8 @@ def state_of(
 ) -> tuple[State, SavedChannel, SavedEngine, Timers]:
     """Return the state in a snapshot, and the parts of this state that contain letters: the channel, the engine and the
     timers. Raise an error if the snapshot does not belong to this server. ``epoch``: the epoch that the topology must
-    have if the snapshot does not contain its text. If ``epoch`` is None, any epoch is right."""
+    have. It is checked only if the snapshot does not contain the text of the topology. If ``epoch`` is None, any epoch
+    is right."""
     try:
         state = decode_state(snapshot)
         parts = unpacked(state)

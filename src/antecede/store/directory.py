@@ -163,15 +163,17 @@ def allocate_segment(files: Files, directory: str, number: int, size: int) -> No
 
 
 def segment_numbers(files: Files, directory: str) -> list[int]:
-    """Return the numbers of all segments, ascending. Raise CorruptLogError if there is no segment, or if one is missing
-    between two others."""
+    """Return the numbers of all segments, ascending. Raise CorruptLogError if there is no segment, or if a segment is
+    missing although earlier and later segments exist."""
     numbers = numbered(files.names(directory), "segment")
     if not numbers:
         raise CorruptLogError(f"{directory}/{segment_name(1)}", 0, "the directory has an identity but no segment")
     for number, following in pairwise(numbers):
         if following != number + 1:
             raise CorruptLogError(
-                f"{directory}/{segment_name(number + 1)}", 0, "the segment is missing between two others"
+                f"{directory}/{segment_name(number + 1)}",
+                0,
+                "the segment is missing, although earlier and later segments exist",
             )
     return numbers
 

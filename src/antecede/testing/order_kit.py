@@ -59,9 +59,9 @@ class Checked(msgspec.Struct):
     schedules: int = 0
 
     def __str__(self) -> str:
-        kept = ", ".join(self.guarantees) or "no order"
+        kept = f"keeps its guarantees ({', '.join(self.guarantees)})" if self.guarantees else "meets the contract"
         return (
-            f"{self.order} keeps {kept}: {self.packets:,} packets, {self.forgeries:,} forged stamps, "
+            f"order {self.order} {kept}. Checked: {self.packets:,} packets, {self.forgeries:,} forged stamps, "
             f"{self.snapshots:,} snapshots, {self.states:,} explored states, {self.schedules:,} schedules"
         )
 

@@ -1,4 +1,4 @@
-"""The settings of mailboxes in a topology file: their quotas, and whether letters that depend on a dead letter wait.
+"""The settings of mailboxes in a topology file: quotas, and the treatment of letters that depend on a dead letter.
 
 ::
 

@@ -6,7 +6,7 @@ because it judges the results of all three.
 * :class:`Event` is one row; :class:`TraceWriter` writes a trace; :func:`read_events` reads one.
 * :func:`judge` decides which orders a trace of well-formed events keeps, directly from the definitions;
   :func:`needless_delays` finds messages that were held without need.
-* :func:`verify` reads traces from outside, sets aside rows that cannot be right, and returns the full report.
+* :func:`verify` reads traces from outside, sets aside rows that are certainly wrong, and returns the full report.
 """
 
 from antecede.trace.matched import Matched, match

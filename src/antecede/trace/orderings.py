@@ -1,10 +1,10 @@
-"""Count the orderings that causal order would have enforced although significant order did not need them.
+"""Count the orderings that causal order enforces, but significant order does not need.
 
 An *ordering* is a pair of messages m, m′ and a process that delivered both. Causal order enforces the ordering "m
 before m′" if the send of m happened before the send of m′, and in no other case. Significant order needs this ordering
 if m significantly precedes m′ and rule 1 of :mod:`antecede.trace.significant` requires m first. Rule 2 is ignored here,
 because it does not say which of the two messages must come first. Causal order also enforces every ordering that
-significant order needs (Enokido, Higaki, Takizawa §3.2, proposition). It enforced all other orderings without need.
+significant order needs (Enokido, Higaki, Takizawa §3.2, proposition). It enforces all other orderings without need.
 
 Only pairs of the messages that :func:`antecede.trace.costs.concurrency` compares are counted: all messages, or a
 sample. Sets of messages are bit masks. The deliveries at an object are grouped by instance and by cell. A cell is a
@@ -68,8 +68,8 @@ def orderings(trace: Matched, conflicts: Conflicts) -> dict[str, Any] | None:
 
 def figures(messages: int, causal: int, significant: int) -> dict[str, Any]:
     """Return the value of the report's key ``significance``. ``messages``: the number of messages that were compared.
-    ``causal`` and ``significant``: the numbers of orderings that causal order enforces and that significant order
-    needs."""
+    ``causal``: the number of orderings that causal order enforces. ``significant``: the number of orderings that
+    significant order needs."""
     return {"messages": messages, "causal": causal, "significant": significant, "spared": causal - significant}
 
 

@@ -1,4 +1,4 @@
-"""Find the rows of a trace that cannot be right, with the reason.
+"""Find the rows of a trace that are certainly wrong, with the reason.
 
 A row that is set aside has no influence on a verdict, like a ``local`` event: its edges (from a send to its deliveries)
 are removed. Without some edges, happened-before has fewer pairs of events. So every violation that is still found is
@@ -93,7 +93,7 @@ class Sifted(msgspec.Struct):
 
 
 def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
-    """Set aside rows that cannot be right. ``placed``: rows that cannot be read as events, although their process and
+    """Set aside rows that are certainly wrong. ``placed``: rows that cannot be read as events, although their process and
     index are known. The indices of these rows are not counted as missing."""
     reasons: dict[int, str] = {}
     places = _places(events, reasons)

@@ -73,13 +73,13 @@ class Found(msgspec.Struct):
     races: list[Race] = []
     """The races with the smallest slack, ascending."""
     resolution: int | None = None
-    """The resolution of the recorded times: the largest power of ten, in nanoseconds and up to one second, that divides
-    all of them. It is ``None`` if no times are recorded."""
+    """The resolution of the recorded times, in nanoseconds: the largest power of ten that divides all these times, but
+    at most one second. It is ``None`` if no times are recorded."""
 
 
 class _Clock:
-    """The times of one message at one receiver, by the clock of the receiver: when the message arrived, when it was
-    delivered, and the earliest time when it could have been delivered (``released``)."""
+    """The times of one message at one receiver, measured with the clock of the receiver: when the message arrived, when
+    it was delivered, and the earliest time when it could have been delivered (``released``)."""
 
     __slots__ = ("arrived", "delivered", "earliest", "latest", "released")
 
@@ -291,8 +291,8 @@ class _Kept:
 
 
 def resolution_of(times: Iterator[int]) -> int | None:
-    """Return the resolution of times: the largest power of ten, in nanoseconds and up to one second, that divides all
-    of them. Return None if there are no times."""
+    """Return the resolution of times, in nanoseconds: the largest power of ten, but at most one second, that divides
+    all of them. Return None if there are no times."""
     unit = None
     for moment in times:
         unit = _second if unit is None else unit

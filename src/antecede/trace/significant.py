@@ -28,8 +28,8 @@ Where the printed rule cannot be right, or is not precise, we interpret it as fo
 Responses to different instances may come in any order (§3.3, T2). Compatible messages may also come in any order. A
 delivery that no instance receives is not judged. :mod:`antecede.trace.cells` defines which instances conflict.
 
-Deliveries that are late by (1) are found in one walk. A delivery of m is late iff m is in one of two sets: the messages
-known from earlier deliveries to the same instance, and the messages known from earlier requests to conflicting
+Deliveries that are late under (1) are found in one walk. A delivery of m is late iff m is in one of two sets: the
+messages known from earlier deliveries to the same instance, and the messages known from earlier requests to conflicting
 instances of the same object. If the caller also wants the overtaking messages, a second walk compares each late message
 with the messages that were delivered before it. Both walks store sets of messages as bit masks. In the second walk,
 only the late messages have a bit in these masks.

@@ -1,4 +1,4 @@
-"""The reason why a delivery of m is late by significant order: the shortest chain of messages that overtook m.
+"""The reason why a delivery of m is late under significant order: the shortest chain of messages that overtook m.
 
 A chain is a list of messages x0 = m, x1, … xk. Each message x(i) directly precedes the next message x(i+1), by one of
 the four cases (1-1), (1-2), (2-1) and (2-2) in :mod:`antecede.trace.significance`. That is, the object that sent x(i+1)

@@ -1,4 +1,6 @@
-"""An overtaking chain as sentences: ``ann sent X to bob and cy; bob received it and sent Y; cy received Y before X``.
+"""An overtaking chain as sentences.
+
+An example: ``ann sent X to bob and cy; bob delivered it and sent Y to cy; cy delivered Y before X``.
 
 The same sentences are printed by ``explain``, drawn below a diagram and written into reports.
 """
@@ -26,20 +28,20 @@ def clauses(explanation: Mapping[str, Any], title: Name, name: Name = str, at: P
     sent = f"{source} sent {late}{where(explanation['from'], explanation['send_index'])}"
     if first["message"] == explanation["message"]:
         steps = [f"{sent} to {name(first['to'])} and {target}"]
-        received = "it"
+        delivered = "it"
     else:
-        received = title(first["message"])
-        then = f"{received}{where(first['from'], first['send_index'])}"
+        delivered = title(first["message"])
+        then = f"{delivered}{where(first['from'], first['send_index'])}"
         steps = [f"{sent} to {target}, then {then} to {name(first['to'])}"]
     for before, link in pairwise(chain):
         there = where(before["to"], before["deliver_index"])
         this = title(link["message"])
         onward = where(link["from"], link["send_index"])
-        steps.append(f"{name(link['from'])} received {received}{there} and sent {this}{onward} to {name(link['to'])}")
-        received = this
-    arrived = where(explanation["to"], chain[-1]["deliver_index"])
+        steps.append(f"{name(link['from'])} delivered {delivered}{there} and sent {this}{onward} to {name(link['to'])}")
+        delivered = this
+    early = where(explanation["to"], chain[-1]["deliver_index"])
     at_last = where(explanation["to"], explanation["deliver_index"])
-    steps.append(f"{target} received {received}{arrived} before {late}{at_last}")
+    steps.append(f"{target} delivered {delivered}{early} before {late}{at_last}")
     return steps
 
 
@@ -50,5 +52,5 @@ def sentence(explanation: Mapping[str, Any], title: Name, name: Name = str) -> s
 
 def is_causal_chain(explanation: Mapping[str, Any]) -> bool:
     """Return whether :func:`clauses` can describe an explanation. The explanation must be a chain in which each sender
-    had received the previous message, as in causal order. An explanation of significant order is not such a chain."""
+    had delivered the previous message, as in causal order. An explanation of significant order is not such a chain."""
     return bool(explanation.get("chain")) and not any("after" in link for link in explanation["chain"])

@@ -64,14 +64,14 @@ class Verdict(msgspec.Struct):
     undelivered: int
     orders: tuple[str, ...]
     fifo: list[Late] = []
-    """The deliveries that are late by FIFO order, sorted."""
+    """The deliveries that are late under FIFO order, sorted."""
     causal: list[Late] = []
-    """The deliveries that are late by causal order, sorted."""
+    """The deliveries that are late under causal order, sorted."""
     fifo_undecided: int = 0
-    """The number of deliveries that may be late by FIFO order: they are late only if the positions that an import
+    """The number of deliveries that may be late under FIFO order: they are late only if the positions that an import
     assumed for some rows are right."""
     causal_undecided: int = 0
-    """The number of deliveries that may be late by causal order: they are late only if the positions that an import
+    """The number of deliveries that may be late under causal order: they are late only if the positions that an import
     assumed for some rows are right."""
     pairwise: bool = True
     """Whether every two processes deliver their common messages in the same sequence."""
@@ -83,7 +83,7 @@ class Verdict(msgspec.Struct):
     next message in the same process."""
 
     significant: list[Late] = []
-    """The deliveries that are late by significant order, sorted."""
+    """The deliveries that are late under significant order, sorted."""
     unlisted: list[str] = []
     """Operations that the conflict table does not name."""
 

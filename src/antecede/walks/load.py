@@ -253,7 +253,7 @@ def judge_directories(directories: list[str], orders: tuple[str, ...] = ("fifo",
 
 def _wrong(figures: Figures) -> Iterator[str]:
     if figures.set_aside:
-        yield f"rows that cannot be right: {figures.set_aside}"
+        yield f"rows that are certainly wrong: {figures.set_aside}"
     if figures.undelivered:
         yield f"{figures.undelivered} accepted copies are not delivered"
     if figures.late:

@@ -30,8 +30,8 @@ class Judged(msgspec.Struct):
     findings: dict[str, list[str]]
     """The problems of the run, by kind: ``error`` (the run raised an exception), ``stuck`` (a message was not
     delivered, something is blocked or not atomic, or a state contradicts itself), ``serial`` (the result is not as if
-    the roots had run one after the other), ``admission`` (a root began before an older, conflicting root of the same
-    home), or a rule of significant order that a delivery broke."""
+    the roots had run one after the other), ``admission`` (a root began although an older root of the same home, which
+    conflicts with it, had not begun yet), or a rule of significant order that a delivery broke."""
 
     def __str__(self) -> str:
         first = "; ".join(f"{kind}: {texts[0]}" for kind, texts in self.findings.items())
@@ -59,8 +59,9 @@ def play(seed: int, *, site: type[Site] = Site, workload: Workload | None = None
 
 
 def overtaking(ended: Ended) -> list[str]:
-    """Return a text for each root that began before an older, conflicting root of the same process. Only the first try
-    of each root is examined, because a root that was aborted in favour of an older root begins again later."""
+    """Return a text for each pair of conflicting roots of one process in which the younger root began before the older
+    one. Only the first try of each root is examined, because a root that was aborted in favour of an older root begins
+    again later."""
     found: list[str] = []
     begun: dict[str, list[tuple[int, str, str]]] = {}
     for event in ended.events:

@@ -29,8 +29,8 @@ from antecede.trace import Event
 _modulus = 1_000_003
 _travels_max = 60_000
 _travels_each_max = 3_000
-"""The number of frames per root above which a run is treated as endless. If frames are lost, the limit is higher. The
-limit for a whole run is at least ``_travels_max`` frames."""
+"""The allowed number of frames per root. A run with more frames is treated as endless. If frames can be lost, more
+frames are allowed. A whole run may always have ``_travels_max`` frames."""
 
 
 class Plan(msgspec.Struct, frozen=True, array_like=True):

@@ -232,7 +232,7 @@ class _Chunk:
         return flat[flat - self.lines.offsets[process] < self.core[process]]
 
     def causal_late(self) -> Longs:
-        """Return the deliveries that are late by causal order, as ascending positions in the arrays that contain the
+        """Return the deliveries that are late under causal order, as ascending positions in the arrays that contain the
         lines of all processes. Only messages that this task must judge are examined."""
         lines = self.lines
         senders = np.unique(lines.source[np.flatnonzero((self.mine > 0) & (lines.source >= 0))])

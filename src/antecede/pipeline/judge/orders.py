@@ -112,7 +112,7 @@ class Circular(Exception):
 def causal_late(
     lines: Lines, lanes_max: int | None = None, segments: int = 1 << 18, slots: int = FIRST_SLOTS
 ) -> Iterator[Longs]:
-    """Yield the deliveries that are late by causal order, some at a time."""
+    """Yield the deliveries that are late under causal order, some at a time."""
     for lane_of, lanes in blocks(lines, _senders(lines), lanes_max):
         walk = Walk(lines, segments)
         yield from causal_walk(walk, lane_of, lanes, slots=slots)
@@ -222,7 +222,7 @@ def blocks(lines: Lines, senders: NDArray[Any], lanes_max: int | None) -> Iterat
 
 
 def fifo_late(lines: Lines) -> Iterator[Longs]:
-    """Yield the deliveries that are late by FIFO order, some at a time, process by process."""
+    """Yield the deliveries that are late under FIFO order, some at a time, process by process."""
     longest = int(np.diff(lines.offsets).max()) if lines.processes else 0
     late = lines.scratch.array(max(_late_at_once, longest), np.int64)
     newest = np.zeros(lines.processes, np.int64)

@@ -232,8 +232,8 @@ def _crossed(operations: Operations, late: Longs) -> Longs:
     first, delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
     instances, copies_of = instances_of(operations), Copies(mark, operations.place, first, delivered)
     crossed(lines.arrays, instances, copies_of, _pairs_of_cells(operations), before)
-    # A request m′ that is late by precedence may have come after m here only because it was late, and rightly before m
-    # at another object.
+    # If a request m′ is late because of precedence, it may have come after m here only for this reason, and rightly
+    # before m at another object.
     pairs = []
     requests = _requests(operations)
     sends = lines.send_of(requests)

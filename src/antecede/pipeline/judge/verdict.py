@@ -123,7 +123,7 @@ class _Late(msgspec.Struct):
 
 
 def _causal_found(lines: Lines, task: LinesTask) -> _Late | None:
-    """Return the deliveries that are late by causal order. If this order was not requested, the result is empty. If
+    """Return the deliveries that are late under causal order. If this order was not requested, the result is empty. If
     cycles must be removed first, return ``None``.
 
     Cycles are rare, and a separate search for them would cost another walk. So this walk itself notices them.

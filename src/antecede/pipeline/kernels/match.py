@@ -1,4 +1,4 @@
-"""Match sends and deliveries, and find the rows that cannot be right, in one bucket of messages at a time.
+"""Match sends and deliveries, and find the rows that are certainly wrong, in one bucket of messages at a time.
 
 A bucket contains every row of its messages. So the quarantine rules from ``duplicate_send`` to ``before_send`` need no
 rows of other buckets. Messages and processes are numbered from 0; a row is an index into the arrays. The rules are

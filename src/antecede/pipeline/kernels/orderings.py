@@ -1,5 +1,5 @@
-"""Compare pairs of messages along a walk. Was one message sent in the past of the other? Does one message significantly
-precede the other?
+"""Compare pairs of messages during a walk over all events: find whether one message was sent in the past of the other,
+and whether one message significantly precedes the other.
 
 The results are sets with one bit per message. To compute them, the walk keeps three kinds of sets:
 

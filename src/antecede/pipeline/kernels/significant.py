@@ -1,4 +1,4 @@
-"""Find the deliveries that are late by significant order, in a walk over the events, with vectors for operation
+"""Find the deliveries that are late under significant order, in a walk over the events, with vectors for operation
 instances and for cells (groups of instances).
 
 :mod:`antecede.trace.significance` defines which messages an instance knows. Here, this knowledge is kept in vectors

@@ -1,4 +1,4 @@
-"""``measure`` on Spark: count the orderings that causal order keeps although significant order does not need them.
+"""``measure`` on Spark: count the orderings that causal order enforces, but significant order does not need.
 
 An *ordering* is a pair of messages at a process that delivered both (:mod:`antecede.trace.orderings`).
 """
@@ -32,8 +32,8 @@ def orderings_on(trace: Trace, conflicts: Conflicts) -> dict[str, Any] | None:
 
 
 def counted(packed: Iterable[bytes], settings: Settings) -> bytes:
-    """Count the orderings that causal order keeps, and count how many of these orderings significant order needs. All
-    messages are compared, or a random sample of them. One task does the work for the whole trace."""
+    """Count the orderings that causal order enforces, and count how many of these orderings significant order needs.
+    All messages are compared, or a random sample of them. One task does the work for the whole trace."""
     operations = Operations(packed, settings)
     lines = operations.lines
     sends = np.flatnonzero(lines.source == SENT)

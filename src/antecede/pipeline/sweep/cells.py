@@ -53,7 +53,7 @@ class Cell(msgspec.Struct, frozen=True):
             # A study of conflicts sends messages like ``simulate``, so its settings must pass the same checks.
             self._setup().check()
             if self.messages <= self.warmup:
-                raise UsageError(f"warmup {self.warmup}: expected a number below messages ({self.messages})")
+                raise UsageError(f"warmup {self.warmup}: expected less than the number of messages ({self.messages})")
             if self.density is not None:
                 self._check_study(self.density)
         except AntecedeError as error:

@@ -42,8 +42,9 @@ from antecede.simulator.explorer.machine import Flights, Machine, Step
 from antecede.simulator.explorer.scope import Scope
 
 Incoming = tuple[tuple[int, int], ...]
-"""Messages that have been sent to one process. Each entry is a pair: the bit of the message, and the set that the
-message carries, as a bit mask. :mod:`~antecede.simulator.explorer.local` explains these sets."""
+"""Messages that have been sent to one process. Each entry is a pair: the position of the message in bit masks of
+messages, and the set that the message carries, as a bit mask. :mod:`~antecede.simulator.explorer.local` explains these
+sets."""
 
 
 class Node(NamedTuple):

@@ -45,7 +45,8 @@ class Finding(NamedTuple):
     """``fifo``, ``causal``, ``total``, ``synchronous``, ``undelivered`` or ``contract``."""
     process: int
     bit: int
-    """The bit of the message that the finding is about; −1 if the finding is not about one message."""
+    """The position, in bit masks of messages, of the message that the finding is about; −1 if the finding is not about
+    one message."""
     text: str
     """The description, with placeholders for names: ``{process}`` for the process, ``{message}`` for the message,
     ``{overtaker}`` for the message that was delivered too early, before ``{message}``, and ``[bit]`` for the message

@@ -37,7 +37,8 @@ class Step(NamedTuple):
 
     state: int
     events: tuple[tuple[bool, int], ...]
-    """The events in sequence, each as (True for a send event or False for a delivery, the bit of the message)."""
+    """The events in sequence. Each event is a pair: True for a send event or False for a delivery, and the position of
+    the message in bit masks of messages."""
     emitted: Flights
     """The packets that the order hands to the network, in sequence."""
     failure: str

@@ -100,8 +100,8 @@ class Scope(msgspec.Struct, frozen=True):
         return None
 
     def bit(self, source: int, number: int) -> int:
-        """Return the bit of a message of ``source``: the position of the message in bit masks of messages. ``number``:
-        the number of the message among the messages of ``source``, from 0."""
+        """Return the position of a message of ``source`` in bit masks of messages (its *bit*). ``number``: the number
+        of the message among the messages of ``source``, from 0."""
         return source * self.messages + number
 
     def message(self, source: int, number: int, to: int) -> Message:
@@ -110,8 +110,7 @@ class Scope(msgspec.Struct, frozen=True):
         return Message(f"{source}.{number}", source, to)
 
     def bit_of(self, id_: str) -> int:
-        """Return the bit of the message with this id. The bit is the position of the message in bit masks of
-        messages."""
+        """Return the position of the message with this id in bit masks of messages (its *bit*)."""
         source, _, number = id_.partition(".")
         return self.bit(int(source), int(number))
 

@@ -113,7 +113,8 @@ class Witness:
         order = self._order
         lines = [
             f"# {self._finding.kind}: {self.summary()}.",
-            f"# A shortest run of {len(self._actions)} inputs, found among all runs of {self._scope}.",
+            f"# This run has {len(self._actions)} sends and arrivals. No shorter run has such an error.",
+            f"# Scope of the search: {self._scope}.",
         ]
         if self._scope.duplicates:
             lines.append("# Links drop duplicates; play this with --raw, so that duplicates reach the order.")

@@ -1,6 +1,6 @@
 """A trace in the formats of other viewers: Perfetto, OpenTelemetry, ShiViz, Graphviz and Mermaid.
 
-This package reads a trace and sets invalid rows aside. It finds the deliveries that are late by causal order, and
+This package reads a trace and sets invalid rows aside. It finds the deliveries that are late under causal order, and
 writes text. There is one module per format. Each module yields its output in pieces, so the whole output is never in
 memory. Every format has a limit: the number of events that its viewer can show. A longer trace is refused while it is
 read.

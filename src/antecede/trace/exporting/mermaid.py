@@ -24,7 +24,7 @@ def written(view: View) -> Iterator[str]:
         if event.kind == SEND:
             text = _message(view, event)
             if not _at_once(steps, number, delivered):
-                yield f"  Note over {lane}: sends {text}\n"
+                yield f"  Note over {lane}: sends {_quoted(view, event)}\n"
             for name in event.to or ():
                 if name in lanes and (event.message, name) not in delivered:
                     yield f"  {lane}-x{lanes[name]}: {text} (not delivered)\n"
@@ -33,8 +33,8 @@ def written(view: View) -> Iterator[str]:
             source = lanes[view.trace.sent(event.message or "").process]
             yield f"  {source}-){lane}: {_message(view, event)}{' (late)' if late is not None else ''}\n"
             if late is not None:
-                overtaker = _text(label_of(view.trace.sent(late.overtaken_by)) or late.overtaken_by)
-                yield f"  Note over {lane}: late, after {overtaker}\n"
+                overtaker = view.trace.sent(late.overtaken_by)
+                yield f"  Note over {lane}: late, after {_quoted(view, overtaker)}\n"
         else:
             yield f"  Note over {lane}: {_text(label_of(event) or event.kind)}\n"
 
@@ -50,6 +50,12 @@ def _at_once(steps: list[Placed], number: int, delivered: set[tuple[str | None, 
 def _message(view: View, event: Event) -> str:
     message = event.message or ""
     return _text(label_of(view.trace.sent(message)) or message)
+
+
+def _quoted(view: View, event: Event) -> str:
+    """Return the label of a message in quotation marks, or its id without them."""
+    text = _message(view, event)
+    return f'"{text}"' if label_of(view.trace.sent(event.message or "")) else text
 
 
 _escaped = {"#": "#35;", ";": "#59;", ":": "#58;", "%": "#37;", "<": "#lt;", ">": "#gt;"}

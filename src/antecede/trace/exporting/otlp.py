@@ -76,7 +76,7 @@ def _spans(view: View, process: int, roots: dict[str, str]) -> Iterator[dict[str
         if parent is not None:
             span["parentSpanId"] = _span_id(parent)
         if late is not None:
-            span["status"] = {"code": _error, "message": f"late by causal order: {late.overtaken_by} came first"}
+            span["status"] = {"code": _error, "message": f"late under causal order: {late.overtaken_by} came first"}
         if event.kind == DELIVER:
             cause = event
         yield span

@@ -116,7 +116,7 @@ def _read(get: dict[str, str], unit: int, columns: dict[str, tuple[int, int]]) -
     if not 0 <= start <= INT64_MAX or not 0 <= (duration or 0) <= INT64_MAX:
         raise ValueError("the span ends before it begins, or a time is negative or beyond int64 nanoseconds")
     if not get["trace"] or not get["span"] or not get["place"]:
-        raise ValueError("the span has no trace id, no span id, or no pod or service")
+        raise ValueError("a value of the span is missing: the trace id, the span id, or the name of the pod or service")
     parent = get["parent"]
     span = Span(
         intern(get["trace"]),
