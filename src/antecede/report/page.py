@@ -214,8 +214,8 @@ def _method(report: Mapping[str, Any]) -> Iterator[str]:
             for reason, count in found["quarantined"].items()
         )
         yield (
-            "<p>Some rows are certainly wrong and were set aside. Every violation on this page is real, but there may be "
-            f"more.</p><table><tr><th>reason</th><th>rows</th></tr>{rows}</table>"
+            "<p>Some rows are certainly wrong and were set aside. Every violation on this page is real, but there may "
+            f"be more.</p><table><tr><th>reason</th><th>rows</th></tr>{rows}</table>"
         )
     sample = report["measure"]["concurrency_messages"]
     yield (

@@ -93,8 +93,8 @@ class Sifted(msgspec.Struct):
 
 
 def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
-    """Set aside rows that are certainly wrong. ``placed``: rows that cannot be read as events, although their process and
-    index are known. The indices of these rows are not counted as missing."""
+    """Set aside rows that are certainly wrong. ``placed``: rows that cannot be read as events, although their process
+    and index are known. The indices of these rows are not counted as missing."""
     reasons: dict[int, str] = {}
     places = _places(events, reasons)
     for fault in placed:
