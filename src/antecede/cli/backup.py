@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> int:
-        """Back up a whole system, running or stopped, as a consistent cut of all its servers.
+        """Back up a whole system, running or stopped, so that the copies of all its servers fit together.
 
         In a running system, servers accept no messages from each other for some milliseconds; agents and clients
         continue. Do not copy the directories of running servers by hand, because copies from different moments do not

@@ -352,8 +352,9 @@ def register(app: typer.Typer) -> None:
         sizes: str = typer.Option("2,3,4,6,8,12,16,24,32,48,64", help="Domain sizes, separated by commas."),
         directory: str | None = _directory,
     ) -> None:
-        """Measure the constants that `antecede plan` uses: the costs of a durable hop and of a byte of stamp, and the
-        size of each order's stamps for each domain size.
+        """Measure the constants that `antecede plan` uses: the cost of a hop (a durable message from one server to the
+        next), the cost of a byte of a stamp (the order's control information on a message), and the size of each
+        order's stamps for each domain size.
 
         The cost of a hop is computed from the difference between a long and a short run. So the start of the servers is
         not counted.

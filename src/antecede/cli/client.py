@@ -28,8 +28,8 @@ def register(app: typer.Typer) -> None:
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> None:
-        """List the clients of all servers. For each client, show the number of its last publish and how many letters
-        wait for it."""
+        """List the clients of all servers. For each client, show the number of the last message that it published, and
+        how many letters wait for it."""
         clients = [one for one in _listed(where, keys) if not (away and one["connected"])]
         if as_json:
             print(json.dumps(clients, indent=2))

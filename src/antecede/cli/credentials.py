@@ -30,7 +30,9 @@ _access = typer.Option(
 )
 _days = typer.Option(365.0, "--days", min=0.0, max=3_650.0, help="Number of days until keys and certificates expire.")
 _name = typer.Argument(
-    ..., metavar="NAME", help="Name of the identity, or ROLE/NAME if several identities have this name."
+    ...,
+    metavar="NAME",
+    help="Name of a server, client or operator. If several of them have this name: ROLE/NAME, such as client/alice.",
 )
 _clients = typer.Option([], "--client", metavar="NAME", help="Name of a client; may be repeated.")
 _operators = typer.Option(
@@ -104,7 +106,7 @@ def register(app: typer.Typer) -> None:
         access: str | None = _access,
         as_json: bool = JSON,
     ) -> None:
-        """Revoke the keys of an identity.
+        """Revoke the keys of a server, a client or an operator.
 
         After this command, copy access.toml to all servers, and send SIGHUP to all servers. Then the servers end the
         sessions that use a revoked key.

@@ -72,7 +72,9 @@ def register(app: typer.Typer) -> None:
         "list.",
         "If the command is interrupted, run it again: no letter is sent twice.",
     )
-    _many(group, "bury", "Remove dead letters from the list for good.", "If the command is interrupted, run it again.")
+    _many(
+        group, "bury", "Remove dead letters from the list permanently.", "If the command is interrupted, run it again."
+    )
 
     @group.command("drop")
     def drop(

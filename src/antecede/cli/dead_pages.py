@@ -26,10 +26,12 @@ class Filters(NamedTuple):
     """The filters that select dead letters."""
 
     agent: str = typer.Option("", metavar="NAME", help="Select only letters to this agent or client.")
-    type_: str = typer.Option("", "--type", metavar="NAME", help="Select only notifications of this type.")
+    type_: str = typer.Option(
+        "", "--type", metavar="NAME", help="Select only letters with a notification of this type."
+    )
     reason: str = typer.Option("", metavar="TEXT", help="Select only letters whose reason contains this text.")
     older: float | None = typer.Option(
-        None, metavar="SECONDS", help="Select only letters that died at least SECONDS ago."
+        None, metavar="SECONDS", help="Select only letters that became dead letters at least SECONDS ago."
     )
 
     @property

@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
         """Show what ordering is, what it costs, and that it holds even if a server is killed.
 
         First, eight simulated processes exchange messages four times: without order, and under FIFO, causal and total
-        order. Then three live servers exchange letters. One of these servers is killed and started again. At the end,
+        order. Then three live servers exchange messages. One of these servers is killed and started again. At the end,
         Spark verifies the trace of the servers.
         """
         runs = [_run(name, seed, None if keep is None else Path(keep)) for name in _orders]

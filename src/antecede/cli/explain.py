@@ -50,13 +50,13 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Explain late deliveries: show the shortest chain of messages that overtook each late message.
 
-        The delivery of a message is late if the same process has already delivered another message that depends on this
-        message. The chain begins at the sender of the late message. It ends with a message that the receiver
-        delivered before the late message.
+        The delivery of a message M is late if the receiver has already delivered another message that depends on M. The
+        chain begins at the sender of M. It ends with a message that the receiver delivered before M.
 
         With --order significant, each step of the chain also says why a message must come after the previous message.
-        There are two possible reasons. (1) The same operation sent or received both messages. (2) Different operations
-        sent or received the messages, and these operations conflict. Instead of a chain, an explanation may name two
+        There are two possible reasons. (1) An operation sent or received the previous message, and then the same
+        operation sent the message. (2) An operation sent or received the previous message, and then a conflicting
+        operation sent the message. Instead of a chain, an explanation may name two
         objects that received two conflicting requests in different sequences.
 
         With --order total or synchronous, an explanation is a cycle of messages. Each step names a process that saw one

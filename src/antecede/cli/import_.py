@@ -42,11 +42,15 @@ def register(app: typer.Typer) -> None:
                 "--pattern",
                 metavar="RE",
                 help="For lines of text: regular expression with named groups. In logs with vector clocks, the groups "
-                "are event, host and clock. With a mapping, the option may be repeated; the first match counts.",
+                "are event, host and clock. With a mapping, the option may be repeated; the first pattern that matches "
+                "is used.",
             ),
         ] = None,
         instances: bool = typer.Option(
-            False, "--instances", help="For spans: make each instance of a service (pod, address) a process."
+            False,
+            "--instances",
+            help="For spans: each instance of a service (pod or address) becomes a process. Default: each service is "
+            "one process.",
         ),
         delimiter: str | None = typer.Option(
             None,
@@ -60,7 +64,8 @@ def register(app: typer.Typer) -> None:
             typer.Option(
                 "--map",
                 metavar="NAME=PATH,…",
-                help="Places of the fields 'process', 'kind', 'message', 'to' and 'time' in a record.",
+                help="For each of 'process', 'kind', 'message', 'to' and 'time': the path of its field in a record, "
+                "such as message=event.id.",
             ),
         ] = None,
         file_pattern: str | None = typer.Option(
@@ -78,7 +83,8 @@ def register(app: typer.Typer) -> None:
         index: str | None = typer.Option(
             None,
             metavar="file|time|PATH",
-            help="Order of a process's events: by line (file), by time, or by the number at PATH.",
+            help="Order of a process's events: by line (file), by time, or by the number in the field PATH of a "
+            "record.",
         ),
         separator: str | None = typer.Option(
             None, metavar="TEXT", help="Text between the names in 'to'. Default: a comma."

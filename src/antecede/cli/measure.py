@@ -35,8 +35,8 @@ def register(app: typer.Typer) -> None:
         """Measure a recorded trace: which processes exchange messages, and what it cost to keep the messages in order.
 
         The report has these figures:
-        traffic: the number of copies from process to process, and their bytes if send rows have a column "bytes" or
-        "size".
+        traffic: for each sender and destination, the number of copies (a message has one copy for each destination),
+        and their bytes if send rows have a column "bytes" or "size".
         stamp: the size of the order's control information on each copy.
         delay: the time from send to delivery, by the processes' own clocks.
         held: the share of arrivals that had to wait.
@@ -44,9 +44,8 @@ def register(app: typer.Typer) -> None:
         concurrency: the share of concurrent pairs among all pairs of messages. Two messages are concurrent if neither
         depends on the other.
         significance: the number of pairs of deliveries that causal order puts in sequence, and how many of these pairs
-        need this sequence because their operations conflict. This figure needs operation instances in the trace, and a
-        table of conflicts.
-        rates: the number of messages sent per second.
+        need this sequence because their operations conflict. This figure needs the columns "instance" and "operation"
+        in the trace, and a table of conflicts.
 
         A figure that the trace does not record is shown as "not recorded" (in JSON: null), never as 0.
 

@@ -139,7 +139,7 @@ def register(app: typer.Typer) -> None:
 
         Exit codes:
         0: Everything was delivered in order.
-        1: Something was out of order, lost or blocked.
+        1: Something was out of order, lost or blocked, or an operation was not atomic.
         """
         from antecede.objects.simulation.campaign import play
         from antecede.objects.simulation.workload import Workload
@@ -189,10 +189,11 @@ def register(app: typer.Typer) -> None:
         """Compare the costs of three orders for the same requests: objects (only conflicting requests are ordered),
         pruned (causal) and skeen (total).
 
-        The output has one line for each combination of an order and a share of conflicting requests (density). A line
-        shows the share of copies that were held, the mean time for which a copy was held, and the mean time from send
-        to delivery. Each of these three values is shown twice: for conflicting requests, and for compatible requests.
-        The last two columns show the mean size of a stamp in bytes, and the number of control packets per message.
+        The output has one line for each combination of an order and a share of conflicting requests (density). A
+        request has one copy for each destination. A line shows the share of copies that were held (had to wait after
+        their arrival), the mean waiting time over all copies, and the mean time from send to delivery. Each of these
+        three values is shown twice: for conflicting requests, and for compatible requests. The last two columns show
+        the mean size of a stamp in bytes, and the number of control packets per message.
         """
         from antecede.objects.simulation.study import DENSITIES, ORDERS, Study
         from antecede.orders import parse

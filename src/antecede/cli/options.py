@@ -15,7 +15,8 @@ TOPOLOGY = typer.Argument(..., metavar="TOPOLOGY", help="Topology file (TOML).")
 CLIENT = typer.Option(
     None,
     metavar="NAME",
-    help="The client's durable name. Default: a temporary client, deleted at the end.",
+    help="Name of the client. The server keeps this client and its mailbox. Default: a temporary client, deleted at "
+    "the end.",
 )
 
 TRACES = typer.Argument(
@@ -46,8 +47,8 @@ _credentials = typer.Option(
     None,
     "--credentials",
     metavar="DIR",
-    help="Folder with the keys of all identities, or of one identity. Default: credentials/ in the "
-    "folder of the topology file, if this folder also contains access.toml.",
+    help="Folder with the keys of all identities (servers, clients, operators), or of one. Default: if access.toml is "
+    "in the folder of the topology file, credentials/ in the folder of the topology file.",
 )
 
 

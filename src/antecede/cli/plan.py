@@ -47,7 +47,8 @@ def register(app: typer.Typer) -> None:
             "order. In all other cases, the default is pruned.",
         ),
         model: str = typer.Option(
-            "cpu", help="Model of the costs: cpu (measured), or paper (s² for a domain of s servers)."
+            "cpu",
+            help="Model of the costs: cpu (measured CPU time), or paper (a message in a domain of s servers costs s²).",
         ),
         topology: str | None = typer.Option(
             None,
@@ -92,8 +93,10 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Find the cheapest split of servers into domains for the traffic in a trace or a table.
 
-        A message costs a fixed amount for each domain that it enters, and an amount for each byte of its stamp. Often
-        one domain for all servers is cheapest. Causal order holds end to end in every plan.
+        A domain is a group of servers that use one order. A server in several domains is a router. A message costs a
+        fixed amount for each domain that it enters, and an amount for each byte of its stamp (the order's control
+        information). Often one domain for all servers is cheapest. If the order is causal, causal order holds end to
+        end in every plan.
 
         Exit codes:
         0: A plan was found.

@@ -25,8 +25,8 @@ def register(app: typer.Typer) -> None:
 
         Start the new system with `antecede up TOPOLOGY --data DIR`.
 
-        Agents, mailboxes, clients, timers and messages in transit are as they were in the backup. Servers of the new
-        system and of the old system do not connect to each other.
+        Agents, mailboxes, clients, timers and messages in transit are as they were in the backup. A server of the
+        new system and a server of the old system never connect to each other.
 
         Exit codes:
         0: The new system was made.

@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
     def send(
         topology: str = WHERE,
         to: str = typer.Argument(..., metavar="TO", help="Agents that get the notification, separated by commas."),
-        kind: str = typer.Argument(..., metavar="TYPE", help="Class of the notification."),
+        kind: str = typer.Argument(..., metavar="TYPE", help="Name of the notification's class."),
         fields: str = typer.Argument("{}", metavar="JSON", help="Fields of the notification."),
         client: str | None = CLIENT,
         server: str | None = typer.Option(
@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Send one notification and wait until the server has accepted it. With --ask, print the answer.
 
-        An accepted notification is stored with the durability of the server, by default on its disk.
+        The server has stored an accepted notification: by default on disk (see --durability of `antecede serve`).
 
         Without --ask, the command does not wait for replies. If the client has a name (--client), the server keeps
         replies for this client. Otherwise, replies are dropped.

@@ -42,7 +42,8 @@ def register(app: typer.Typer) -> None:
 
         Exit codes:
         0: The server stopped gracefully.
-        1: A handler blocked longer than reaction_seconds_max, and held Python's interpreter lock.
+        1: A handler blocked longer than reaction_seconds_max (a setting in the topology file), and held Python's
+        interpreter lock.
         2: The server could not start, its disk failed, an internal error occurred, or a handler blocked longer than
         reaction_seconds_max without holding the interpreter lock.
         130: The signal to stop came twice.

@@ -44,10 +44,11 @@ def register(app: typer.Typer) -> None:
         gap: str = typer.Option("exponential:0.1", help="Time between a process's sends: SPEC."),
         delay: str = typer.Option("exponential:0.1", help="Transit time of a packet: SPEC."),
         fifo_links: bool = typer.Option(False, "--fifo-links", help="Let links keep the order of packets."),
-        loss: float = typer.Option(0.0, help="Share of frames that are lost. The link resends lost frames."),
-        duplicate: float = typer.Option(0.0, help="Share of frames that arrive twice."),
+        loss: float = typer.Option(0.0, help="Share of packets that are lost. The link resends lost packets."),
+        duplicate: float = typer.Option(0.0, help="Share of packets that arrive twice."),
         crash: float = typer.Option(
-            0.0, help="Share of steps in which the process crashes. A crashed process restarts later."
+            0.0,
+            help="Share of a process's steps (send, arrival, timer) in which it crashes. It restarts later.",
         ),
         partition: float = typer.Option(0.0, help="Share of sends at which the network splits for a while."),
         warmup: int = typer.Option(

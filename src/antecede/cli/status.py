@@ -82,10 +82,10 @@ def register(app: typer.Typer) -> None:
         """Acknowledge the torn writes that servers removed from their logs. Then `antecede status` no longer shows
         these writes.
 
-        A torn write is a write that a power cut interrupted. The server removes a torn write at its next start. With
-        --durability disk, a torn write contains no accepted message, because the server accepts a message only when its
-        write is complete. But a write can also look torn because the disk has lost data of a complete write. So check
-        the disk first.
+        A torn write is a write that a power cut interrupted. The server removes a torn write at its next start. If the
+        server ran with `antecede serve --durability disk` (the default), a torn write contains no accepted message,
+        because the server accepts a message only when its write is complete. But a write can also look torn because the
+        disk has lost data of a complete write. So check the disk first.
         """
         access = Access(where, "operator", *keys)
         found: list[dict[str, Any]] = []

@@ -82,8 +82,9 @@ def register(app: typer.Typer) -> None:
         has one row per cell. The report has the mean of each figure over the seeds, with its 95 % confidence interval.
 
         STUDY is paper000 (domains), paper002 (the buffer protocol), paper003 (pruned stamps), paper004 (conflicts) or
-        stamps (stamp sizes for `antecede plan`). Options replace the study's axes. In a FILE.toml each axis is a key:
-        orders, processes, workloads, gaps, delays, shapes, size, densities, seeds, receives, warmup_receives.
+        stamps (stamp sizes for `antecede plan`). An option replaces one axis of the study: for example, --order
+        replaces the orders. In a FILE.toml each axis is a key: orders, processes, workloads, gaps, delays, shapes,
+        size, densities (shares of conflicting requests), seeds, receives, warmup_receives.
 
         SPEC is the distribution of a time in seconds: constant:TIME, exponential:MEAN, uniform:LOWEST,HIGHEST or
         pareto:SHAPE,LOWEST. For example, exponential:0.1 means random times with a mean of 0.1 s.

@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
         classes: bool = typer.Option(False, "--classes", help="Also import the classes of agents and objects."),
         as_json: bool = JSON,
     ) -> int:
-        """Check that a topology is a forest (has no cycle), and print the guarantee between each two domains.
+        """Check that a topology is a forest (has no cycle), and print which order is kept between each pair of domains.
 
         Exit codes:
         0: The topology can be used.
@@ -44,8 +44,9 @@ def register(app: typer.Typer) -> None:
 
         There are five reasons why a topology must not be used:
         cycle: The domains form a cycle.
-        guarantee: The file has several domains, and an order does not keep the file's guarantee (default: causal).
-        domains: The file has several domains, but an order supports only a single domain.
+        guarantee: The file has several domains, and the order of a domain is weaker than the file's "guarantee"
+        (default: causal).
+        domains: The file has several domains, but the order of a domain supports only a single domain.
         timers: An order needs timers, which servers do not have.
         objects: The servers of a replicated object are not all in one domain with the order "objects".
         """

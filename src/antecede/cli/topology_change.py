@@ -60,7 +60,7 @@ def add_to(group: typer.Typer) -> None:
         """Change the topology of a system: add, remove and move agents, servers and domains.
 
         Agents that you do not remove keep their states, letters, timers and unanswered questions. Start new servers
-        first (`antecede serve NEW --server NAME`). A new server waits until this command adds it.
+        first (`antecede serve NEW --server NAME --data DIR`). A new server waits until this command adds it.
 
         The option --dry-run shows which domains pause, and which servers must run. The other servers may be down; they
         learn of the change later.

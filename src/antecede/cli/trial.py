@@ -228,7 +228,9 @@ def register(app: typer.Typer) -> None:
     @group.command("overload")
     def overload(
         seconds: float = typer.Option(600.0, min=1, help="Duration of the overload in seconds."),
-        factor: float = typer.Option(3.0, min=0.1, help="The offered load, as a multiple of the capacity."),
+        factor: float = typer.Option(
+            3.0, min=0.1, help="Rate of messages to the overloaded agent, as a multiple of the rate that it can handle."
+        ),
         strangers: int = typer.Option(
             2_000, min=0, max=50_000, help="Number of unknown addresses that connect again and again."
         ),
@@ -241,7 +243,7 @@ def register(app: typer.Typer) -> None:
         folder: str | None = _folder,
         as_json: bool = JSON,
     ) -> int:
-        """Overload an agent, while a subscriber is absent, an isolated handler blocks, and unknown addresses connect.
+        """Overload an agent while a subscriber is absent, a handler process blocks, and strangers connect.
 
         The trial runs two servers. At the same time, clients measure the answer times of one other agent on each
         server. These agents are not overloaded.

@@ -61,8 +61,8 @@ def register(app: typer.Typer) -> None:
         strict: bool = typer.Option(
             False,
             "--strict",
-            help="Exit with code 1 also if a row was set aside, a copy was not delivered, or a recorded vector clock "
-            "is wrong.",
+            help="Exit with code 1 also if a row was set aside, a message was not delivered to one of its "
+            "destinations, or a recorded vector clock is wrong.",
         ),
         lenient: bool = typer.Option(
             False,
@@ -73,12 +73,15 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Check whether a recorded trace keeps FIFO, causal, total, synchronous or significant order.
 
-        Significant order covers only conflicting operations of objects. The check of this order needs rows with the
-        columns "instance" and "operation", and a table of conflicts. The table is in the trace's metadata, or in the
-        file that you give with --conflicts. This file has the form {"OBJECT or *": [["operation", "operation"], …]}.
+        Total order: all processes deliver messages in one common sequence. Synchronous order: the same run would be
+        possible if messages took no time. Significant order covers only conflicting operations of objects. The check of
+        this order needs rows with the columns "instance" and "operation", and a table of conflicts. The table is in the
+        trace's metadata, or in the file that you give with --conflicts. This file has the form
+        {"OBJECT or *": [["operation", "operation"], …]}.
 
-        If the topology changed during the recording, FIFO and causal order are checked only where the topology
-        guaranteed them. The option --everywhere checks the whole trace.
+        If the topology (the servers and their domains) changed during the recording, FIFO and causal order are checked
+        only in the parts and periods of the trace in which the topology guaranteed them. The option --everywhere checks
+        the whole trace.
 
         Exit codes:
         0: Every requested order holds.
