@@ -1,5 +1,5 @@
-"""A guide can be the first page that a reader opens. So where a guide uses a word of the glossary for the first time, the
-word is a link, or the guide explains it there (the word is in *italics* or **bold**)."""
+"""A guide can be the first page that a reader opens. So where a guide uses a word of the glossary for the first time,
+the word is a link, or the guide explains it there (the word is in *italics* or **bold**)."""
 
 import re
 from pathlib import Path
