@@ -84,8 +84,8 @@ class SnapshotError(AntecedeError):
 
 
 class LinkError(AntecedeError):
-    """A frame, an acknowledgement or a hello that contradicts this end of the link: the peer is not correct, or one of
-    the two ends lost data or was restored from a backup."""
+    """A frame, an acknowledgement or a hello does not fit the state of this end of the link. Either the peer has an
+    error, or one of the two ends lost data or was restored from a backup."""
 
 
 class DiagramError(AntecedeError):

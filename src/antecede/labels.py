@@ -6,7 +6,7 @@
         def label(self) -> str:
             return self.text
 
-A label is shown beside the class in traces, explanations, pictures, ``status`` and ``dead``. No decision uses a label,
+A label is shown next to the class in traces, explanations, pictures, ``status`` and ``dead``. No decision uses a label,
 so an error in ``label()`` must not disturb a send. If ``label()`` raises an exception, or returns a value that is not a
 string, the notification has no label, and the error is logged once per class. The sender computes the label, because
 only the sender certainly has the class. The label travels in the context of the letter, behind the trace context:

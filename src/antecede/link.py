@@ -2,9 +2,9 @@
 
 **Outgoing.** Every body gets the next number, from 1, and is kept until the peer has acknowledged it. A body that is
 not acknowledged in time is sent again, with increasing pauses up to a limit. The peer drops frames beyond its window.
-``admitted`` is the last number in this window. So the link's owner does not send a frame with a larger number yet;
-``tick`` returns this frame as soon as an acknowledgement moves the window. A link has no clock: its callers pass the
-current time, and ``deadline`` returns the time at which they must call ``tick``.
+``admitted`` is the last number in this window. So the link's owner (the server) does not send a frame with a larger
+number yet; ``tick`` returns this frame as soon as an acknowledgement moves the window. A link has no clock: its callers
+pass the current time, and ``deadline`` returns the time at which they must call ``tick``.
 
 **Incoming.** A link does *not* put frames in sequence, because the orders (:mod:`antecede.orders`) do not need this. It
 only classifies each frame as ``FRESH``, ``DUPLICATE`` or ``DROPPED``. A frame is dropped if its number is too far
@@ -173,7 +173,7 @@ class Link:
         return frames
 
     def on_ack(self, ack: Ack, now: float) -> None:
-        """Process the peer's acknowledgement. An outdated acknowledgement is not an error, because acknowledgements may
+        """Handle the peer's acknowledgement. An outdated acknowledgement is not an error, because acknowledgements may
         overtake each other."""
         self._check_peer("acknowledgement", ack.source, ack.target)
         if ack.target == 0:
@@ -287,7 +287,7 @@ class Link:
         self.base = self.sent
 
     def on_hello(self, hello: Hello, now: float) -> None:
-        """Process the peer's hello on a new connection. Raise LinkError if the hello contradicts the state of this
+        """Handle the peer's hello on a new connection. Raise LinkError if the hello contradicts the state of this
         end. Otherwise, from the time ``now`` on, ``tick`` returns all frames that the peer has not accepted."""
         self._check_peer("hello", hello.source, hello.target)
         seen = max(self._accepted.largest, max(self._received, default=0))

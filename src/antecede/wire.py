@@ -226,7 +226,7 @@ class Pong(Part, frozen=True, array_like=True, gc=False, tag=12):
 
 
 class Bye(Part, frozen=True, array_like=True, gc=False, tag=13):
-    """The end of the connection, with the reason."""
+    """The last part that one end sends on a connection: it closes the connection, with the reason."""
 
     reason: str
     final: bool = False

@@ -217,7 +217,7 @@ def test_a_grid_in_a_file(command: Callable[..., Said], tmp_path: Path) -> None:
         ("odd.toml", "odd.toml: Object contains unknown field `order`: expected the keys orders, processes"),
         ("long.toml", "long.toml: longer than 1048576 bytes"),
         ("--out taken", "taken: cannot be written"),
-        ("--out foreign", "table.parquet: not a table of antecede sweep"),
+        ("--out foreign", "table.parquet: not a table of results (made by: antecede sweep)"),
         ("--conf x=1", "--conf: expected spark.KEY=VALUE"),
     ],
 )

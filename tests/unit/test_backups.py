@@ -81,7 +81,7 @@ def test_a_stopped_system(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
 
     async def act(system: System) -> None:
         assert run(["backup", str(topology), backup, "--data", data]) == 2
-        assert "stop this process, or back up the running system" in capsys.readouterr().err
+        assert "stop that process, or back up the running system" in capsys.readouterr().err
         assert not os.path.exists(backup)
         assert not os.path.exists(backup + ".partial")
 

@@ -120,7 +120,7 @@ def test_one_clear_line_and_exit_2(arguments: str, named: str, capsys: pytest.Ca
 def test_verify_points_here(name: str, form: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["verify", name]) == 2
     said = capsys.readouterr().err
-    assert f"this is {form}: convert it with antecede import" in said
+    assert f"this is {form}: convert it with: antecede import" in said
     assert said.count("\n") == 1
 
 

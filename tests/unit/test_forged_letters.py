@@ -51,7 +51,9 @@ def test_senders_elsewhere(sender: str) -> None:
     server = _server()
     arrived, faults, record = _given(server, ["a1", sender, "a1"])
     assert arrived == ["a1", "a1"], "the others of the train arrive"
-    assert faults == [("A", "s1", f"letter of {sender} from s1: its sender does not live behind this member")]
+    assert faults == [
+        ("A", "s1", f"letter of {sender} from s1: the route from its sender does not lead through this member")
+    ]
     assert record is not None
     again = _server()
     again.replay(record, 0.0)

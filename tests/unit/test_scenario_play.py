@@ -56,7 +56,7 @@ def test_an_option_that_does_not_fit_the_file() -> None:
 
 def test_a_copy_that_is_never_posted() -> None:
     error = _fails("processes P Q R; send x P -> Q; arrive x R; drain")
-    assert (error.line, error.reason) == (3, "x to R is never posted")
+    assert (error.line, error.reason) == (3, "x to R is never put on the network")
 
 
 def test_a_copy_that_has_arrived_before() -> None:

@@ -1,8 +1,8 @@
 """The audit log: who connected, who was refused, and who changed something with which command.
 
-The log has one JSON document per line. Its file has a limited size (:mod:`antecede.live.audit`). A stranger can cause
-any number of refusals. So only a limited number of refusals per second is written, and the next line says how many
-refusals were left out. All other lines are about proven identities or about the server itself. The limits of an
+The log has one JSON document per line. Its file has a limited size (:mod:`antecede.live.audit`). An unknown program can
+cause any number of refusals. So only a limited number of refusals per second is written, and the next line says how
+many refusals were left out. All other lines are about proven identities or about the server itself. The limits of an
 identity also limit the number of lines about this identity.
 """
 

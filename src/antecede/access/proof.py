@@ -22,8 +22,8 @@ and the other end shows a certificate, then this certificate must also have one 
 While a key is replaced (rotation), its owner has the old and the new key, and signs with both. So every process that
 knows one of the two keys accepts the identity. The processes can get their new access files in any sequence.
 
-A refusal does not say whether the name or the key is wrong. So a stranger cannot find out which names exist. The
-server's log contains the same reason, and also the claimed name and the address of the other end.
+A refusal does not say whether the name or the key is wrong. So an unknown program cannot find out which names exist.
+The server's log contains the same reason, and also the claimed name and the address of the other end.
 """
 
 from collections.abc import Callable, Mapping

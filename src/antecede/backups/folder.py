@@ -113,7 +113,7 @@ def open_backup(path: str) -> Backup:
         data = Path(file).read_bytes()
     except FileNotFoundError:
         if not os.path.isdir(path):
-            raise StoreError(f"{path}: no such folder: expected a folder that antecede backup made") from None
+            raise StoreError(f"{path}: no such folder: expected a backup (made by: antecede backup)") from None
         reason = "an interrupted backup" if path.rstrip("/").endswith(PARTIAL) else "not a backup"
         raise StoreError(f"{path}: {reason}: it has no {MANIFEST}") from None
     except OSError as error:

@@ -38,7 +38,7 @@ def locked(directory: str) -> Iterator[None]:
             lock = lock_directory(files, directory)
         except StoreLockedError as error:
             raise StoreLockedError(
-                f"{error}: stop this process, or back up the running system without --data"
+                f"{error}: stop that process, or back up the running system without --data"
             ) from None
     try:
         yield

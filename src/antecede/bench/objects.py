@@ -41,7 +41,7 @@ class Settings(msgspec.Struct, frozen=True):
     calls: int = 1_000
     rounds: int = 1
     etcd: str | None = None
-    """The path of etcd's program. If it is None, the program is searched beside this Python and in PATH."""
+    """The path of etcd's program. If it is None, search for it in the folder of the Python interpreter and in PATH."""
 
     def cells(self, state: int) -> list[tuple[str, int]]:
         """Return the measurements for a state of this size, as pairs (kind of calls, number of calls under way). For

@@ -4,10 +4,11 @@ The Channel has one MessageConsumer per domain. It handles letters one after the
 letters that a domain delivers here. The destinations on this server get a letter immediately. For the other
 destinations, the letter is put on a train (:mod:`antecede.channel.letters`) in each next domain. A letter is received
 from one domain and stamped for the next domain in **one step, in delivery order**. Theorem 1 of the paper needs this
-property ("no crossover"). A router that forwards letters later breaks causal order, even if the domains form a tree.
+property ("no crossover"). Forwarding in a later step would break causal order, even if the domains form a tree.
 
 A letter with several destinations crosses each domain as one message. In a forest the route to a server is unique. So
-no router sends a letter back into the domain from which it came: other members of that domain forward it there.
+no router sends a letter back into the domain from which it came: the other members of that domain got it in the same
+message, and forward it to the destinations behind them.
 
 If a letter is for agents here and for agents behind a domain with a total order, this server also sends the letter to
 itself through this order. It delivers the letter here only when the letter comes back. Otherwise two servers could see
@@ -138,8 +139,7 @@ class Channel:
     def learn(self, topology: Topology, homes: dict[str, str], moved: dict[str, str], begun: Collection[str]) -> None:
         """Learn the servers and agents of the next topology, which is not in force here yet. Other servers may already
         use it, and this server must forward their letters. ``begun``: the domains whose state is new in the next
-        topology. A letter must wait if its route enters one of these domains, or a domain that is new for this
-        server."""
+        topology. A letter must wait if its route enters one of these domains, or a domain that is new here."""
         known = self._addresses
         self.hidden = frozenset(homes.keys() - known.homes.keys())
         self._addresses = known.extended(homes, moved, topology.servers)
@@ -372,7 +372,8 @@ class Channel:
             consumer.taken = items
 
     def share_lists(self) -> None:
-        """From now on, write each list of destinations once per train and check senders, as log format 3 requires."""
+        """From now on, write each list of destinations once per train, and refuse letters that come from a wrong member
+        (:mod:`antecede.channel.senders`). Log format 3 requires both."""
         self._checks_senders = True
         for consumer in self._consumers:
             consumer.share_lists()
@@ -426,7 +427,7 @@ class Channel:
             if consumer is not None and (found := consumer.in_transit()):
                 return f"domain {name}: {found}"
         if self.returns.away and self.returns.domain in domains:
-            return f"domain {self.returns.domain}: own letters that have not come back"
+            return f"domain {self.returns.domain}: letters of this server that have not come back"
         return ""
 
     # State.

@@ -398,7 +398,7 @@ class MessageConsumer:
 
     def in_transit(self) -> str:
         """Describe the first unfinished work that is found: frames that are not acknowledged, received frames that are
-        held, or messages that have not left yet. Return an empty string if there is none."""
+        held, or messages that have not left yet. Return an empty string if all work is finished."""
         for peer, link in (*self.links.items(), ("itself", self.own)):
             if link.unacknowledged:
                 return f"{link.unacknowledged} frames to {peer} are not acknowledged"

@@ -44,7 +44,8 @@ class Returns:
 
     def __init__(self) -> None:
         self.left = 0
-        """The number of own letters that have left so far, including those that are already back."""
+        """The number of own letters that were sent through the total order so far. Letters that are already back are
+        included."""
         self.domain = ""
         """The domain with the total order through which the letters in ``away`` come back."""
         self.away: dict[str, tuple[int, Letter]] = {}

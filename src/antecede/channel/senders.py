@@ -66,7 +66,7 @@ class Senders:
 
 
 _nothing: frozenset[str] = frozenset()
-FORGED = "its sender does not live behind this member"
+FORGED = "the route from its sender does not lead through this member"
 _name_chars = 64
 _senders_max = 65_536
 """The number of senders that are remembered for each member. If there are more, all senders of the member are

@@ -436,8 +436,7 @@ def _once(name: str, size: int, deliveries: int, seed: int) -> float:
 
 
 def _growth(name: str, size: int, deliveries: int) -> int:
-    """Return by how many bytes the peak memory grows if a run is twice as long. Both runs are shorter than the speed
-    runs."""
+    """Return how many more bytes of peak memory a run of twice the length needs. Both are shorter than speed runs."""
     import tracemalloc
 
     from antecede.simulator.run import Setup, simulate

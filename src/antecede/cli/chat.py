@@ -52,7 +52,7 @@ def register(app: typer.Typer) -> None:
         if trace is not None or as_json:
             raise UsageError(
                 "--trace and --json are only for the story, which is played without a topology. To record a live chat, "
-                "run its servers with antecede up --trace"
+                "start its servers with: antecede up --trace"
             )
         from antecede.chat.client import Chat
         from antecede.cli.live import Access, address_of, command_line

@@ -157,7 +157,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         state = f"damaged: {row['damage']}" if row["damage"] else f"{row['bytes']:,} bytes in {row['parts']:,} parts"
         yield f"  {row['file']}  up to record {row['upto']:,}: {state}"
     for row in report.get("listed_groups", ()):
-        vouches = "" if row["vouches"] else ", does not vouch for earlier groups"
+        vouches = "" if row["vouches"] else ", does not prove that earlier groups were on disk"
         sums = f"checksum {row['checksum']} after {row['previous']}{vouches}"
         held = f"{row['records']:,} records from {row['first']:,}, {row['bytes']:,} bytes"
         yield f"  group {row['group']:,} at byte {row['offset']:,} of segment {row['segment']}: {held}, {sums}"

@@ -43,9 +43,9 @@ def check_folder(data: str | None) -> None:
 
 
 def check_identities(topology: str, options: "Serving") -> None:
-    """Raise an error if there are credentials beside the topology file, but no access file. Without an access file, the
-    server would not check who connects. If the operator gives a token file or ``--insecure``, the server starts
-    nevertheless."""
+    """Raise an error if there are credentials in the folder of the topology file, but no access file. Without an access
+    file, the server would not check who connects. If the operator gives a token file or ``--insecure``, the server
+    starts nevertheless."""
     folder = Path(topology).parent
     if options.access is not None or options.credentials is not None or (folder / "access.toml").exists():
         return
@@ -231,9 +231,9 @@ def find_credentials(given: str | None, where: str, role: str, name: str = "") -
 
     If the folder ``given`` itself contains credentials, return these credentials. If it does not, search the folders
     below ``given``, and raise :class:`UsageError` if they contain no credentials of this role. If ``given`` is None,
-    search the folder ``credentials`` beside the topology file ``where``. In this case, return None if no credentials
-    are found, if there is no ``access.toml`` beside the topology file, or if ``where`` is the address of a server. If a
-    search finds several credentials, raise :class:`UsageError`.
+    search ``credentials`` in the folder of the topology file ``where``. In this case, return None if no credentials are
+    found, if this folder has no ``access.toml``, or if ``where`` is the address of a server. If a search finds several
+    credentials, raise :class:`UsageError`.
     """
     from antecede.live.keys import Credentials
 

@@ -1,4 +1,4 @@
-"""``antecede measure``: measure what order cost in a recorded trace."""
+"""``antecede measure``: measure the cost of order in a recorded trace."""
 
 from typing import Any
 

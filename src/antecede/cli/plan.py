@@ -204,8 +204,8 @@ def _read(
     master: str | None,
     settings: dict[str, str],
 ) -> "tuple[Traffic, TopologyFile | None]":
-    """Return the traffic between servers, and the topology in the trace's metadata (None if there is none). ``known``:
-    the topology of ``--topology``. ``servers``: the file of ``--servers``."""
+    """Return the traffic between servers, and the topology in the trace's metadata (None if they contain no topology).
+    ``known``: the topology of ``--topology``. ``servers``: the file of ``--servers``."""
     from antecede.pipeline.planning import traffic as traffics
 
     homes = traffics.read_homes(_text(servers), servers) if servers is not None else None

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from threading import Event, Thread
 
 ReportStatus = Callable[[str], None]
-"""A function that sets the text beside a progress bar, or the text of a status."""
+"""A function that sets the text next to a progress bar, or the text of a status."""
 
 ReportProgress = Callable[[int, int], None]
 """A function that sets two numbers of a progress bar: the steps that are done, and all steps."""

@@ -48,7 +48,7 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Write one HTML page about a trace: verdicts, drawings of the first violations, costs, traffic, rates.
 
-        The page has no scripts and loads no other files. A JSON file beside the page has the same numbers.
+        The page has no scripts and loads no other files. A JSON file in the folder of the page has the same numbers.
 
         Exit codes:
         0: Every order holds.
@@ -67,7 +67,7 @@ def register(app: typer.Typer) -> None:
         data = page.with_suffix(".json")
         if page == data:
             raise UsageError(
-                f"-o {output}: choose a name that does not end in .json, because {data.name} will contain the numbers"
+                f"-o {output}: the report writes its numbers to {data.name}: choose a name that does not end in .json"
             )
         settings = spark_settings(conf)
         with trace_inputs(trace) as paths:

@@ -57,5 +57,5 @@ def register(app: typer.Typer) -> None:
         else:
             print(f"{data}: {len(servers)} servers, restored in {report['seconds']:.1f} s; to start all of them here:")
             print(f"antecede up {where} --data {data}")
-            print("(or with a copy of that file beside the classes of your agents, if they cannot be imported)")
+            print("(or with a copy of that file in the folder of your agents' classes, if they cannot be imported)")
         return 0

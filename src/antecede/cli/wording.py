@@ -148,7 +148,7 @@ def _file_kind(path: str) -> str | None:
         return f"{shown(path)} is part of a server's log: give the server's directory, {shown(folder or '.')}"
     form = recognised(path)
     if form is not None:
-        return f"this is {form}: convert it with antecede import"
+        return f"this is {form}: convert it with: antecede import"
     return _no_lines(path) or _other_table(path)
 
 
@@ -163,7 +163,7 @@ def _other_table(path: str) -> str | None:
         return None
     return (
         f"{shown(path)} is Parquet, but not a trace: it has the columns {', '.join(names[:12])}; "
-        "convert it with antecede import --map"
+        "convert it with: antecede import --map"
     )
 
 

@@ -254,7 +254,7 @@ def along(text: str, line: Segment) -> list[Place]:
 
 _shares = (0.5, 0.35, 0.65, 0.2, 0.8, 0.1, 0.9, 0.0, 1.0)
 _level_chars = 2
-"""A label with at most this number of characters stays horizontal, even beside a sloping arrow."""
+"""A label with at most this number of characters stays horizontal, even next to a sloping arrow."""
 _beside = 9.5
 """The distance between an arrow and the middle of its label."""
 

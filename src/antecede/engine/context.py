@@ -5,11 +5,11 @@ External effects of a handler (a web request, a print) happen at least once: a r
 again. ``ctx.reaction_id`` is the same each time, so it is a good idempotency key.
 
 A handler may run before its letter is durable. If the server then crashes, the letter arrives a second time: its client
-publishes it again, the agent that sent it reacts again, or another server sends it again. If this server made the id of
-the letter, the letter now gets another id, so the reaction would have another id, too. Therefore a handler that asks
-for ``ctx.reaction_id`` before its letter is durable is stopped at this request (:class:`TooEarly`). The handler runs
-again when its letter is durable. From then on, all reactions of this agent wait until their letters are durable
-(:mod:`antecede.server.driver.retries`).
+publishes it again, the agent that sent it reacts again, or another server sends it again. A letter from an agent or a
+client of this server has an id that this server made. Such a letter now gets another id, so the reaction would have
+another id, too. Therefore the handler of such a letter is stopped if it asks for ``ctx.reaction_id`` before the letter
+is durable (:class:`TooEarly`). The handler runs again when its letter is durable. From then on, all reactions of this
+agent wait until their letters are durable (:mod:`antecede.server.driver.retries`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -67,7 +67,8 @@ def _any_address(to: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class TooEarly(BaseException):
-    """Raised in a handler that asks for the id of its reaction before its letter is durable. The handler runs again
+    """Raised in a handler that asks for the id of its reaction too early: this server made the id of the letter (the
+    letter came from an agent or a client of this server), and the letter is not durable yet. The handler runs again
     later. This is a ``BaseException``, so ``except Exception`` in a handler does not catch it."""
 
 
@@ -94,8 +95,8 @@ class Context(msgspec.Struct, eq=False):
     durable: bool = True
     """Whether the letter of this reaction is durable."""
     early: bool = False
-    """Whether the handler asked for the reaction's id too early. It stays True if the handler caught :class:`TooEarly`
-    and continued."""
+    """Whether the handler asked for the reaction's id too early (see :class:`TooEarly`). It stays True if the handler
+    caught :class:`TooEarly` and continued."""
 
     @property
     def sender(self) -> str:
@@ -104,8 +105,8 @@ class Context(msgspec.Struct, eq=False):
 
     @property
     def reaction_id(self) -> str:
-        """An id that is the same each time this reaction runs. Raises :class:`TooEarly` if the id may still change,
-        because the letter is not durable."""
+        """An id that is the same each time this reaction runs. Raises :class:`TooEarly` if the id may still change:
+        this server made the id of the letter, and the letter is not durable."""
         if not self.durable and self.letter.id.startswith(f"{self.server}."):
             self.early = self.requests = True
             raise TooEarly

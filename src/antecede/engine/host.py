@@ -44,7 +44,7 @@ class Outcome(msgspec.Struct):
     state: bytes | None
     """The agent's new state; ``None`` if the state has not changed."""
     failure: BaseException | None = None
-    """The exception that ended the batch: a failure, or :class:`TooEarly`; ``None`` if there was none."""
+    """The exception that ended the batch: a failure, or :class:`TooEarly`; ``None`` if no exception ended it."""
     ended_at: int | None = None
     """The position in the batch, from 0, of the letter whose handler call ended the worker process. No reaction of this
     batch is kept. The other letters of the batch run again, and the failed call does not count as a try for them. The
@@ -55,8 +55,8 @@ class Outcome(msgspec.Struct):
 
     @property
     def too_early(self) -> bool:
-        """Whether the batch ended because a handler asked for the id of its reaction, although the letter was not
-        durable yet."""
+        """Whether the batch ended because a handler asked for the id of its reaction too early: this server made the id
+        of the letter, and the letter was not durable yet."""
         return isinstance(self.failure, TooEarly)
 
     def merge(self) -> None:

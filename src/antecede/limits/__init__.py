@@ -220,7 +220,7 @@ audit_bytes_max: Final = 16 * 1024 * 1024
 file."""
 audit_refusals_per_second: Final = 20.0
 """The largest number of refusals per second that the audit log records. Without this limit, repeated attempts of
-strangers would displace all other entries."""
+unknown programs would displace all other entries."""
 
 hello_seconds_max: Final = 10.0
 """The longest time that a new connection may take to identify itself."""
@@ -305,8 +305,8 @@ step_letters_max: Final = 65_536
 """The largest number of copies of letters that one step of a server makes for publishes. The copies take about a tenth
 of a second. A batch to many destinations is divided among several steps."""
 record_piece_bytes_max: Final = 8 * 1024 * 1024
-"""The largest size of one piece in which the record of a step is stored in the log, in bytes. A longer record is stored
-as several pieces."""
+"""The largest size of one piece of a step's record in the log, in bytes. A longer record is stored in several pieces.
+The log numbers each piece like a record."""
 
 backlog_frames_max: Final = 16_384
 """The largest number of link frames of a server that peers have not acknowledged. Above this limit, the server refuses

@@ -66,8 +66,8 @@ store_snapshot_part_bytes_wanted: Final = 64 * 1024 * 1024
 sequence of bytes is cut. The limit equals ``store_segment_bytes``. It is much smaller than
 ``store_snapshot_part_bytes_max``, and large enough to give few parts."""
 store_commit_here_bytes_max: Final = 64 * 1024
-"""The largest number of bytes that the owner of a log commits in its own thread. The commit thread commits larger
-amounts."""
+"""The largest number of bytes that the owner of a log (the server) commits in its own thread. The commit thread commits
+larger amounts."""
 store_quick_sync_seconds: Final = 0.001
 """The longest duration of a quick sync. As long as most syncs take longer, the commit thread does all commits."""
 store_retry_seconds: Final = 0.1

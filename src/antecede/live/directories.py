@@ -103,8 +103,8 @@ class _Stopped:
 
 def differing(folder: str, new: TopologyFile) -> TopologyFile | None:
     """Read the data directories in a folder, one after the other. Return the first topology in force that is not
-    ``new``; None if there is none. Different directories can have different topologies if a change was decided but not
-    finished. Nothing is written."""
+    ``new``; None if there is no such topology. Different directories can have different topologies if a change was
+    decided but not finished. Nothing is written."""
     for name in _names_in(folder):
         directory = f"{folder}/{name}"
         found = judged_in(directory).recovered

@@ -69,6 +69,6 @@ class FrozenFiles:
 
 
 def remove_links(directory: str) -> None:
-    """Remove the links of an earlier backup."""
+    """Remove the hard links that an earlier backup left in the data directory."""
     if os.path.isdir(f"{directory}/{LINKS}"):
         shutil.rmtree(f"{directory}/{LINKS}")

@@ -42,8 +42,8 @@ from antecede.live.worker import main
 main(int(sys.argv[2]))
 """
 """The program that starts a worker. The program lowers its own priority first, because its imports use CPU time that
-the server may need. Linux may divide CPU time among sessions (autogroup). So the program also lowers the priority of
-its session."""
+the server may need. Linux may divide CPU time among the sessions of the operating system (autogroup). So the program
+also lowers the priority of its session."""
 
 
 class WorkerError(AgentError):

@@ -200,7 +200,7 @@ def _has_one_of(folder: Path, valid: Collection[str]) -> bool:
 
 def write_servers(folder: Path, servers: list[Identity]) -> None:
     """Write the servers that a client or an operator trusts."""
-    text = "# The servers to trust. Written by antecede credentials.\n" + "".join(map(table, servers))
+    text = "# The servers to trust. Written by: antecede credentials\n" + "".join(map(table, servers))
     _write(folder / SERVERS, text.encode())
 
 

@@ -2,8 +2,8 @@
 
 One call of ``send`` writes all its parts (:class:`antecede.wire.Part`) in one frame, unless they are too long for one
 frame. Nagle's algorithm is off, because the sender has already batched its output. If a peer does not read, the write
-buffer grows up to its bound; then the connection reports that it is full, and its owner stops writing. If the input
-contains bytes that are not frames, the connection is closed with the reason.
+buffer grows up to its bound; then the connection reports that it is full, and the code that uses the connection stops
+writing. If the input contains bytes that are not frames, the connection is closed with the reason.
 
 This module accepts connections itself, because it must count a connection before the TLS handshake. The event loop
 would start the handshake first.
@@ -120,7 +120,8 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         if self._slot is not None:
             self._slot.left()
         self._ended(self.reason or (str(exc) if exc else ""))
-        # Without cycles it is freed now. With many strangers the garbage collector would often stop the server.
+        # Without cycles it is freed now. With many strangers (connections before their hello) the garbage collector
+        # would often stop the server.
         self._receiver = _nobody
         if self._slot is not None:
             self._slot.drop = _too_late
@@ -378,7 +379,7 @@ async def listen(
 async def dial(
     opened: Callable[[TcpConnection], Receiver], host: str, port: int, tls: ssl.SSLContext | None = None
 ) -> TcpConnection:
-    """Connect to a listener; raise ``OSError`` if there is none."""
+    """Connect to a listener; raise ``OSError`` if nothing listens there."""
     loop = asyncio.get_running_loop()
     connecting = loop.create_connection(
         lambda: TcpConnection(opened), host, port, ssl=tls, server_hostname=host if tls else None

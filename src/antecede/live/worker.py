@@ -10,7 +10,7 @@ the kernel also kills the worker when the server ends. If memory runs out, the k
 server.
 
 A handler may start processes. They have no connection to the server. A forked copy of the worker ends when its handler
-returns. All these processes end with the worker, unless they have begun a new session.
+returns. All these processes end with the worker, unless they have begun a new session (``setsid``).
 """
 
 import asyncio

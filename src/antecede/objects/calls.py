@@ -114,7 +114,7 @@ class Calls:
         return None if due is None else int(due)
 
     def expire(self, clock_ms: int, now: float) -> None:
-        """Abort the calls whose time is up."""
+        """Abort the calls whose deadline has passed."""
         assert self.site is not None
         self._perform(self.site.tick(clock_ms), now)
 

@@ -84,7 +84,7 @@ class Execution:
     # Start and continuation.
 
     def requested(self, message: Message, label: Label) -> None:
-        """Process a request for an instance. Ignore an invalid request. Apply a ``final`` request immediately: its call
+        """Handle a request for an instance. Ignore an invalid request. Apply a ``final`` request immediately: its call
         is already committed. For any other request, look for the instance. If it was undone here, answer with the
         reason. If it is in the table, add the request to it. If it is new, queue it."""
         request = _read(_requests, message)
@@ -134,7 +134,7 @@ class Execution:
         self._go_on(one)
 
     def _join(self, one: Instance, message: Message, label: Label) -> None:
-        """Process a request for an instance that has begun. Only the first request is delivered to the instance. Later
+        """Handle a request for an instance that has begun. Only the first request is delivered to the instance. Later
         requests come from other replicas of the caller: these replicas only get the answer."""
         if one.callers:
             self.ignore(message)
@@ -216,7 +216,7 @@ class Execution:
         return to, Label(REQUEST, operation, child, one.operation, one.id)
 
     def responded(self, one: Instance, message: Message, label: Label) -> None:
-        """Process the response to a call of this instance. The instance continues when all called members have
+        """Handle the response to a call of this instance. The instance continues when all called members have
         responded."""
         number = len(one.calls)
         if one.state != RUNNING or label.by_instance != f"{one.id}/{number}" or len(one.answers) == number:
@@ -254,7 +254,7 @@ class Execution:
         self.reports.append(Finished(one, answer))
 
     def commit(self, one: Instance) -> None:
-        """Process the commit of an instance: send the commit to the members that the instance called, and apply the
+        """Handle the commit of an instance: send the commit to the members that the instance called, and apply the
         effects of the root if all its instances here commit."""
         if one.decided or one.state != DONE:
             return
@@ -280,7 +280,7 @@ class Execution:
         return [one for one in begun if one.operation not in stateless] if stateless else begun
 
     def aborted_by(self, one: Instance, source: int) -> None:
-        """Process the abort of an instance by its caller at member ``source``. The other callers that still wait for an
+        """Handle the abort of an instance by its caller at member ``source``. The other callers that still wait for an
         answer get a failure."""
         requests, one.pending = one.pending, []
         callers = [] if one.state == DONE else list(one.callers)

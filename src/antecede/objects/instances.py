@@ -48,7 +48,7 @@ class Answered(msgspec.Struct, frozen=True):
     """The root's answer, or the reason of its failure as a text."""
     tries: int
     late: bool = False
-    """Whether the root was aborted because its time was up."""
+    """Whether the root was aborted because its deadline had passed."""
 
 
 class Failed(msgspec.Struct, frozen=True):

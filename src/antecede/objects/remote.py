@@ -2,11 +2,12 @@
 
 A call goes to the client's own server, which ensures that either all replicas compute the call, or no replica does. If
 the operation succeeds, the call returns the answer. If the operation fails, :class:`~antecede.errors.OperationError` is
-raised. If the time of the call is up, the server aborts the call and undoes all its effects. Then
+raised. If the deadline of the call passes, the server aborts the call and undoes all its effects. Then
 :class:`~antecede.errors.CallTimeoutError` is raised, which is a ``TimeoutError``. If the server itself does not
 respond, even some seconds after the time limit, the same exception is raised. The outcome is unknown only in this last
-case, and the text of the exception then states that it is unknown. The call has a number, so it is computed at most
-once, even if this client fails.
+case, and the text of the exception then states that it is unknown. The call has a number, so it takes effect at most
+once, even if this client fails. (A replica may compute a call several times, for example after a crash, or when the
+call had to make way for an older one.)
 
 This module defines the form of a call, the time to wait for the answer, and the meaning of the answer. It does not send
 calls itself: the bus provides a function that sends a call and waits for the answer.

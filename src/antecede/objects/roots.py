@@ -48,8 +48,8 @@ class Roots:
     **Sharing** (from version 3 on). Roots of one operation that are admitted together are united into one shared root.
     One request, one answer and one commit carry the calls of all these roots. Each replica computes the calls one after
     the other. So all calls that came while one request was being processed share the frames and steps of the next
-    request. If a shared root fails, or its time is up, it is undone as a whole. Then the parts whose time is not up
-    wait again (:meth:`put_back`).
+    request. If a shared root fails, or its deadline passes, it is undone as a whole. Then the parts whose deadline has
+    not passed wait again (:meth:`put_back`).
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Roots:
         return self.heal(attempt) if attempt in self._healed else None
 
     def heal(self, attempt: str) -> Root | None:
-        """Process the message ``heal`` for a try: the older instance has ended, so the root of the try may continue. If
+        """Handle the message ``heal`` for a try: the older instance has ended, so the root of the try may continue. If
         the root rests, return it: its next try runs from now on."""
         root = self.resting.pop(attempt, None)
         if root is None:
@@ -246,7 +246,7 @@ class Roots:
             self._numbers.discard(_age(one))
 
     def late(self, now: float) -> list[Root]:
-        """Return the roots whose time is up. Remove them from the queues of waiting roots."""
+        """Return the roots whose deadline has passed. Remove them from the queues of waiting roots."""
         due = self.deadline()
         if due is None or due > now:
             return []

@@ -106,7 +106,7 @@ class Site(Order):
         return root.operation
 
     def tick(self, now: float) -> Effects:
-        """Abort the roots whose time is up."""
+        """Abort the roots whose deadline has passed."""
         late = self.roots.late(now)
         for root in late:
             if root.attempt in self.roots.running:
@@ -144,7 +144,7 @@ class Site(Order):
         return verdict, effects
 
     def _handed_over(self, message: Message) -> None:
-        """Process a message that the order hands over."""
+        """Handle a message that the order hands over."""
         label = message.label
         if label is None:
             self.outbox.deliver(message)
@@ -175,7 +175,7 @@ class Site(Order):
             execution.commit(one)
 
     def _wounded(self, attempt: str, wounded: bool) -> tuple[Verdict, Effects]:
-        """Process a packet from another object about a root of this home. ``wounded``: whether the root must make way;
+        """Handle a packet from another object about a root of this home. ``wounded``: whether the root must make way;
         if False, it may continue."""
         if attempt not in self.roots.running and attempt not in self.roots.resting:
             return Verdict.DUPLICATE, []
@@ -205,18 +205,18 @@ class Site(Order):
         self._queue(self.roots.rest(attempt))
 
     def _end(self, root: Root, answer: Answer, late: bool = False) -> None:
-        """Process the end of a root. Roots that waited for it may begin. ``late``: whether the root was aborted because
-        its time was up."""
+        """Handle the end of a root. Roots that waited for it may begin. ``late``: whether the root was aborted because
+        its deadline had passed."""
         self.roots.end(root)
         self.outbox.add(Answered(root.name, *answer, root.tries, late))
         self._admit()
 
     def _expired(self, root: Root, now: float) -> None:
-        """Process the end of a root whose time is up."""
+        """Handle the end of a root whose deadline has passed."""
         self._end(root, TIMEOUT, late=True)
 
     def _follow(self) -> None:
-        """Process the reports on instances. If the present try of a root has finished, the root ends, and commits if
+        """Handle the reports on instances. If the present try of a root has finished, the root ends, and commits if
         the try succeeded. If an instance was removed, the roots that made way for it may continue."""
         reports = self.execution.reports
         while reports:

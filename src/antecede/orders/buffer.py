@@ -1,11 +1,11 @@
 """``buffer``: causal order with acknowledgements and no stamps (Mattern, Fünfrocken §3).
 
-Every process has one FIFO output buffer and one FIFO input buffer. The output buffer posts one message, waits until the
-receiver's input buffer has acknowledged it, and only then posts the next one. The application continues meanwhile. So a
-message is safe at its receiver before any message that depends on it can leave. This protocol keeps order at the
-sender, by waiting; :mod:`antecede.orders.matrix` keeps it at the receiver, with stamps. The input buffer first enqueues
-a message, then acknowledges it. (The paper prints the opposite sequence. A crash after the acknowledgement could then
-lose the message.)
+Every process has one FIFO output buffer and one FIFO input buffer. The output buffer *posts* one message (puts it on
+the network), waits until the receiver's input buffer has acknowledged it, and only then posts the next one. The
+application continues meanwhile. So a message is safe at its receiver before any message that depends on it can leave.
+This protocol keeps order at the sender, by waiting; :mod:`antecede.orders.matrix` keeps it at the receiver, with
+stamps. The input buffer first enqueues a message, then acknowledges it. (The paper prints the opposite sequence. A
+crash after the acknowledgement could then lose the message.)
 
 ``pipelined`` (footnote 4): a message need not wait for the acknowledgements of earlier messages to the same receiver.
 The footnote requires a FIFO transport. On links that reorder, the messages are numbered, and the receiver puts them in
@@ -53,7 +53,8 @@ RELEASE = "release"
 
 
 class Buffer(Order):
-    """An order that posts the next message only when it knows that the previous message has arrived."""
+    """An order that puts a message on the network only when all destinations have acknowledged the previous message.
+    With the option ``pipelined``, messages to the same receiver do not wait for each other."""
 
     name: ClassVar[str] = "buffer"
     source: ClassVar[str] = "Mattern, Fünfrocken §3"
@@ -61,7 +62,7 @@ class Buffer(Order):
     needs: ClassVar[frozenset[str]] = frozenset({"control packets"})
     controls: ClassVar[tuple[str, ...]] = (ACK, RELEASE)
     options: ClassVar[dict[str, Option]] = {
-        "pipelined": Option(False, "post to the same receiver without waiting for each acknowledgement (footnote 4)"),
+        "pipelined": Option(False, "send to the same receiver without waiting for each acknowledgement (footnote 4)"),
         "multicast": Option(
             "hold-output",
             "what a destination holds until every copy of a multicast has arrived",

@@ -107,8 +107,8 @@ class Order(ABC):
     """Whether members forward copies for others. A copy may then come from a member that did not send the message, and
     may pass through a member that is not a destination."""
     recognises_repeats: bool = True
-    """Whether the order itself answers ``DUPLICATE`` to a packet that arrives again. If not, the order relies on the
-    link below."""
+    """Whether the order itself answers ``DUPLICATE`` to a packet that arrives again. If not, the link must drop such a
+    packet."""
     options: ClassVar[Mapping[str, Option]] = {}
     stamp_version: ClassVar[int] = 1
 

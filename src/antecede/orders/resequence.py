@@ -35,7 +35,7 @@ class SequencedOrder(PlainOrder):
 
     @abstractmethod
     def take(self, packet: Packet, effects: Effects) -> None:
-        """Process a packet. All earlier packets of the same link have already been processed."""
+        """Handle a packet. All earlier packets of the same link have already been processed."""
 
     def waits(self, packet: Packet) -> bool:
         """Return whether the message of a processed copy still waits in the protocol's own queue."""
@@ -69,7 +69,7 @@ class SequencedOrder(PlainOrder):
         return Verdict.DELIVER, effects
 
     def resume(self, source: int, effects: Effects) -> None:
-        """Process the held packets from ``source`` that are now next in the sequence."""
+        """Handle the held packets from ``source`` that are now next in the sequence."""
         while self._early and (packet := self._early.pop((source, self.taken[source] + 1), None)):
             self.taken[source] += 1
             effects.append(Accept(packet))

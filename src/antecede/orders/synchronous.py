@@ -25,7 +25,7 @@ send(m) happened before send(m'). So deliveries are in causal order, and hence i
 
 **Why it does not block.** All senders acquire locks in ascending order. Suppose that a sender waits for the lock of
 member k. Then the sender that holds this lock waits only for locks of members above k, or for the delivery of a copy in
-transit. So there is no circle of senders that wait for each other. (A simpler rendezvous, in which the sender blocks
+transit. So there is no cycle of senders that wait for each other. (A simpler rendezvous, in which the sender blocks
 until the receiver is ready, has a deadlock when two processes send to each other: Mattern and Fünfrocken, Fig. 1.)
 
 Links may reorder packets. Requests from p to q are numbered 1, 2, 3 …, and the grant and the copy have the number of

@@ -145,7 +145,7 @@ class Updates(StampedOrder):
             if value == 0 or (line == self.me and value > self._value(place)):
                 raise StampError("entry of a stamp is 0, or counts messages that we never sent")
             if line == source and column == self.me:
-                raise StampError("stamp counts the messages of its own link twice: in its number and in an entry")
+                raise StampError("stamp counts the sender's messages to us twice: in its number and in an entry")
             changes.append((line, column, value))
         return number, tuple(changes)
 

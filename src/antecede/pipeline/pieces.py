@@ -187,10 +187,9 @@ class Judged(msgspec.Struct):
     smallest process number."""
     pairwise: bool = True
     cycle: Places | None = None
-    """The sends of messages that form a circle, so that there is no total order; ``None`` without such a circle."""
+    """The sends of messages that form a cycle, so that there is no total order; ``None`` without such a cycle."""
     crown: Places | None = None
-    """The sends of messages that form a circle, so that there is no synchronous order; ``None`` without such a
-    circle."""
+    """The sends of messages that form a cycle, so that there is no synchronous order; ``None`` without such a cycle."""
     clocks: Clocked = msgspec.field(default_factory=Clocked)
     lamport: Lamported = msgspec.field(default_factory=Lamported)
     late_blobs: int = 0
@@ -225,8 +224,8 @@ class Timed(msgspec.Struct, tag="timed"):
 
 
 class Dealt(msgspec.Struct, tag="dealt"):
-    """The deliveries of one bucket that one task needs. The task judges one chunk of time, and reads only a part of
-    each line. The indices are counted from the start of this part."""
+    """Those deliveries of one bucket that one task needs. The task judges one chunk of time, and reads only a part of
+    each line. The indices of the deliveries are counted from the start of this part."""
 
     task: int
     deliveries: Deliveries

@@ -165,8 +165,8 @@ class _Requests:
         raise self._exception()
 
     def raise_pending(self) -> None:
-        """Raise the exception of the pending request, if there is one. Without this call the request could be lost,
-        because py4j turns an interrupted call into a different exception."""
+        """Raise the exception of a request to end the program, if one is pending. Without this call the request could
+        be lost, because py4j raises a different exception when a call is interrupted."""
         if self._pending is not None:
             raise self._exception() from None
 

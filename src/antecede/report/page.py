@@ -221,7 +221,7 @@ def _method(report: Mapping[str, Any]) -> Iterator[str]:
     yield (
         "<p>Delays compare the clocks of two processes, which may disagree; they are not corrected. Concurrency is "
         f"computed from {sample:,} messages. A figure that the trace does not record is “–”, never 0. The numbers of "
-        f"this page are in <code>{text(report['json'], 60)}</code> beside it.</p>"
+        f"this page are in <code>{text(report['json'], 60)}</code> in the same folder.</p>"
     )
 
 

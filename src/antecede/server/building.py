@@ -35,8 +35,8 @@ def task_of(machine: AgentServer, upto: int) -> Task:
 
 def build(machine: AgentServer, snapshot: bytes | None, stored: Iterable[bytes], epoch: str, task: Task) -> bytes:
     """Build the snapshot of a task, and return it as bytes. ``machine``: a new state machine, which has no state yet.
-    ``snapshot``: the previous snapshot, or None if there is none. ``stored``: the log after the previous snapshot, up
-    to the task's record."""
+    ``snapshot``: the previous snapshot, or None if there is no previous snapshot. ``stored``: the log after the
+    previous snapshot, up to the task's record."""
     replay(machine, snapshot, stored, epoch, 0.0)
     for domain, peer, upto, beyond in task.acknowledged:
         machine.channel.consumers[domain].links[peer].settle(upto, beyond)

@@ -97,8 +97,8 @@ class Receiver(Protocol):
         ...
 
     def closed(self, reason: str, now: float) -> None:
-        """Process the end of the connection. The connection calls this method exactly one time. ``reason`` is empty if
-        the other end closed the connection."""
+        """Record that the connection has ended. The connection calls this method exactly one time. ``reason`` is empty
+        if the other end closed the connection."""
         ...
 
     def writable(self) -> None:

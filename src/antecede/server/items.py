@@ -94,7 +94,7 @@ class Forgot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
 
 
 class Buried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=6):
-    """An operator removed a dead letter: it was sent again, or it was deleted for good."""
+    """An operator removed a dead letter: it was sent again, or it was deleted permanently."""
 
     key: str
 
@@ -175,8 +175,8 @@ class Related(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
 
 
 class Left(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=13):
-    """A client is gone for good: it was temporary, or an operator removed it. The server forgets the number of its last
-    publish."""
+    """A client is gone permanently: it was temporary, or an operator removed it. The server forgets the number of its
+    last publish."""
 
     client: str
 
@@ -214,7 +214,7 @@ class Ruled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
 
 
 class BuriedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=18):
-    """Several dead letters were removed. An operator sent them again or deleted them for good, or the server dropped
+    """Several dead letters were removed. An operator sent them again or deleted them permanently, or the server dropped
     them, because there were too many."""
 
     keys: list[str]
@@ -244,8 +244,9 @@ class Tried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
 
 
 class Handled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=21):
-    """An agent (or a client) has reacted to its next letters, and its reactions requested nothing. This is a short form
-    of :class:`Reacted`, with the ids of the letters instead of the reactions. Most batches are of this kind."""
+    """An agent (or a client) has reacted to its next letters, and its reactions requested nothing: no sends, no timers,
+    no new agents. This is a short form of :class:`Reacted`, with the ids of the letters instead of the reactions. Most
+    batches have this form."""
 
     agent: str
     letters: list[str]
@@ -336,7 +337,7 @@ FORMAT_OLDEST: Final = 2
 """The oldest log format that has its own rules. Log format 1 has the same rules as this format."""
 FORMAT_WITH_LISTS: Final = 3
 """The first format in which a train or a record contains each list of destinations only once. In this format, a batch
-of plain reactions that requested nothing is one short item (:class:`Handled`)."""
+whose reactions requested nothing is one short item (:class:`Handled`)."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Item]).decode

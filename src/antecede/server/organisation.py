@@ -80,9 +80,9 @@ class SavedOrganisation(msgspec.Struct):
     whole: bool = False
     """Whether all agents of this server are paused, because the change removes this server."""
     attempt: str = ""
-    """The name of the attempt in which this server takes part, or an empty string if there is none. An attempt tries to
-    make one change of the topology. While this server takes part, the change is staged here, or letters wait here for
-    the change."""
+    """The name of the attempt in which this server takes part, or an empty string if it takes part in no attempt. An
+    attempt tries to make one change of the topology. While this server takes part, the change is staged here, or
+    letters wait here for the change."""
 
 
 class Organisation(SavedOrganisation):

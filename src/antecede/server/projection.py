@@ -14,7 +14,7 @@ with the first record counts in the same way, and gets the same ids. A reader th
 result of ``save``, which is small: mainly the count and the next index of each process. ``tests/simulation`` compares
 the ids with those that servers really used.
 
-**Texts for people.** A ``send`` row has the class of its notification and its label, which the log has beside the body
+**Texts for people.** A ``send`` row has the class of its notification and its label, which the log has next to the body
 (:mod:`antecede.labels`). The record of a reaction contains only the id of its letter. So the projection reads each
 letter in the record of its arrival at this server, and keeps its columns until all destinations on this server have
 handled the letter (:class:`_Known`). The record of the arrival also contains the size of the letter's stamp, and

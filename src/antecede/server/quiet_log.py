@@ -1,5 +1,5 @@
-"""Limits the log messages that a server writes for operators. Clients, peers and strangers cannot cause more messages
-than the limit.
+"""Limits the log messages that a server writes for operators. Clients, peers and unknown programs cannot cause more
+messages than the limit.
 
 Every kind of event has its own budget of lines, so that many lines about one kind do not hide another kind. A line
 above the budget is counted and not written. The next line about that kind of event, or a summary, contains the count. A

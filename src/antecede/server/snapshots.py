@@ -101,7 +101,7 @@ def unknown_topology(server: str, begun: str, epoch: str) -> TopologyError:
     the epoch of the file."""
     return TopologyError(
         f"the data directory of server {server} was begun under topology epoch {begun}, but the file has {epoch}: "
-        "start once with the previous topology file, then use antecede topology apply"
+        "start once with the previous topology file, then run: antecede topology apply"
     )
 
 

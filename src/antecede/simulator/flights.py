@@ -1,9 +1,9 @@
 """The packets of a played scenario, and the state of each packet: flying, lost or arrived.
 
-A packet is *flying* until it arrives or is lost. In general, a statement of the script decides when a packet arrives or
-is lost. Only packets that are marked with ``mark_due`` arrive without a statement. A lost packet flies again when its
-link resends it. A statement may name a packet before the packet exists. The statement then waits until the packet is
-posted.
+A packet is *posted* when a process hands it to the network. It is *flying* until it arrives or is lost. In general, a
+statement of the script decides when a packet arrives or is lost. Only packets that are marked with ``mark_due`` arrive
+without a statement. A lost packet flies again when its link resends it. A statement may name a packet before the packet
+exists. The statement then waits until the packet is posted.
 """
 
 from collections import deque
@@ -119,12 +119,12 @@ class Flights:
 
     def find(self, parcel: Parcel, at: str) -> Flight | None:
         """Return the packet with the name ``parcel`` that is flying to ``at``. If there are several, return the one
-        that was posted first. Return None if there is none."""
+        that was posted first. Return None if there is no such packet."""
         return next((flight for flight in self._by_name.get((parcel, at), ()) if flight.state == FLYING), None)
 
     def landed(self, parcel: Parcel, at: str) -> Flight | None:
         """Return the packet with the name ``parcel`` that has arrived at ``at`` at least once. If there are several,
-        return the one that was posted last. Return None if there is none."""
+        return the one that was posted last. Return None if there is no such packet."""
         flights = self._by_name.get((parcel, at), [])
         return next((flight for flight in reversed(flights) if flight.arrivals), None)
 
@@ -146,7 +146,7 @@ class Flights:
         ]
 
     def next_early(self, flight: Flight) -> Early | None:
-        """Return the first statement that waits for this packet; None if there is none."""
+        """Return the first statement that waits for this packet; None if no statement waits."""
         waiting = self.early.get((flight.parcel, flight.at))
         return waiting[0] if waiting else None
 
@@ -162,9 +162,9 @@ class Flights:
         earlier = self.landed(line.parcel, line.at)
         name = f"{line.parcel} to {line.at}"
         if earlier is not None and earlier.state == ARRIVED:
-            return f"{name} has already arrived, and is not posted again"
+            return f"{name} has already arrived, and is not put on the network again"
         if isinstance(line, ArriveLine) and line.again:
             return f"{name} cannot arrive again: it has not arrived before"
         if any(flight.at == line.at and flight.parcel == line.parcel for flight in self.lost.values()):
             return f"{name} was lost and not resent (let time pass with wait or drain)"
-        return f"{name} is never posted"
+        return f"{name} is never put on the network"

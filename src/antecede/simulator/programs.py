@@ -1,11 +1,11 @@
 """The programs of the processes in a scenario. A program consists of the ``send`` and ``receive`` statements of one
 process.
 
-A process is sequential. A send may come after an ``arrive`` of the same process in the file. If the arriving copy has
-not been posted yet, the send waits until the copy has arrived, because the send may be an answer to it. (For example,
-in Fig. 4 of Mattern and Fünfrocken a process receives a message y and then sends a message z. If a scenario file with
-this figure is played under the buffer protocol, the protocol posts y late, and z waits for y. The result is their Fig.
-6.)
+A process is sequential. A send may come after an ``arrive`` of the same process in the file. If the arriving copy is
+not on the network yet, the send waits until the copy has arrived, because the send may be an answer to it. (For
+example, in Fig. 4 of Mattern and Fünfrocken a process receives a message y and then sends a message z. If a scenario
+file with this figure is played under the buffer protocol, the protocol puts y on the network late, and z waits for y.
+The result is their Fig. 6.)
 
 A process with ``receive`` statements takes messages only through these statements (Mattern and Fünfrocken, §4.1–4.2). A
 ``receive`` may be limited to one sender. Messages that have arrived wait until the process receives them. The order

@@ -6,7 +6,7 @@ handles all copies, including those from a process to itself. ``--raw`` leaves t
 
 Some packets arrive without a statement, the oldest first: (1) control packets, unless the file says ``control manual``,
 (2) copies at a process that is not their destination, unless a later line names them there, (3) packets that an earlier
-line named before they were posted. Acknowledgements arrive immediately and are never visible.
+line named before they were sent. Acknowledgements arrive immediately and are never visible.
 
 A process carries out its statements in sequence. So a send waits until all arrivals that earlier lines name have
 happened, and until all earlier ``receive`` statements have got a message (:mod:`antecede.simulator.programs`).

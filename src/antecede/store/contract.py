@@ -1,8 +1,8 @@
 """The interface of the two kinds of stores: a log on a disk, and a store without a disk.
 
-An owner appends records (any bytes), and is notified of the number up to which all records are durable. ``append`` only
-puts a record into a list. Records that arrive while one group is being synced become the next group, so that many
-records share the cost of a sync.
+The owner of a store (usually a server) appends records (any bytes), and is notified of the number up to which all
+records are durable. ``append`` only puts a record into a list. Records that arrive while one group is being synced
+become the next group, so that many records share the cost of a sync.
 """
 
 from collections.abc import Callable, Iterable
@@ -160,14 +160,14 @@ class Store(Protocol):
 
     @property
     def unvouched(self) -> bool:
-        """Whether the last group with records still lacks a proof that it was durable. A later group gives this proof
-        (it vouches for the earlier group). Without the proof, damage to the group looks like a torn write."""
+        """Whether the last group with records still lacks a proof that it was durable. A later group gives this proof.
+        Without the proof, damage to the group looks like a torn write."""
         ...
 
     def vouch(self) -> None:
-        """Let the commit thread write a group without records. This group vouches for all earlier groups: it proves
-        that they were durable when it was written. If records are appended before the thread writes, it
-        writes only the group of these records. With durability ``disk``, that group proves the same."""
+        """Let the commit thread write a group without records (a *witness*). It proves that all earlier groups were
+        durable when it was written. If records are appended before the thread writes, it writes only the group of these
+        records. With durability ``disk``, that group proves the same."""
         ...
 
     def forget_cuts(self) -> None:

@@ -207,7 +207,7 @@ class LogStore(Closing):
         with self._maintenance:
             self._check_open()
             self._kept.check(upto)
-            # A snapshot vouches for the log: recovery refuses a log that ends before it.
+            # First make these records durable: recovery refuses a log that ends before its snapshot.
             self.wait(upto)
             if self.durability != "disk":
                 try:
@@ -440,8 +440,8 @@ class LogStore(Closing):
             self._write([], 0)
 
     def _finish(self) -> None:
-        """Make everything durable, and write a last group that vouches for all groups before it. Because of this last
-        group, damage after a clean close is never mistaken for a torn write."""
+        """Make everything durable, and write a witness (an empty group). It proves that all groups before it were on
+        disk. So damage after a clean close is never mistaken for a torn write."""
         try:
             self._write_witness()
             self._segments.sync()

@@ -1,8 +1,8 @@
 """Open a log: lock its directory, check the directory, and remove a torn write if there is one.
 
-Before a torn write is removed, a note about it is written to a file. So even after a crash, the owner of the log can
-see that the write was removed. A directory of an older format is upgraded after the check, before anything else is
-written. A corrupt directory is left as it was found.
+Before a torn write is removed, a note about it is written to a file. So even after a crash, the owner of the log (the
+server) can see that the write was removed. A directory of an older format is upgraded after the check, before anything
+else is written. A corrupt directory is left as it was found.
 """
 
 import logging

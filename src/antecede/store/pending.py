@@ -8,8 +8,8 @@ from antecede.store.format import LENGTH_BYTES
 
 
 class Pending:
-    """A queue of records between two threads: the owner's thread adds records, and the thread that commits takes the
-    records of one group at a time."""
+    """A queue of records between two threads: the thread of the log's owner (the server) adds records, and the thread
+    that commits takes the records of one group at a time."""
 
     def __init__(self, group_bytes_max: int) -> None:
         self._group_bytes_max = group_bytes_max

@@ -40,7 +40,7 @@ class Recovered(msgspec.Struct, frozen=True):
     """The number of the newest record; the next record gets the next number."""
     cut: Cut | None = None
     cuts: tuple[Cut, ...] = ()
-    """All removed torn writes that the owner of the log has not recorded yet, oldest first."""
+    """All removed torn writes that the owner of the log (the server) has not recorded yet, oldest first."""
     unreadable: tuple[str, ...] = ()
     """One error message for each damaged snapshot that is newer than ``snapshot``."""
     walk: Walk | None = None
@@ -132,9 +132,9 @@ def _erase(files: Files, file: int, begin: int, end: int) -> None:
 
 
 def _newest(files: Files, directory: str, seal: int, oldest: int) -> tuple[Snapshot | None, list[str]]:
-    """Return the newest readable snapshot, or None if there is none. Also return one error message for each newer
-    snapshot; all newer snapshots are unreadable. Raise CorruptLogError if the log begins after record 1 and no snapshot
-    covers the records before the beginning of the log."""
+    """Return the newest readable snapshot, or None if no snapshot is readable. Also return one error message for each
+    newer snapshot; all newer snapshots are unreadable. Raise CorruptLogError if the log begins after record 1 and no
+    snapshot covers the records before the beginning of the log."""
     unreadable: list[str] = []
     for upto in reversed(numbered(files.names(directory), "snapshot")):
         try:

@@ -4,7 +4,7 @@ The two newest snapshots are kept. So if the newest one is damaged, nothing is l
 records are
 
 - covered by the *older* of the two snapshots that are known to be good, so that recovery can fall back to it, and
-- released by the owner, who may need them for another purpose (converting them to a trace).
+- released by the owner of the log (the server), which may need them for another purpose (converting them to a trace).
 
 So nothing is deleted before there are two good snapshots and a release. The snapshot that recovery read completely is
 known to be good. The snapshot before it was not read, so it is not known to be good.

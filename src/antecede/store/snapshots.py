@@ -1,5 +1,5 @@
-"""Snapshots. A snapshot is the state of the log's owner after a certain record, so recovery need not begin at the first
-record.
+"""Snapshots. A snapshot is the state of the log's owner (the server) after a certain record, so recovery need not begin
+at the first record.
 
 A snapshot is written under a temporary name, synced and renamed to its final name; then the directory is synced. So a
 file with a final name was written completely, though the disk may have damaged it later. A snapshot is a sequence of

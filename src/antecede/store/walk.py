@@ -4,14 +4,14 @@ A group is good if it matches its checksum and follows the previous group: segme
 checksum of the previous group all agree. If the next group is not good, there are exactly three possible reasons:
 
 1. The segment is full, and the chain continues at the beginning of the next segment. This is checked first.
-2. A later group is intact, in this or a later segment, and it **vouches** for all groups before it. This means that
-   it has a flag, which says: all earlier groups were synced before this group was written. So the bad group was
-   intact and durable at that time. A crash cannot damage durable bytes, so the log is corrupt. A
-   :class:`CorruptLogError` is raised, and nothing is removed.
-3. No later group vouches for the bad bytes. With durability ``disk``, group k+1 is written only after group k is
-   synced. So the bad bytes are the last write before a crash. This write was never reported as durable. (With
-   durability ``os``, the bad bytes were perhaps never synced.) This is a torn write. Everything after the last good
-   group will be removed.
+2. A later group is intact, in this or a later segment, and it proves that all groups before it were on disk: its flag
+   **vouches** means that all earlier groups were synced before this group was written. So the bad group was intact and
+   durable at that time. A crash cannot damage durable bytes, so the log is corrupt. A :class:`CorruptLogError` is
+   raised, and nothing is removed.
+3. No later group proves that the bad bytes were on disk. With durability ``disk``, group k+1 is written only after
+   group k is synced. So the bad bytes are the last write before a crash. This write was never reported as durable.
+   (With durability ``os``, the bad bytes were perhaps never synced.) This is a torn write. Everything after the last
+   good group will be removed.
 
 A segment gets its length before its first group is written, and every group records this length. A segment that is
 shorter than recorded has lost durable bytes. So it is corrupt, too, even if its groups are good. Each segment, even one
@@ -119,8 +119,8 @@ class Walk:
                         return
                     if doubted:
                         raise corrupt
-                    # A server may be writing. A missed group was durable before the group that vouches for it was
-                    # written. We have seen the latter, so the missed group must be there now.
+                    # A server may be writing. A missed group was durable before the later group, which proves this, was
+                    # written. We have seen the later group, so the missed group must be there now.
                     doubted = True
                     continue
                 doubted = False

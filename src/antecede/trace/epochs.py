@@ -55,7 +55,7 @@ class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
     change: int
     """The number of the change that began this epoch; 0 for the first epoch."""
     guarantee: Guarantee
-    """The guarantee between all processes: the weakest of all domains."""
+    """The guarantee between any two processes: the weakest guarantee of any domain."""
     since: dict[str, int] = {}
     epoch: str = ""
     """The digest of the topology."""

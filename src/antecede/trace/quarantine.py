@@ -112,9 +112,9 @@ def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
 
 
 def _places(events: list[Event], reasons: dict[int, str]) -> dict[tuple[bool, str], dict[int, int]]:
-    """Set aside rows with the same process and index as another row. Return a table with an entry for each process. The
-    entry contains all indices of the process, each with the number of the first event at this index. The key of the
-    entry is a pair: whether the rows are hops, and the name. (The hops of a server have separate indices.)"""
+    """Set aside rows with the same process and index as another row; of equal rows, the first is kept. Return a table
+    of all indices: the key is a pair (whether the rows are hops, name of the process or server). The value contains
+    each index with the number of the first event at this index. (The hops of a server have separate indices.)"""
     places: dict[tuple[bool, str], dict[int, int]] = {}
     contested: dict[int, list[int]] = {}
     for number, event in enumerate(events):

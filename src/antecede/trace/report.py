@@ -116,8 +116,8 @@ def verify(
 
 
 def _by_epoch(verdict: Verdict, trace: Matched, epochs: Epochs) -> Tally:
-    """Remove from the verdict the late deliveries that break no guarantee of FIFO or causal order. Return the counts of
-    all late deliveries, by epoch."""
+    """Remove from the verdict those late deliveries for which the topology did not guarantee the order (FIFO or
+    causal). Return the counts of all late deliveries, by epoch."""
     tally = Tally(epochs, verdict.orders)
 
     def broken(order: str, found: list[Late]) -> list[Late]:

@@ -57,7 +57,8 @@ class Acts(msgspec.Struct):
     events."""
     rivals_from: Numbers
     rivals: Numbers
-    """The conflicts of all cells, one cell after the other: for each cell, the cells that conflict with it."""
+    """For each cell, the cells that conflict with it. A cell is a group of instances with the same conflicts
+    (:mod:`antecede.trace.cells`)."""
     copies: Callable[[int], Sequence[int]]
     """A function that is called with a send. It returns the deliveries of the message, ascending."""
 

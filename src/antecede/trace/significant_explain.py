@@ -11,7 +11,7 @@ A link of a chain describes a message and its send. Some of its keys are:
   the early delivery.
 
 A delivery that breaks the rule *agreement* has no chain. Its only link is the other request. The key ``elsewhere``
-describes the object that received the two requests in the other order.
+describes an object that received the late request before the other request.
 
 Both engines use this module: they provide the events of a chain, and a function that names the events.
 """
@@ -75,8 +75,8 @@ def chain_of(found: Found, rule: str, late: int, sent: int, name: Names) -> dict
 def disagreement(
     late: int, sent: int, early: int, early_sent: int, here: int, there: int, name: Names
 ) -> dict[str, Any]:
-    """Return the explanation of a delivery that is late because another object received the two messages in the other
-    order."""
+    """Return the explanation of a request that was delivered late: another object received this request before the
+    request that overtook it here."""
     links = [_link(name(early_sent), name(early)) | {"after": None}]
     first, then = name(here), name(there)
     elsewhere = {"process": first.process, "index": first.index, "overtaken_by_index": then.index}
@@ -146,7 +146,7 @@ class Explainer:
                 continue
             if self._compared(mine[number], its[number]) and self._compared(at, its[process]):
                 return disagreement(at, sent, its[process], other, mine[number], its[number], self._events.__getitem__)
-        raise AssertionError("no object received the two requests in the other order")
+        raise AssertionError("no object received the late request before the other request")
 
     def _compared(self, *deliveries: int) -> bool:
         """Return whether two deliveries at an object are conflicting requests."""

@@ -136,7 +136,8 @@ def load(
 
 
 def _items(name: str, stream: BinaryIO, keep_raw: bool) -> tuple[Metadata | None, Iterator[jsonl.Item]]:
-    """Return two values: the metadata inside a file (None if there are none), and the rows of the file."""
+    """Return two values: the metadata inside a file (None if the file contains no metadata), and the rows of the
+    file."""
     if name.lower().endswith(".parquet") or cast(BufferedReader, stream).peek(4)[:4] == b"PAR1":
         if not stream.seekable():
             raise TraceError(f"{name}: Parquet cannot be read from a pipe; give a file")
@@ -267,7 +268,8 @@ def shown(path: str | Path) -> str:
 
 
 def trace_files(paths: Sequence[str | os.PathLike[str]]) -> tuple[list[str], list[Metadata]]:
-    """Return the files that the paths name (``-`` is standard input), and the metadata that lie beside these files."""
+    """Return the files that the paths name (``-`` is standard input), and the metadata that are in separate files
+    (``FILE.meta.json``) in the same folders."""
     metadata: list[Metadata] = []
     files = []
     for path in _files(paths, metadata):

@@ -16,7 +16,7 @@ the walk visits the events (:mod:`antecede.trace.matched`).
 If there are many processes, two other methods give the same answer faster: sets of pending messages, if few messages
 are pending (:mod:`antecede.trace.pending`), and vectors as arrays, if numpy is installed (:mod:`antecede.trace.lanes`).
 
-**Overtakers** are searched in a second pass, and only for messages that were late. In this pass, each message carries a
+**Overtakers** are found in a second pass, and only for messages that were late. In this pass, each message carries a
 set of late messages: those on which it depends, and itself if it is late. A set has one bit for each late message. (In
 the oracle, the sets contain all messages, not only late ones.) Let m be a message that was late at q. The overtaker of
 m is the message of the first delivery at q whose set contains m.
@@ -39,7 +39,7 @@ from antecede.trace.schema import DELIVER, SEND, Event
 from antecede.trace.verdicts import Late, Verdict
 
 _asked_at_once = 8_192
-"""The largest number of late messages whose overtakers are searched in one pass. In a pass, each message carries a set
+"""The largest number of late messages whose overtakers are found in one pass. In a pass, each message carries a set
 that has one bit for each of these late messages."""
 
 _arrays_min = 64

@@ -1,8 +1,9 @@
 """Writing a trace: the ending of the file name decides the format, and the file appears as a whole or not at all.
 
 ``.jsonl`` and ``.jsonl.gz`` (also ``.json``, ``.ndjson``) are JSON Lines, ``.parquet`` is Parquet. Events are written
-as they come, to a temporary file beside the target. When the writer is closed without an error, the temporary file gets
-the name of the target. Metadata go into the Parquet file itself, or beside a JSON Lines file as ``FILE.meta.json``.
+as they come, to a temporary file in the folder of the target. When the writer is closed without an error, the temporary
+file gets the name of the target. Metadata go into the Parquet file itself. The metadata of a JSON Lines file go into a
+separate file, ``FILE.meta.json``, in the same folder.
 """
 
 import gzip
@@ -55,7 +56,7 @@ class TraceWriter(AbstractContextManager["TraceWriter"]):
             self._discard()
             raise
         self.beside = None if is_parquet else metadata
-        """The metadata that are written beside a JSON Lines file when the writer is closed; ``None`` for Parquet."""
+        """The metadata that are written to ``FILE.meta.json`` when the writer is closed; ``None`` for Parquet."""
         self.events = 0
         """The number of events written."""
 

@@ -1,4 +1,4 @@
-"""The parties of an overload trial: agents, and programs that run as separate processes.
+"""The participants of an overload trial: agents, and programs that run as separate processes.
 
 ``python -m antecede.trials.crowd publish|strangers SETTINGS`` runs one of the programs. SETTINGS is a JSON document. At
 its end, the program prints its results as another JSON document. A publisher offers numbered messages at a fixed rate,

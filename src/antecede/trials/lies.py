@@ -99,7 +99,8 @@ class Lies(msgspec.Struct):
     growth_mib: int = 0
     """The largest growth of the process's memory, from the end of the first server to the end of a later one."""
     kinds: dict[str, int] = {}
-    """The number of conversations for each kind of sender: strangers, peers, clients and operators."""
+    """The number of conversations for each kind of sender: strangers (senders without an accepted hello), peers,
+    clients and operators."""
     found: list[str] = []
 
 

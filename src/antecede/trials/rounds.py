@@ -134,7 +134,7 @@ class Round:
             figures = await self.judged()
             figures.walks = sum(len(client.accepted) for client in load.clients)
         except* AntecedeError as group:
-            # For instance, a client learned that its server lost accepted publishes, or is gone for good.
+            # For instance, a client learned that its server lost accepted publishes, or is gone permanently.
             self.found += [str(error) for error in group.exceptions]
         except* TimeoutError:
             self.found.append(f"some walks or calls were not accepted within {self.settle_seconds:.0f} s")

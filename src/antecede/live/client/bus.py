@@ -99,8 +99,9 @@ class Bus:
 
     @property
     def last_accepted(self) -> int:
-        """The number of the last publish under this client's name that the server has accepted; 0 if there is none.
-        Right after the start of a program, this publish comes from an earlier process with the same name."""
+        """The number of the last publish under this client's name that the server has accepted; 0 if it has accepted no
+        publish. Right after the start of a program, this publish is from an earlier program that used this client
+        name."""
         return self._numbering.accepted_upto
 
     def send(self, to: str | Iterable[str], notification: Notification) -> Ticket:

@@ -2,7 +2,7 @@
 
 It dials when the :class:`ClientLine` requests it, and passes everything that it reads to the :class:`ClientLine`. The
 data that is written within one iteration of the event loop is sent in one call, or in two if ``publish`` flushes at
-once. Each call sends one frame, or several frames if the data is too long for one.
+once. Each call sends one frame of the connection (:mod:`antecede.wire`), or several frames if the data is too long.
 """
 
 import asyncio

@@ -83,8 +83,8 @@ class Line(Protocol):
         ...
 
     def publish(self, ticket: Ticket, last: bool) -> None:
-        """Send the publishes of a ticket. ``last``: whether this is the last ticket in this iteration of the event
-        loop."""
+        """Send the publishes of a ticket. ``last``: whether no other publish follows at this moment. (A question that
+        is sent later in the same iteration of the event loop can still follow.)"""
         ...
 
     def done(self, letters: list[str], dead: str) -> None: ...

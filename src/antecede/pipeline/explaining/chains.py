@@ -1,4 +1,4 @@
-"""Chains of overtaking messages, and circles of messages: the search of :mod:`antecede.trace.chain`, on arrays.
+"""Chains of overtaking messages, and cycles of messages: the search of :mod:`antecede.trace.chain`, on arrays.
 
 That module defines T_h[r]: the first position at process r that a chain of at most h messages can reach. Both modules
 compute T_h[r] from T_(h−1)[r], examine each send once, and examine nothing after the late delivery. This module
@@ -38,8 +38,8 @@ class Sought(msgspec.Struct, frozen=True):
 
 def explained(lines: Lines, sought: Sought) -> bytes:
     """Return the explanations that ``sought`` asks for. For FIFO and causal order, these are late deliveries with their
-    chains. For the other orders, the explanation is a circle of messages, or ``None`` if there is no such circle. Each
-    event is given by its place."""
+    chains. For the other orders, the explanation is a cycle of messages, or ``None`` if there is no cycle. Each event
+    is given by its place."""
     if sought.order in ("fifo", "causal"):
         return _overtakings(lines, certain(lines), sought)
     lines = certain(lines, sequences=True)

@@ -80,8 +80,9 @@ class Grain(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """The units that one task reads. The units from ``start`` to ``core`` - 1 are its core. The units from ``core`` to
-    ``end`` - 1 are its halo."""
+    """The units that one task reads. (A unit is the part of the trace between two cuts.) The task judges the messages
+    that were sent in its core, the units from ``start`` to ``core`` - 1. It reads its halo, the units from ``core`` to
+    ``end`` - 1, only to find deliveries."""
 
     tier: int
     chunk: int

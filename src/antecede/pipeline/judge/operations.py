@@ -220,7 +220,7 @@ class Operations:
             hit = keys[found] == sought
             yield from zip(below[hit].tolist(), found[hit].tolist(), strict=True)
             above = self.parent[above]
-        # These calls are nested unusually deep, or their parents form a circle: follow the parents of each one
+        # These calls are nested unusually deep, or their parents form a cycle: follow the parents of each one
         # separately.
         at = {int(key): one for one, key in enumerate(keys.tolist())}
         for one in below.tolist():

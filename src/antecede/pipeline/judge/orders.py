@@ -1,5 +1,5 @@
-"""All verdicts on the assembled lines of a trace: late deliveries, circles of messages, and recorded clocks that
-contradict the events.
+"""All verdicts on the assembled lines of a trace: late deliveries, cycles of messages (which show that total or
+synchronous order is violated), and recorded clocks that contradict the events.
 
 One task does this for a whole matched trace. An event is given by its flat position, that is, its position in the
 joined lines of all processes. Names and message ids are looked up afterwards, and only for events in the report. The
@@ -250,8 +250,8 @@ def fifo_overtaking(lines: Lines, late: Longs) -> Longs:
 
 
 class Circle:
-    """A search for a circle of messages. It tries to merge the message sequences of all processes into one sequence.
-    ``merges`` is true if this succeeds. Otherwise :meth:`witness` returns a circle of messages that prevents it (as in
+    """A search for a cycle of messages. It tries to merge the message sequences of all processes into one sequence.
+    ``merges`` is true if this succeeds. Otherwise :meth:`witness` returns a cycle of messages that prevents it (as in
     :mod:`antecede.trace.total_order`)."""
 
     def __init__(self, lines: Lines, with_sends: bool) -> None:
@@ -265,7 +265,7 @@ class Circle:
         self.merges: bool = merge(*self._arrays, occurs, at_head, self._cursors)
 
     def witness(self) -> list[int]:
-        """Return a circle of messages, as the flat positions of their sends. Each message comes before the next one in
+        """Return a cycle of messages, as the flat positions of their sends. Each message comes before the next one in
         some process, and the last message comes before the first."""
         lines = self._lines
         self._first, self._delivered = deliveries_of(lines.offsets, lines.source, lines.argument)

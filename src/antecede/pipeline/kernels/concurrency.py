@@ -38,8 +38,8 @@ def ordered_pairs(
     slots: Slots,
     ordered: Longs,
 ) -> int:
-    """Process the segments (parts of lines) from ``begin`` up to, but not including, ``end``. Return the number of the
-    segment at which to continue. If all segments are done, this is ``end``.
+    """Walk through the segments (parts of lines) from ``begin`` up to, but not including, ``end``. Return the number of
+    the segment at which to continue. If all segments are done, this is ``end``.
 
     The kernel stops early if no slot is free for the set of a message. ``drawn`` has the flat positions of the sends of
     compared messages, ascending. ``slot_of`` has, at the flat position of a send, the slot of its message. For each

@@ -73,10 +73,11 @@ def below(thresholds: Longs, process: Ints, index: Longs, clock: Longs, bounds: 
 
 @compiled
 def tiers(sent: Ints, delivered: Ints, chunk_units: int, halo_units: int) -> tuple[NDArray[np.uint8], Ints]:
-    """Return the tier of each message, and the number of its chunk on this tier. A message is given by the units of its
-    send and its delivery. Each tier divides the trace into chunks. The *halo* of a chunk is a stretch of the trace
-    directly after the chunk. The tier of a message is the lowest tier on which its delivery lies in the chunk of its
-    send or in that chunk's halo. :mod:`antecede.pipeline.judge.chunks` explains tiers."""
+    """Return the tier of each message, and the number of its chunk on this tier. A message is given by the units (parts
+    of the trace between two cuts) of its send and its delivery. Each tier divides the trace into chunks. The *halo* of
+    a chunk is a stretch of the trace directly after the chunk. The tier of a message is the lowest tier on which its
+    delivery lies in the chunk of its send or in that chunk's halo. :mod:`antecede.pipeline.judge.chunks` explains
+    tiers."""
     tier, home = np.zeros(len(sent), np.uint8), np.zeros(len(sent), np.int32)
     for row in range(len(sent)):
         begun, ended, step = sent[row], delivered[row], 0

@@ -71,12 +71,13 @@ def precedences(
     slots: Slots,
     before: Before,
 ) -> int:
-    """Process the segments from ``begin`` to ``end`` − 1. A segment is a stretch of a line. Return ``end`` if all these
-    segments are done. If no slot, or no row for a running instance, is free, stop early and return the segment at which
-    to continue.
+    """Walk through the segments from ``begin`` to ``end`` − 1. A segment is a stretch of a line. Return ``end`` if all
+    these segments are done. If no slot, or no row for a running instance, is free, stop early and return the segment at
+    which to continue.
 
     ``drawn`` has the flat positions of the sends of the compared messages, ascending. A flat position is a position in
-    the joined lines of all processes. A slot contains two sets of a message: first its past, then its knowledge.
+    the joined lines of all processes. A slot contains two sets of messages for one message: first its *past*, then its
+    *knowledge* (see the docstring of this module).
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     first, last, cell = instances.first, instances.last, instances.cell

@@ -84,8 +84,8 @@ def races(
     wanted: Wanted,
     found: Races,
 ) -> int:
-    """Process the segments (stretches of lines) from ``begin`` to ``end``. Stop early if there is no free slot for the
-    vector of a message. Return the segment at which to continue."""
+    """Walk through the segments (stretches of lines) from ``begin`` to ``end``. Stop early if there is no free slot for
+    the vector of a message. Return the segment at which to continue."""
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     known, carried = vectors.known, slots.rows
     lanes = known.shape[1]

@@ -44,7 +44,7 @@ class Vectors(NamedTuple):
     known: NDArray[Any]
     """For each process, the entries of its vector."""
     slot_of: Ints
-    """For each process, the slot that its next send can share; -1 if there is none."""
+    """For each process, the slot that its next send can share; -1 if there is no such slot."""
 
 
 def slots_of(lanes: int, kind: Any, count: int = FIRST_SLOTS, make: Make = np.zeros) -> Slots:
@@ -121,8 +121,8 @@ def depart(process: int, at: int, argument: Ints, vectors: Vectors, slots: Slots
 
 @compiled
 def arrive(slot: int, sender: int, vectors: Vectors, slots: Slots) -> None:
-    """Count one delivery of a message in ``slot``, which several sends of ``sender`` may share. After the last delivery
-    of all messages in the slot, the slot is free, unless the next send of ``sender`` can share it."""
+    """Count one delivery of a message in ``slot``. Several messages of ``sender`` may share the slot. When no delivery
+    of these messages is awaited any more, the slot is free, unless the next send of ``sender`` can share it."""
     slots.outstanding[slot] -= 1
     if slots.outstanding[slot] == 0 and vectors.slot_of[sender] != slot:
         slots.free[slots.left[0]] = slot

@@ -165,7 +165,7 @@ def contested_hops(packed: Iterable[bytes], numbering: Numbering, excluded: Excl
 
 def measured(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> Iterator[tuple[int, bytes]]:
     """Measure the rows of one bucket. Yield each result with the number of its output part: ``SUMMARY``, ``LINES``, or
-    ``SENDERS`` and the following parts."""
+    a number from ``SENDERS`` on."""
     rows = Rows(packed, numbering, excluded)
     arrivals, direct, waits = _arrivals(rows, numbering.names)
     yield LINES, pack_struct(waits)

@@ -12,7 +12,7 @@ unknown."""
 @runtime_checkable
 class Watching(Protocol):
     """A display of progress. When the display is called with a text, it shows this text. ``watch`` returns a context
-    manager. While the block of this context manager runs, the display shows the numbers of ``counter`` beside the
+    manager. While the block of this context manager runs, the display shows the numbers of ``counter`` next to the
     text."""
 
     def __call__(self, text: str) -> None: ...

@@ -103,7 +103,8 @@ class Run(NamedTuple):
 
 @inner
 def _stamp(state: Run, slot: int, source: int, to: int, copy_slots: Ints) -> int:
-    """Stamp the message in ``slot`` according to the order of the run. Return a status."""
+    """Stamp the message in ``slot`` according to the order of the run. Return ``DONE``, or ``WINDOW`` or ``ENTRIES`` if
+    an array is too small."""
     if state.kind == MATRIX:
         return send_row(state.rows, slot, source, to)
     if state.kind == PRUNED:
@@ -144,7 +145,9 @@ def _missing(state: Run, slot: int, place: int, source: int, target: int) -> tup
 
 @inner
 def _learn(state: Run, slot: int, place: int, source: int, to: int, target: int) -> int:
-    """Merge the stamp of a copy into the state of the process that delivers the copy. Return a status."""
+    """Merge the stamp of a copy into the state of the process that delivers the copy. Return ``DONE``, or ``ENTRIES``
+    if an array is too small, or ``IMPOSSIBLE`` if the process has sent the copy to itself (orders ``direct`` and
+    ``updates`` only)."""
     number = state.kept.number[place]
     if state.kind == MATRIX:
         learn_row(state.rows, slot, target)
@@ -174,7 +177,7 @@ def _weigh(state: Run, slot: int, copies: int, places: Ints) -> int:
 @inner
 def _send(state: Run, message: int, copy_slots: Ints, places: Ints) -> int:
     """Send a message: reserve its slots, stamp its copies and, after the warm-up, count the sizes of their stamps.
-    Return a status."""
+    Return ``DONE``, or ``SLOTS``, ``WINDOW`` or ``ENTRIES`` if an array is too small."""
     plan, kept = state.plan, state.kept
     source, to = plan.source[message], plan.to[message]
     first, end = plan.first_copy[message], plan.first_copy[message + 1]
@@ -273,7 +276,8 @@ def _count_delivery(state: Run, copy: int, slot: int, now: float, seen: int) -> 
 
 @compiled
 def run(state: Run) -> int:
-    """Process all events of the schedule under the order ``state.kind``. Return a status."""
+    """Simulate all events of the schedule under the order ``state.kind``. Return the status with which the run ends:
+    ``DONE``, ``SLOTS``, ``ENTRIES``, ``WINDOW`` or ``IMPOSSIBLE``."""
     plan, found, kept, delivered = state.plan, state.found, state.kept, state.delivered
     sends = len(plan.source)
     copy_slots = np.zeros(len(delivered), np.int64)

@@ -2,9 +2,9 @@
 :mod:`antecede.pipeline.sweep.kernel`).
 
 The computation follows Jang et al. §4.2, as in :mod:`antecede.orders.pruned`. Names such as S2 and R5 are rules of that
-paper. A *status* that a function returns is a constant of :mod:`antecede.pipeline.sweep.basics`. The sizes are those of
-:mod:`antecede.orders.pruned_stamp`. The log of a process is stored by sender: for each sender, the number of entries,
-and the timestamp and the destinations of each entry, in ascending order of the timestamps.
+paper. The functions return statuses such as ``DONE``, which :mod:`antecede.pipeline.sweep.basics` defines. The sizes
+are those of :mod:`antecede.orders.pruned_stamp`. The log of a process is stored by sender: for each sender, the number
+of entries, and the timestamp and the destinations of each entry, in ascending order of the timestamps.
 """
 
 from typing import NamedTuple
@@ -43,8 +43,8 @@ def _set_size(mask: int, members: int) -> int:
 @inner
 def _replace(logs: Logs, process: int, to: int, members: int, copy_slots: Ints) -> int:
     """Apply the rules S2 and S3 of Jang et al. when a message is sent: move the constraints of each destination from
-    the sender's log to the copy for that destination. In the log, the new message replaces these constraints. Return a
-    status."""
+    the sender's log to the copy for that destination. In the log, the new message replaces these constraints. Return
+    ``DONE``, or ``ENTRIES`` if the array of constraints is too small."""
     room = logs.constraint_time.shape[1]
     for k in range(members):
         length = logs.length[process, k]
@@ -79,7 +79,7 @@ def _replace(logs: Logs, process: int, to: int, members: int, copy_slots: Ints) 
 
 @inner
 def _stamp_log(logs: Logs, slot: int, process: int, members: int) -> int:
-    """Copy the sender's log into the stamp. Return a status."""
+    """Copy the sender's log into the stamp. Return ``DONE``, or ``ENTRIES`` if the arrays of stamps are too small."""
     room = logs.stamp_time.shape[1]
     place = 0
     for k in range(members):
@@ -138,7 +138,7 @@ def _constraints_size(logs: Logs, slot: int, copy: int) -> int:
 @inner
 def _merge(logs: Logs, process: int, k: int, times: Ints, masks: Masks, first: int, end: int) -> int:
     """Apply the rules R5, R6 and R9 of Jang et al. for one sender ``k``: merge the entries ``first`` to ``end`` − 1 of
-    ``times`` and ``masks`` into the log of a process. Return a status."""
+    ``times`` and ``masks`` into the log of a process. Return ``DONE``, or ``ENTRIES`` if the log is too small."""
     room = logs.time.shape[2]
     length = logs.length[process, k]
     own_time, own_mask = logs.time[process, k], logs.mask[process, k]
@@ -183,7 +183,8 @@ def _merge(logs: Logs, process: int, k: int, times: Ints, masks: Masks, first: i
 
 @inner
 def learn_log(logs: Logs, slot: int, number: int, source: int, to: int, process: int) -> int:
-    """Merge the stamp of a message into the log of the process that delivers the message. Return a status."""
+    """Merge the stamp of a message into the log of the process that delivers the message. Return ``DONE``, or
+    ``ENTRIES`` if the arrays of logs are too small."""
     members = logs.length.shape[0]
     times, masks = logs.stamp_time[slot], logs.stamp_mask[slot]
     for k in range(members):
@@ -209,7 +210,8 @@ def learn_log(logs: Logs, slot: int, number: int, source: int, to: int, process:
 
 @inner
 def send_log(logs: Logs, slot: int, source: int, to: int, copy_slots: Ints) -> int:
-    """Stamp a message, and add an entry for it to the sender's log. Return a status."""
+    """Stamp a message, and add an entry for it to the sender's log. Return ``DONE``, or ``ENTRIES`` if an array is too
+    small."""
     members = logs.length.shape[0]
     logs.clock[source] += 1  # S1
     for target in range(members):

@@ -65,7 +65,8 @@ class Results:
         except (pa.ArrowException, OSError, msgspec.ValidationError) as error:
             reason = str(error).partition("\n")[0]
             raise UsageError(
-                f"{self.table}: not a table of antecede sweep: {reason}; choose another directory with --out"
+                f"{self.table}: not a table of results (made by: antecede sweep): {reason}; choose another directory "
+                "with --out"
             ) from None
 
     def _read_cells(self) -> None:
@@ -74,7 +75,8 @@ class Results:
                 row = msgspec.json.decode(file.read_bytes(), type=Row)
             except (OSError, msgspec.DecodeError) as error:
                 raise UsageError(
-                    f"{file}: not a cell of antecede sweep: {error}; remove the file to run the cell again"
+                    f"{file}: not the result of a cell (made by: antecede sweep): {error}; remove the file to "
+                    "run the cell again"
                 ) from None
             self.rows[row.key] = row
 

@@ -14,7 +14,8 @@ some time, it acts as follows:
   earlier hello before it took part in the change.
 
 A server that was down at the commit learns of it in another way. The first server of the topology sends the history of
-changes, with the attempts that made them, to servers that are behind (:mod:`antecede.server.peering.learning`).
+changes, with the attempts that made them, to servers that have missed changes
+(:mod:`antecede.server.peering.learning`).
 
 If the coordinator does not have a change that is staged here, this server can safely abandon the change, for the
 following reason. The operator sends the commit only after every server, the coordinator included, has confirmed that

@@ -406,7 +406,7 @@ class Participant:
             raise TopologyError(f"change {number} or a later change is already in force at server {name}: try again")
         if (organisation.paused or organisation.staged is not None) and organisation.attempt != id_:
             raise TopologyError(
-                f"server {name} takes part in another change: try again later, or end it with antecede topology abort"
+                f"server {name} takes part in another change: try again later, or end it: antecede topology abort"
             )
         return number, id_
 

@@ -79,8 +79,8 @@ class View(msgspec.Struct, frozen=True):
     """The number of the change that is staged or for which the server pauses. It is 0 if there is no such change."""
     coordinator: Name = ""
     attempt: Mark = ""
-    """The name of the attempt in which the server takes part, or an empty text if there is none. An attempt is one try
-    to make a change."""
+    """The name of the attempt in which the server takes part, or an empty text if it takes part in no attempt. An
+    attempt is one try to make a change."""
     idle: float | None = None
     """The seconds since the last command of ``attempt``. It is None if there is no attempt, or if the server does not
     count the seconds."""

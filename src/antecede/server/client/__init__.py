@@ -1,19 +1,20 @@
 """A *line*: a client's connection to its server, without I/O. For publishes see
 :mod:`antecede.server.client.publishing`.
 
-The owner of the line dials when ``dials`` returns True, and the line sends the hello. After a broken connection it
-requests another dial, with growing pauses, for as long as the client exists. The line ends when the server closes the
-connection permanently, for example because of a wrong token, or because another client has the same name. The line
-reads the credentials again in two cases: the client or the server does not prove its identity, or the client's key is
-revoked. It then requests another dial only if the credentials have changed, or if a key was revoked and the client has
-a second key.
+The owner of the line (``TcpLine``, which serves a :class:`antecede.live.client.Bus`, or a simulated client) dials when
+``dials`` returns True, and the line sends the hello. The server accepts the client with a *welcome*. After a broken
+connection the line requests another dial, with growing pauses, for as long as the client exists. The line ends when the
+server closes the connection permanently, for example because of a wrong token, or because another client has the same
+name. The line reads the credentials again in two cases: the client or the server does not prove its identity, or the
+client's key is revoked. It then requests another dial only if the credentials have changed, or if a key was revoked and
+the client has a second key.
 
 A server forgets a temporary client that closes its connection, or that is disconnected for too long. So the line of a
 temporary client ends, too, if the server may have forgotten the client. Otherwise the client would repeat its last
 publishes, and the server might accept them as new publishes.
 
-The owner of a line (``TcpLine``, which serves a :class:`antecede.live.client.Bus`, or a simulated client) decides what
-to publish and what to do with letters. A line has no clock and no random numbers: callers pass them.
+The owner decides what to publish and what to do with letters. A line has no clock and no random numbers: callers pass
+them.
 """
 
 from collections.abc import Callable
@@ -45,7 +46,7 @@ class LineOwner(Protocol):
     name: str
 
     def welcomed(self, address: str, last: int) -> None:
-        """Process the server's welcome. The server accepts this client, and has already accepted its publishes up to
+        """Handle the server's welcome. The server accepts this client, and has already accepted its publishes up to
         number ``last``."""
         ...
 
@@ -54,7 +55,7 @@ class LineOwner(Protocol):
         ...
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
-        """Process the refusal of the publish with this number. The server has not accepted later publishes either.
+        """Handle the refusal of the publish with this number. The server has not accepted later publishes either.
         ``retry``: whether the server may accept the same publish later."""
         ...
 
@@ -274,8 +275,8 @@ class ClientLine:
         self._owner.welcomed(part.address, part.last)
 
     def closed(self, reason: str, now: float) -> None:
-        """Process the end of the connection. If it was closed permanently, report this to the owner. Otherwise dial
-        again later, unless ``close`` was called."""
+        """Record that the connection has ended. If this client must not connect again (``refusal``), report this to the
+        owner. Otherwise dial again later, unless ``close`` was called."""
         self._connection = None
         # On the next connection they would come before the welcome, and then again: the owner repeats them.
         self._parts = []

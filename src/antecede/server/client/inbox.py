@@ -8,7 +8,7 @@ A handler that fails is called again after a pause, which grows with each try. M
 try fails, the letter is reported as dead, with the reason. Answers to the client's own questions need no handler, but
 wait until all earlier letters are handled.
 
-While ``waiting`` is true, the owner calls ``next``:
+While ``waiting`` is true, the owner of the inbox (a bus, or a simulated client) calls ``next``:
 
     letter = inbox.next(now)
 

@@ -6,15 +6,15 @@ others again, so the server gets no publish twice. If the server refuses a publi
 The client then lets the skipped publishes fail, or numbers them again and sends them again (``Numbering.refused``).
 
 **Batches.** Consecutive notifications of one type to the same destinations share a batch, up to a largest number and
-size. The batch that is being filled is sent when the owner calls ``flush``, or when a notification does not fit into
-it. When a batch is begun, ``flush_soon`` asks the owner to call ``flush`` soon. A batch also contains the ids of
-letters that the client began to handle before or between these publishes. So the server's trace can show the delivery
-of such a letter before the publishes that follow it.
+size. The batch that is being filled is sent when the owner (:class:`antecede.live.client.Bus`, or a simulated client)
+calls ``flush``, or when a notification does not fit into it. When a batch is begun, ``flush_soon`` asks the owner to
+call ``flush`` soon. A batch also contains the ids of letters that the client began to handle before or between these
+publishes. So the server's trace can show the delivery of such a letter before the publishes that follow it.
 
 **The window.** The number of outstanding publishes is bounded: the server closes the connection of a client that sends
 more. An owner that waits while ``Numbering.crowded`` is set always has room for a batch.
 
-The owner (:class:`antecede.live.client.Bus`, or a simulated client) decides what to publish, and when to flush.
+The owner decides what to publish, and when to flush.
 """
 
 from collections import deque

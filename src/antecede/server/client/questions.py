@@ -2,8 +2,8 @@
 
 An answer quotes the number of the publish that asked the question. If a question is published again, it may have a new
 number (see :class:`antecede.server.client.publishing.Numbering`). So a question is identified by its ticket, not by its
-number. A question ends only one time: with its answer, with an error, or because its time is up. Later answers are
-dropped.
+number. A question ends only one time: with its answer, with an error, or because its deadline has passed. Later answers
+are dropped.
 
 Each question has a latest time for its answer. ``deadline`` returns the earliest of these times. After the question
 with this time is closed, ``deadline`` may return a time that is too early, until the next call of ``expire``. So no
@@ -83,7 +83,7 @@ class Questions(Generic[T]):
         return self._due
 
     def expire(self, now: float) -> None:
-        """End the questions whose time is up."""
+        """End the questions whose deadline has passed."""
         late = [(ticket, timeout) for ticket, (due, timeout) in self._open.items() if due <= now]
         for ticket, timeout in late:
             asked = ticket.target if isinstance(ticket.target, str) else ", ".join(ticket.target)

@@ -1,21 +1,22 @@
 """The gate: output leaves a server only when all records that were made before this output are durable.
 
 *Persist, then send, then acknowledge* (Laumay et al. §5): frames, acknowledgements, replies to clients, letters for
-clients, welcomes and hellos all pass through one queue. Each output waits for one record: the record that was the
-newest when the output was put into the queue, even if this record still waits for space on the disk. The output of a
-step without a record waits as well. For example, such a step may repeat an acknowledgement of a frame that an earlier
-step accepted, and the record of the earlier step may not be durable yet. Output for one receiver leaves in the sequence
-of the queue. For different receivers, the sequence does not matter: replies to clients leave before frames that wait
-for the same record. The queue also contains function calls. When such a call opens a new connection or session, all
-output for the previous connection or session has already left.
+clients, and the messages with which a session or a connection begins (welcome, hello) all pass through one queue. Each
+output waits for one record: the record that was the newest when the output was put into the queue, even if this record
+still waits for space on the disk. The output of a step without a record waits as well. For example, such a step may
+repeat an acknowledgement of a frame that an earlier step accepted, and the record of the earlier step may not be
+durable yet. Output for one receiver leaves in the sequence of the queue. For different receivers, the sequence does not
+matter: replies to clients leave before frames that wait for the same record. The queue also contains function calls.
+When such a call opens a new connection or session, all output for the previous connection or session has already left.
 
 There is one exception: some answers do not wait, because the server will give them again, unchanged, after a crash
 (``Calls.sure``). Such an answer leaves immediately, unless a function call is in the queue. In that case the answer
 waits like other output. Together with an answer that leaves immediately, delayed replies leave too
-(:mod:`antecede.server.driver.delayed`), but only if nothing in the gate stops them (``is_open`` for their record).
+(:mod:`antecede.server.driver.delayed`), but only if their record is durable and the queue is empty (``is_open``).
 
-Pings, proofs of identity, the end of a connection, and answers to operators' commands that change nothing do not pass
-through the gate.
+Pings, proofs of identity, and answers to operators' commands that change nothing do not pass through the gate. Most
+connections are also closed without the gate. But after a wrong frame of a peer, the connection is closed through the
+gate, so that this server's hello leaves first (``Peering.fault``).
 """
 
 from collections import deque

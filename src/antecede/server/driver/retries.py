@@ -162,7 +162,8 @@ class Retries:
         return self.waiting[0][0] if self.waiting else None
 
     def settle_plain(self, due: React, letters: list[str]) -> None:
-        """Record that a whole batch succeeded, and that its reactions requested nothing: no sends, no timers."""
+        """Record that a whole batch succeeded, and that its reactions requested nothing: no sends, no timers, no new
+        agents."""
         if self._running == due.agent:
             self._running = ""
         self.done += len(letters)
@@ -170,7 +171,7 @@ class Retries:
             del self.tries[due.agent]
 
     def settle(self, due: React, outcome: Outcome, now: float) -> list[Reaction]:
-        """Process the outcome of a batch, and return the reactions to commit. If there are none, one of three things is
+        """Handle the outcome of a batch, and return the reactions to commit. If there are none, one of three things is
         true: the batch waits for its next try, its letters are handed out again, or a reaction asked for its id too
         early. In the third case the caller must let the batch wait until its letters are durable."""
         if self._running == due.agent:

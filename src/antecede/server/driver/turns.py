@@ -32,8 +32,8 @@ class Commit(Enum):
     """The same, but there is other work: the commit thread commits the records, together with records that come in the
     meantime."""
     LATER = "later"
-    """Do not commit now, because there are no records, or no output waits for them. They are committed with a later
-    record, or at the deadline."""
+    """Do not commit now, because there are no records, or no output waits for them. They are committed as soon as later
+    output waits, with a record or without one (for example an acknowledgement), or at the deadline."""
 
 
 HERE: Final = Commit.HERE

@@ -67,7 +67,8 @@ class Backups:
         """A function that returns the files as they are at the time of the call, and keeps them unchanged. The adapter
         (the code that does the server's I/O) sets this function. It is None if this server has no files."""
         self._id = ""
-        """The name of the backup in which this server takes part now, or an empty string if there is none."""
+        """The name of the backup in which this server takes part now, or an empty string if it takes part in no
+        backup."""
         self._until = 0.0
         """The time at which this server gives up the backup if no further command of this backup comes."""
         self._frozen: Frozen | None = None

@@ -51,7 +51,7 @@ class Cutting:
         return [(server, self._phase, [self._id]) for server in due]
 
     def answered(self, server: str, document: Any, error: AntecedeError | None) -> None:
-        """Process the answer of a server: ``document`` if the request succeeded, otherwise ``error``."""
+        """Handle the answer of a server: ``document`` if the request succeeded, otherwise ``error``."""
         self._asked.discard(server)
         if error is not None:
             self.failure = self.failure or (server, error)

@@ -73,7 +73,7 @@ class DeadLetters:
         return {"replayed": dead.letter.id, "agent": dead.agent, "from": dead.letter.source}
 
     def bury(self, id_: str) -> dict[str, Any]:
-        """Remove a dead letter from the list for good."""
+        """Remove a dead letter from the list permanently."""
         dead = self._find(id_)
         self._change(Buried(dead.key))
         return {"buried": dead.letter.id, "agent": dead.agent}
@@ -104,7 +104,7 @@ class DeadLetters:
         return {**self._page_fields(page), "replayed": len(replays), "skipped": len(page.letters) - len(replays)}
 
     def bury_page(self, *arguments: str) -> dict[str, Any]:
-        """Remove the dead letters of one page for good."""
+        """Remove the dead letters of one page permanently."""
         page = self._page(*arguments, letters_max=limits.drop_letters_max, size=lambda dead: 0)
         if page.letters:
             self._change(BuriedMany([dead.key for dead in page.letters]))

@@ -96,8 +96,8 @@ class OperatorRequest:
         self._connection.close("done")
 
     def closed(self, reason: str, now: float) -> None:
-        """Process the end of the connection. If no answer has come, report an error: it is not known whether the server
-        has carried out the command."""
+        """Record that the connection has ended. If no answer has come, report an error: it is not known whether the
+        server has carried out the command."""
         self._end(None, ClosedError(reason or CLOSED_AT_ONCE))
 
     def writable(self) -> None:

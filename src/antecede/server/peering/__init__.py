@@ -342,7 +342,7 @@ class Peering:
             self._log.info("peer-connected", peer=peer.name, remote=connection.remote)
 
     def received(self, peer: Peer, parts: list[wire.AnyPart]) -> None:
-        """Process the parts that a peer has sent after the hellos, mainly frames and acknowledgements."""
+        """Handle the parts that a peer has sent after the hellos, mainly frames and acknowledgements."""
         driver, name, feed = self._driver, peer.name, self._feed
         pinged = False
         if self.peers.get(name) is not peer:
@@ -368,7 +368,7 @@ class Peering:
             peer.connection.send([wire.Pong()])
 
     def closed_by_peer(self, peer: Peer, part: wire.Bye, stranger: str = "") -> None:
-        """Process the reason with which the other end closes a connection. ``stranger``: the address of that end, if
+        """Handle the reason with which the other end closes a connection. ``stranger``: the address of that end, if
         it has not proved that it is the peer (the reason may then come from another program); otherwise empty."""
         peer.bye = reason = part.reason[: limits.reason_chars_max]
         if stranger:

@@ -97,7 +97,7 @@ def _other_topology(machine: AgentServer, shared: Sequence[str], hello: wire.Ser
         return Refusal(
             "other-system",
             f"server {other} belongs to another system ({hello.epoch[:64]}) than {me}: one was restored from a backup; "
-            "a server without data joins the restored system with antecede topology apply",
+            "to let a server without data join the restored system: antecede topology apply",
         )
     if hello.system and organisation.system and hello.system != organisation.system:
         return Refusal("other-system", f"server {other} belongs to another system ({hello.system[:64]}) than {me}")
@@ -124,10 +124,11 @@ def _other_topology(machine: AgentServer, shared: Sequence[str], hello: wire.Ser
         f"{organisation.change} ({epoch}), and "
     )
     if hello.change != organisation.change:
-        # The one that is behind would have learned from the other, unless one is older or has another past.
-        return Refusal("other-topology", reason + "the one that is behind cannot learn from the other")
+        # The server with the lower number would have learned from the other, unless one has an older version or another
+        # history.
+        return Refusal("other-topology", reason + "the server with the lower number cannot learn from the other")
     return Refusal(
         "other-topology",
-        f"{reason}domain {differ[0][:64]} differs: finish the change with antecede topology apply; if both were "
+        f"{reason}domain {differ[0][:64]} differs: finish the change (antecede topology apply); if both were "
         "first started with different files, start them with one file and empty data directories",
     )

@@ -57,7 +57,7 @@ class Inquiries:
         return asked
 
     def answered(self, hello: wire.ServerHello) -> None:
-        """Process the answer to a question. If this server is new and the other server does not know it, record that
+        """Handle the answer to a question. If this server is new and the other server does not know it, record that
         this server is not part of the system yet."""
         organisation = self._machine.organisation
         if not hello.known and organisation.is_new(self._machine.channel):

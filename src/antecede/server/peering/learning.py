@@ -76,7 +76,7 @@ class Lesson(msgspec.Struct, frozen=True):
 
 
 def lesson_of(organisation: Organisation) -> bytes:
-    """Return the lesson that this server sends to a server that is behind, as JSON."""
+    """Return the lesson that this server sends to a server that has missed changes, as JSON."""
     fields = (organisation.system, organisation.change, organisation.topology, organisation.since)
     return msgspec.json.encode(Lesson(*fields, organisation.history))
 

@@ -118,7 +118,7 @@ class Lessons:
         self._trouble = ""
 
     def take(self, peer: str, part: wire.AnyPart, connection: Connection) -> None:
-        """Process the part that a peer has sent when this server expects a lesson (the changes that this server has
+        """Handle the part that a peer has sent when this server expects a lesson (the changes that this server has
         missed). Refuse the part if it is not a lesson."""
         if not isinstance(part, wire.Lesson):
             what = f"{type(part).__name__} where a topology was expected"

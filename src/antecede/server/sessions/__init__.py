@@ -2,8 +2,9 @@
 
 A session is one connection of a client, or one bus in the server's own process. A client has at most one session; a
 newer session takes the place of the older one, which ends with the code ``replaced``. Publishes become inputs of the
-machine; replies and letters leave the server when they are durable. When a session begins to listen, all letters that
-are still in the mailbox are handed out again, the oldest first.
+machine. Replies and letters leave the server when all records before them are durable; some answers to calls leave
+earlier (:mod:`antecede.server.driver.gate`). When a session begins to listen, all letters that are still in the mailbox
+are handed out again, the oldest first.
 
 At the beginning of a session, the server sends a welcome. The welcome says which publishes of the client the server
 already has. So the server sends the welcome only when the publishes of the previous session have been accepted or

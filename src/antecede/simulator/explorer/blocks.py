@@ -1,9 +1,9 @@
 """The reduction that makes the search smaller: it interleaves only inputs that other processes can notice.
 
 An input of a process is a send of its application, or the arrival of a packet. An arrival is **silent** if it makes the
-process neither post a packet nor have a send event. All other inputs are *noticeable*, including all sends of the
-application. A **block** is a noticeable input of one process, together with the silent arrivals at this process that
-come directly before it. The explorer interleaves whole blocks, and never a silent arrival by itself.
+process neither put a packet on the network nor have a send event. All other inputs are *noticeable*, including all
+sends of the application. A **block** is a noticeable input of one process, together with the silent arrivals at this
+process that come directly before it. The explorer interleaves whole blocks, and never a silent arrival by itself.
 
 **Why nothing is missed.** Take any run. Move each silent arrival to a later moment: just before the next noticeable
 input of the same process. If there is no such input, move the arrival to the end of the run. The result is also a
@@ -159,9 +159,9 @@ class Blocks:
         return after
 
     def growth(self, process: int, cell: int, incoming: Incoming) -> Growth:
-        """Return the possible sequences of inputs of the process in a cell, each up to the first input that other
-        processes can notice. ``incoming``: the messages that other processes have sent to this process and that it has
-        not delivered."""
+        """Return the possible sequences of inputs of a process. They start from the state in ``cell``, and each ends
+        with the first input that other processes can notice. ``incoming``: the messages that other processes have sent
+        to this process and that it has not delivered."""
         growth = self._growths.get((cell, incoming))
         if growth is None:
             growth = self._growths[cell, incoming] = self._grow(process, cell, dict(incoming))

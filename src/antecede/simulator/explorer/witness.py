@@ -217,11 +217,12 @@ class Witness:
         try:
             return play(scenario, order, raw=self._scope.duplicates)
         except Exception:
-            # A broken order may fail in any way, and a correct one may never post the packets of a broken one.
+            # A broken order may fail in any way, and a correct one may never send the packets of a broken one.
             return None
 
     def _correct(self) -> OrderSpec | None:
-        """Return an order that keeps the violated guarantee and can play the same file; None if there is none."""
+        """Return a correct order under which the same file can be played. It must keep the violated guarantee. Return
+        None if there is no such order."""
         order, kind = self._order, self._finding.kind
         own_order = self._own_order
         judged = kind in _judged

@@ -96,7 +96,7 @@ class SimulatedClient:
         """Types of letters that the application has no handler for."""
         self.end: End | None = None
         self._previous: End | None = None
-        """The connection of the earlier process that this process replaces; None if there is none."""
+        """The connection of the earlier process that this process replaces; None if there is no such process."""
         self.over = False
         """Whether the client has ended for ever: it has no process, and no other process will start."""
         self._seen: set[str] = set()

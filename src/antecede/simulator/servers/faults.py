@@ -2,8 +2,9 @@
 
 Counts are for all servers together. Each fault comes at a moment that the seed chooses, before the world becomes calm.
 
-A crash comes **between two effects** of a server. An effect is one step, one append, one write, one sync or one sent
-frame. The seed chooses the effect after which the server crashes. A crash may also come while a server is recovering.
+A crash comes **between two effects** of a server. An effect is mainly one step, one reaction, one sent frame, or one
+operation of the disk, such as a write or a sync. The seed chooses the effect after which the server crashes. A crash
+may also come while a server is recovering.
 """
 
 import msgspec

@@ -89,7 +89,7 @@ class Intruder:
         """Do nothing: ``_arrived`` handles the parts."""
 
     def closed(self, reason: str, now: float) -> None:
-        """Do nothing: the end of the connection does not matter."""
+        """Do nothing when the connection has ended."""
 
     def writable(self) -> None:
         """Do nothing: nothing waits until the connection has room again."""

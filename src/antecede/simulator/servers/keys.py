@@ -42,7 +42,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class _Watched:
-    """A signer that also records its proofs, because an intruder can see them on the network."""
+    """A signer that also records its proofs: a simulated intruder sees them on the network, and may send them again."""
 
     def __init__(self, role: str, name: str, key: SimulatedKey, seen: list[Seen]) -> None:
         self._role = role

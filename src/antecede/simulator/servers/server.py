@@ -3,8 +3,9 @@ data, and the real host of agents.
 
 This module is the second adapter around :class:`antecede.server.core.ServerCore`; the first is :mod:`antecede.live`. It
 calls the driver (each call is a *turn*), appends records, commits after a while, and runs reactions, all in virtual
-time. Between any two of these actions, ``effect`` is called. The disk also calls ``effect`` before each operation. If a
-crash is planned, the server crashes at one of these calls.
+time. ``effect`` is called after each turn and each reaction, before each commit and each frame that is sent, and when
+records have become durable. The disk calls ``effect`` before each operation. If a crash is planned, the server crashes
+at one of these calls.
 """
 
 import errno

@@ -11,7 +11,7 @@ effects in one source, it is delivered there only once, before the first of them
 
 Several documents make one trace. A document has one event per line, or is a list of events (a batch). Source and id
 together identify an event. If the same event is recorded a second time, the second record is counted and skipped. The
-cause of an event is first searched in the event's own source, then in the other sources. If several other sources have
+cause of an event is first looked up in the event's own source, then in the other sources. If several other sources have
 an event with the id of the cause, the cause is ambiguous, and is treated as missing.
 """
 

@@ -8,9 +8,10 @@ span is an event.
   the same id, the *halves* of the call. The cause of the server's half is the client's half. If the parent of a
   span has two halves, the cause is the half in the span's own service. If neither half is in that service, the
   cause is the server's half.
-* **A message** leads from the cause to the span if they are in different services. It also leads from the calling
-  half of a call to the receiving half. Otherwise there is no message. The *links* of a span to other spans
-  (OpenTelemetry, Jaeger's *follows from*) are further causes. The message is delivered where the span starts.
+* **A message** leads from the cause to the span if they are in different services, or if the cause is the calling side
+  of a call (client, producer) and the span is the receiving side. Otherwise there is no message. The *links* of a span
+  to other spans (OpenTelemetry, Jaeger's *follows from*) are further causes. The message is delivered where the span
+  starts.
 * Within a service, spans are ordered by the service's wall clock. At equal times a parent comes before its child.
   The clocks of different services never decide an order. They are only *compared* for two counts.
   ``early_messages`` counts messages that, by the clocks, were received before they were sent. ``early_children``
