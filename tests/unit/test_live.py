@@ -244,6 +244,37 @@ def test_marks_are_looked_at_again_when_much_was_taken_in(tmp_path: Path, monkey
     played(play, tmp_path)
 
 
+@pytest.mark.parametrize("most", [4, 5, 9])
+def test_a_client_can_read_all_letters_with_many_destinations(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client accepts a limited number of destinations in one train, so a batch of letters must not have more."""
+    monkeypatch.setattr(limits, "train_copies_max", most)
+
+    async def play(world: World) -> None:
+        server = str(world.topology.servers["s1"])
+        async with connect(server, name="bob"):
+            pass
+        async with connect(server, name="alice") as alice:
+            for amount in range(12):
+                alice.send(["bob@s1", "c1@s1", "c2@s1"], Add(amount=amount))
+            alice.send([f"c{number}@s1" for number in range(most)] + ["bob@s1"], Add(amount=12))
+            alice.send(["bob@s1"], Add(amount=13))
+            await alice.drain()
+        got: list[int] = []
+        all_ = asyncio.Event()
+
+        def on_add(add: Add) -> None:
+            got.append(add.amount)
+            if len(got) == 14:
+                all_.set()
+
+        async with connect(server, name="bob") as bob:
+            bob.on(Add, on_add)
+            await all_.wait()
+        assert got == list(range(14))
+
+    played(play, servers=1)
+
+
 @pytest.mark.parametrize("on_disk", [True, False])
 def test_marks_are_looked_at_again_when_many_letters_came(
     on_disk: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -334,11 +334,12 @@ class Sessions:
             self._driver.hand_out(letters, session.deliver)
             return
         fresh: list[Letter] = []
-        size = 0
+        size = copies = 0
         for letter in due.letters[len(session.handed) :]:
             # Its addresses count too: a topic has many, and one frame must be able to carry all of it.
             size += len(letter.body) + sum(map(len, letter.to))
-            if fresh and size > limits.deliver_bytes_wanted:
+            copies += len(letter.to)
+            if fresh and (size > limits.deliver_bytes_wanted or copies > limits.train_copies_max):
                 break
             fresh.append(letter)
         if not fresh:
