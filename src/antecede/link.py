@@ -3,8 +3,8 @@
 **Outgoing.** Every body gets the next number, from 1, and is kept until the peer has acknowledged it. A body that is
 not acknowledged in time is sent again, with increasing pauses up to a limit. The peer drops frames beyond its window.
 ``admitted`` is the last number in this window. So the link's owner (the server) does not send a frame with a larger
-number yet; ``tick`` returns this frame as soon as an acknowledgement moves the window. A link has no clock: its callers
-pass the current time, and ``deadline`` returns the time at which they must call ``tick``.
+number. Such a frame waits here. When an acknowledgement has moved the window, ``tick`` returns the frame. A link has no
+clock: its callers pass the current time, and ``deadline`` returns the time at which they must call ``tick``.
 
 **Incoming.** A link does *not* put frames in sequence, because the orders (:mod:`antecede.orders`) do not need this. It
 only classifies each frame as ``FRESH``, ``DUPLICATE`` or ``DROPPED``. A frame is dropped if its number is too far

@@ -41,9 +41,9 @@ class Senders:
     ) -> list[Letter]:
         """Do the work of :meth:`permitted` if at least one sender is not known yet: check the sender of every letter.
 
-        If the members of the domain relay messages for each other, the check must be weaker. Then every member may
-        bring letters from senders on this server, and from all senders that this server reaches through the domain. For
-        example, after a reset of the domain, each member sends again the messages that it had relayed.
+        If the members of the domain relay messages for each other, the check must be weaker, because a relayed message
+        comes from the member that relays it, even if this server itself has sent it. Then every member may bring
+        letters from senders on this server, and from all senders that this server reaches through the domain.
         """
         domain = consumer.domain
         relays, member = consumer.order.relays, consumer.members[source]

@@ -53,11 +53,10 @@ def register(app: typer.Typer) -> None:
         The delivery of a message M is late if the receiver has already delivered another message that depends on M. The
         chain begins at the sender of M. It ends with a message that the receiver delivered before M.
 
-        With --order significant, each step of the chain also says why a message must come after the previous message.
-        There are two possible reasons. (1) An operation sent or received the previous message, and then the same
-        operation sent the message. (2) An operation sent or received the previous message, and then a conflicting
-        operation sent the message. Instead of a chain, an explanation may name two
-        objects that received two conflicting requests in different sequences.
+        With --order significant, each step of the chain also names two operations: the one that sent or received the
+        previous message, and the one that then sent the next message. They are the same operation, or they conflict.
+        Instead of a chain, an explanation may name two objects that received two conflicting requests in different
+        sequences.
 
         With --order total or synchronous, an explanation is a cycle of messages. Each step names a process that saw one
         message before the next message.

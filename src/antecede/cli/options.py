@@ -47,8 +47,8 @@ _credentials = typer.Option(
     None,
     "--credentials",
     metavar="DIR",
-    help="Folder with the keys of all identities (servers, clients, operators), or of one. Default: if access.toml is "
-    "in the folder of the topology file, credentials/ in the folder of the topology file.",
+    help="Folder with the keys of all identities (servers, clients, operators), or of one. Default: the folder "
+    "credentials/ beside the topology file, if there is an access.toml beside it, too.",
 )
 
 

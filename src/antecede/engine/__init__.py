@@ -217,9 +217,9 @@ class Engine:
 
     def hold_for(self, agents: list[str]) -> tuple[set[str], dict[str, Past]]:
         """From now on, when a letter to one of ``agents`` dies, hold the agent's letters that may depend on the dead
-        letter. Release the held letters of all agents that are not in ``agents``. Return two objects for the channel
-        (:mod:`antecede.channel`): ``agents`` as a set, and a dictionary into which the channel writes the :class:`Past`
-        of each letter to these agents."""
+        letter. Release the held letters of all agents that are not in ``agents``. The channel (:mod:`antecede.channel`)
+        must store the :class:`Past` of each letter to these agents. So return these agents as a set, and the dictionary
+        into which the channel writes the pasts."""
         following = self.following
         following.agents.clear()
         following.agents.update(agents)

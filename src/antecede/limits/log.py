@@ -24,8 +24,8 @@ server itself encodes its state, and does no other work meanwhile."""
 
 witness_after_seconds: Final = 0.1
 """The shortest time without a write after which a server writes a group without records to its log. After a crash, this
-group proves that the records before the group were durable. A person needs more time than this to notice that a server
-is idle, and to kill the server."""
+group proves that the records before the group were durable. The server writes this group before anybody can notice that
+the server is idle, and kill it."""
 witness_seconds: Final = 1.0
 """The shortest time between two groups without records in the log (see ``witness_after_seconds``). Each such group
 needs one sync. One sync per second is not noticeable under any load."""

@@ -1,8 +1,8 @@
 """Run one server in an event loop: connect :class:`antecede.server.core.ServerCore` with the disk and the network.
 
 This module listens for connections, and opens connections to peers. It appends the records of each turn to the log,
-runs reactions, and calls the driver (:mod:`antecede.server.driver`) when the driver asks for a turn. This module
-decides no rule of the protocol.
+runs reactions, and calls the driver (:mod:`antecede.server.driver`) when the driver asks for a turn. All rules of the
+protocol are in ``ServerCore``.
 """
 
 import asyncio

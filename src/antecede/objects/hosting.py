@@ -7,8 +7,8 @@ states of all objects. Operations of different objects do not conflict.
 The combination does not change which messages significantly precede others. By the definition in §3.2 of Enokido,
 Higaki, Takizawa, this relation depends only on the instances and on the conflicts between operations. The combination
 changes neither of them. But in the vectors of the order, all objects of a server share one entry. So a message may also
-wait for messages that do not significantly precede it. Such waits cause no cycle, because each message waits only for
-messages with smaller event numbers.
+wait for messages that do not significantly precede it. Such waits cause no cycle: every message has an event number
+(:mod:`antecede.orders.objects`), and waits only for messages with smaller event numbers.
 
 Each object has its own live state (:mod:`antecede.objects.state`). A snapshot contains this state as bytes, which do
 not depend on the order of insertions. So two replicas are equal iff their bytes are equal, even if compatible
@@ -136,7 +136,7 @@ def _root(
             raise Failure("expected one answer for each call that shares the request")
         return answers
     except CallFailed as failed:
-        # The caller knows the operation, not its parts, so it gets the operation's reason.
+        # The caller called the operation, not this program around it, so it gets only the operation's reason.
         raise Failure(*failed.args) from None
 
 

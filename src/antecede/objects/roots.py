@@ -7,13 +7,14 @@ message to continue (*heal*) comes. Then its next try begins. To *unite* roots i
 request.
 
 By the theorem in §3.3 of Enokido, Higaki, Takizawa, messages never wait for each other in a cycle. But instances can
-wait in a cycle. For example, op1 at object i calls op2 at object j, and op3 at j calls op4 at i. Each caller waits for
-the answer to its call. If op1 conflicts with op4, and op2 conflicts with op3, then op4 may wait for the end of op1, and
-op2 for the end of op3. Then none of them can continue. Therefore, if an older instance waits at an object for an
-instance of a *younger* root (a root with a larger number), the object asks the home of the younger root to abort its
-try (``wound``). The home aborts the try, unless it has already decided to commit the root. When the older instance has
-ended, the object informs the home (``heal``). The home then tries the younger root again, with its old number. So in
-the end only younger roots wait for older roots, and the oldest root is never wounded.
+wait in a cycle. For example, op1 runs at object i and calls op2 at object j. At the same time, op3 runs at j and calls
+op4 at i. If op2 conflicts with op3, it waits for the end of op3. If op4 conflicts with op1, it waits for the end of
+op1. But op1 waits for the answer of op2, and op3 for the answer of op4, so none of them can continue. Therefore, if an
+older instance waits at an object for an instance of a *younger* root (a root with a larger number), the object asks the
+home of the younger root to abort its try (``wound``). The home aborts the try, unless it has already decided to commit
+the root. When the older instance has ended, the object informs the home (``heal``). The home then tries the younger
+root again, with its old number. So in the end only younger roots wait for older roots, and the oldest root is never
+wounded.
 
 This module only keeps the records: the roots of one home (:class:`Roots`), and the tries that an object has asked to
 make way (:class:`Wounds`). It does not abort an instance or send a message.
@@ -271,8 +272,8 @@ class Roots:
 
     def dump(self) -> tuple[Any, Any, Any, list[str]]:
         """Return all roots as plain values. Also return the names of the tries for which the message ``heal`` came
-        before the message ``wound``. The roots keep their sequence, because roots whose deadlines pass at the same time
-        end in this sequence."""
+        before the message ``wound``. The sequence of the roots is kept: if the deadlines of several roots pass at the
+        same time, the roots end in this sequence."""
         return (
             [msgspec.to_builtins(root) for root in self.running.values()],
             [msgspec.to_builtins(root) for root in self.waiting],

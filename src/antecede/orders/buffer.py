@@ -164,7 +164,8 @@ class Buffer(Order):
 
     def _verdict(self, packet: Packet, effects: Effects) -> Verdict:
         """Return the verdict on a copy that was put into the input buffer: HOLD if the copy still waits there,
-        otherwise DELIVER. If it waits, add the effect ``Accept``, because the copy is already in the durable state."""
+        otherwise DELIVER. If it waits, add the effect ``Accept``, so that the link acknowledges the copy: the input
+        buffer is part of the durable state."""
         if packet.message in self.input:
             effects.append(Accept(packet))
             return Verdict.HOLD

@@ -9,17 +9,18 @@ m2. At a common destination of m1 and m2, two rules hold (§3.3, SO):
    and m2 is a request.
 2. If two requests of conflicting operations go to several objects each, they come in the same order everywhere.
 
-In the paper, rule 1 says "m1 or m2 is a request". A response m2 could then wait for a request m1, while m1 waits for
-the end of the instance that needs m2. So here a response never waits for a request to another instance.
+In the paper, rule 1 says "m1 or m2 is a request". This can cause a deadlock: a response m2 waits for a request m1, m1
+waits for the end of an instance, and this instance waits for m2. So here a response never waits for a request to
+another instance.
 
 **Vectors (§4.1), as interpreted here.** An object keeps a vector for each running instance, and one for each operation.
 Each is the maximum over all messages that this instance, or any instance of this operation, has received and sent. For
 a received message, its receipt vector RV is used, not its vector V (:mod:`antecede.orders.objects_stamp`). (The paper's
 ``V_tj := m.V_j`` contradicts Table 1.) The vector of a message is the maximum over the vectors of the sending instance
 and of all operations that conflict with its operation. The event number of a message (tno) is taken at its send, from a
-Lamport clock that ticks at sends. (In the paper it begins with the number of the *instance*. Then each of two nested
-calls may precede the other.) Every send is numbered, not only "changing actions": otherwise two sends of one instance
-would be unordered. A response has its own number, and its label names its request. It follows that
+Lamport clock that ticks at sends. (The paper's number contains the number of the *instance* first. With it, two nested
+calls can each precede the other.) Every send is numbered, not only "changing actions": otherwise two sends of one
+instance would be unordered. A response has its own number, and its label names its request. It follows that
 
     m1 → m2  implies  m1.RV ≤ m2.V, in every entry, and m1.tno < m2.tno.
 

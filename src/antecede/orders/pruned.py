@@ -7,19 +7,19 @@ in D. A message carries its own τ and the sender's CI. For its destination j it
 last message that this process has delivered. Information that can be inferred is removed immediately:
 
 * *just replaced* (S2): after m was sent to j, j is removed from the sets D of all other messages, because j delivers
-  these before m. (The paper prints "− i"; it must be "− j".)
+  these before m. (The paper's line S2 removes i, the sender, from the sets. It must be j.)
 * *just delivered* (R4): the receiver adds an entry for the message to its log. The set D of this entry does not
   contain the receiver.
-* *already delivered, already replaced* (R5, R6): the CI of a delivered message is merged into the receiver's CI. If
-  only one of the two has an entry (τ, D) of sender k, this entry is kept only if τ is larger than every τ of sender k
-  in the other. (Otherwise, the other has removed the entry already.) If both have an entry for the same message, the
-  merged entry has only the destinations that are in both sets D.
+* *already delivered, already replaced* (R5, R6): the CI of a delivered message is merged into the receiver's CI. An
+  entry (τ, D) of sender k that only one of these two CIs has is kept if it is newer than all entries of k in the other
+  CI. Otherwise it is dropped, because the other CI has already removed it. If both have an entry for the same message,
+  the merged entry has only the destinations that are in both sets D.
 * the newest entry of each sender stays, even without destinations (S3, R9), because R5 compares with it.
 
 Rule R1 lets a message wait; here, the hold-back queue of :mod:`antecede.orders.stamped` does this. A message that is
 not newer than DLV is a duplicate. If it were accepted, the values in DLV would decrease, and other messages would wait
-for ever. R8 never applies if R5 works, so R8 is left out. CI equals the log of Kshemkalyani and Singhal's optimal
-algorithm.
+for ever. The paper's rule R8 is left out, because it never applies after R5. CI equals the log of Kshemkalyani and
+Singhal's optimal algorithm.
 
 Destination sets are bit masks. The log about one sender is a flat tuple (τ, D, τ′, D′, …), sorted by τ. Such a tuple is
 immutable, so the copies of a message share it, and the processes of a simulation share it, too.

@@ -8,8 +8,8 @@ A packet is a duplicate if its number was already processed or is already held. 
 protocol, is called exactly once for each packet, in sequence.
 
 After ``take`` has processed a copy, the message may still have to wait in the protocol's own queue (``waits``). Then
-the verdict on the copy is ``HOLD``. Still, the packet is accepted in the same step, because the protocol's queue is
-part of the durable state.
+the verdict on the copy is ``HOLD``. But the step has the effect ``Accept``, so the link acknowledges the packet: the
+protocol's queue is part of the durable state.
 """
 
 from abc import abstractmethod

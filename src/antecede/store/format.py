@@ -8,9 +8,9 @@ all records::
     body     length u32 x records · the records
 
 ``checksum`` is the CRC-32 of the header up to this field, and of the body. ``previous`` is the checksum of the previous
-group. So a group is good only if it is still directly after the same group as when it was written. The flag ``VOUCHES``
-says that all earlier groups were synced before this group was written. With this flag, a bad earlier group means
-corruption and not a torn write.
+group. So a group is good only if the group before it is the one that was there when it was written. The flag
+``VOUCHES`` says that all earlier groups were synced before this group was written. With this flag, a bad earlier group
+means corruption and not a torn write.
 
 ``allocated`` is the length that the segment got before its first group was written, in units of 64 bytes. A segment
 that is shorter than ``allocated`` has lost bytes that were durable.

@@ -5,16 +5,16 @@ and begins with vectors that are all zero. The first of its units are its *core*
 task judges messages that were sent in its core, and reads the halo to find the deliveries of these messages.
 :mod:`antecede.pipeline.kernels.causal` explains why the result is exact.
 
-**Tiers.** On tier j the trace is divided into parts of 4^j units. A chunk consists of ``chunk_units`` parts, and its
-halo of at most ``halo_units`` parts after them. A message has one tier for each of its deliveries: the lowest tier on
-which the delivery lies in the chunk of the send, or in the halo of that chunk. On a tier that is high enough the whole
-trace is one chunk, so each delivery has a tier. A message that is never delivered belongs to no task, so no task waits
-for it.
+**Tiers.** On tier j the trace is divided into parts of 4^j units. A chunk has ``chunk_units`` parts. The parts after
+it, at most ``halo_units``, are its halo. A message has one tier for each of its deliveries: the lowest tier on which
+the delivery lies in the chunk of the send, or in the halo of that chunk. On a tier that is high enough the whole trace
+is one chunk, so each delivery has a tier. A message that is never delivered belongs to no task, so no task waits for
+it.
 
 A task above tier 0 reads from the first send to the last delivery of the messages that it judges. It keeps lanes
 (entries of vectors) only for the senders of these messages. So a message that spans the whole trace is judged by one
-task that walks the whole trace with one lane. The lines of this task are on disk, as they are when a trace is judged in
-one walk.
+task that walks the whole trace with one lane. This task keeps the events of each process in files, like a task that
+judges a whole trace in one walk.
 
 **Cycles.** A consistent cut contains either all events of a cycle or none of them, so each cycle lies within one unit.
 Every task that reads this unit removes the cycle. Only one task reports the cycle: the task of tier 0 that has this

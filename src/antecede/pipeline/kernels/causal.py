@@ -3,8 +3,8 @@
 A *position* is the index of an event in the line of its process. Let V_q be the vector of process q. V_q[p] is the
 position after the last send of process p that q knows. Process q learns of sends only through its deliveries. Let p
 send message m at position s. **The delivery of m at q is late iff V_q[p] > s just before this delivery.** Then the send
-of m was already in q's past. V_q[q] also covers only the sends of q that q knows through deliveries. So a message to
-oneself needs no special rule.
+of m was already in q's past. The same holds for V_q[q]: it covers a send of q only when q has delivered a message that
+depends on this send. So a message to oneself needs no special rule.
 
 **Slots.** A message carries the vector of its sender. If a process learns nothing between two sends, the vectors of the
 two messages differ only in the sender's own entry. This entry is the position of the send. So the messages share one

@@ -2,10 +2,10 @@
 (:mod:`antecede.pipeline.measuring.sums`) add up values by sender, and compute the figures that depend on the sequence
 of events of each process.
 
-A bucket has all rows of its messages, so it knows their copies, stamps, hops, delays and arrivals. Values that are
-summed by sender are passed to the output part of the sender. Values that depend on the event sequence of a process are
-passed to the task that assembles the *lines*, the events of each process in sequence. All definitions are exactly the
-same as in :mod:`antecede.trace.costs`.
+A bucket has all rows of its messages, so it knows their copies, stamps, hops, delays and arrivals. The output has
+several parts: all values of one sender go to the same part, where they are summed. Values that depend on the event
+sequence of a process are passed to the task that assembles the *lines*, the events of each process in sequence. All
+definitions are exactly the same as in :mod:`antecede.trace.costs`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -145,8 +145,8 @@ def lookup(keys: Any, wanted: Any) -> tuple[Longs, Bools]:
 
 
 def contested_hops(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> bytes:
-    """Return the ``hop`` rows of one bucket that are in the ranges ``excluded.hops``: the place and the values of each
-    row."""
+    """Return the place and the values of some ``hop`` rows of one bucket: those in the ranges ``excluded.hops``, where
+    several rows have the same process and index."""
     rows = Rows(packed, numbering, Excluded())
     found = rows.contested(excluded)
     claims = zip(

@@ -78,9 +78,9 @@ class Messages(NamedTuple):
     """For each copy slot with a waiting copy, the number of the message that the copy waits for."""
     first_parked: Ints
     last_parked: Ints
-    """``first_parked`` and ``last_parked``: for each process and sender, the copy slot of the first and of the last
-    copy that waits at the process for a message of the sender; −1 if no copy waits. ``next_parked`` links the waiting
-    copies, oldest first."""
+    """For each process p and each process s, there is a list of the copies that wait at p for a message of s, oldest
+    first. ``first_parked`` and ``last_parked`` are the copy slots at the two ends of this list (−1 if it is empty), and
+    ``next_parked`` is the next slot in it."""
     parked: Shorts
     """For each copy slot, the number of the copy in it. The schedule numbers the copies."""
 

@@ -105,7 +105,7 @@ def _in_force(views: dict[str, View]) -> TopologyFile:
     newest = max(view.change for view in views.values())
     current = [view for view in views.values() if view.change == newest]
     files = {view.epoch: parse_topology(view.topology, "the topology in force") for view in current if view.topology}
-    # A server that is to be added has a topology whose other servers have another one.
+    # A server that will be added already reports the new topology. The other servers of this topology do not report it.
     agreed = [
         file
         for epoch, file in files.items()

@@ -69,7 +69,7 @@ class Inbox:
         self._outdated = True
 
     def delivered(self, letters: list[Letter]) -> None:
-        """Add letters that have arrived. If no earlier letter is still to be handled, the answers at the beginning of
+        """Add letters that have arrived. If all earlier letters have been handled, the answers at the beginning of
         ``letters`` are handled immediately."""
         if not self._letters and self._current is None:
             answers = 0

@@ -66,7 +66,8 @@ class Numbering(Generic[T]):
     """The publishes of one client that are not accepted yet, and the next number."""
 
     def __init__(self, settled: Callable[[T, AntecedeError | None], None]) -> None:
-        """``settled``: called for each ticket that is accepted, or fails with an error."""
+        """``settled``: a function that is called once for each ticket. Its second argument is None if the publish was
+        accepted, and otherwise the error."""
         self._settled = settled
         self.next = 1
         """The number of the next publish."""
@@ -185,9 +186,10 @@ class Publishing(Generic[T]):
         send: Callable[[T, bool], None],
         flush_soon: Callable[[], None],
     ) -> None:
-        """``ticket``: makes a ticket. ``settled``: called for each ticket that is accepted, or fails with an error.
-        ``send``: sends a ticket; its second argument is True if nothing else is published at this moment.
-        ``flush_soon``: called when a batch was begun. The owner must then call ``flush`` soon."""
+        """``ticket``: makes a ticket. ``settled``: a function that is called once for each ticket. Its second argument
+        is None if the publish was accepted, and otherwise the error. ``send``: sends a ticket; its second argument is
+        True if nothing else is published at this moment. ``flush_soon``: called when a batch was begun. The owner must
+        then call ``flush`` soon."""
         self.numbering: Numbering[T] = Numbering(settled)
         self.accepted = self.numbering.accepted
         self._ticket = ticket

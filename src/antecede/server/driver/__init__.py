@@ -16,7 +16,7 @@ An adapter calls, in this sequence:
     driver.durable(upto)                    when more records are durable: this lets output leave
     driver.committed(now)                   when the commit has ended and its output has left
 
-It calls ``turn`` again when ``wake`` was called, and ``alarm``, which may call ``wake``, when ``deadline`` has come.
+The adapter calls ``turn`` again after a call of ``wake``. At ``deadline`` it calls ``alarm``, which may call ``wake``.
 """
 
 from collections import deque
@@ -382,10 +382,10 @@ class Driver:
         return HERE if self.calm and not self.inputs else SOON
 
     def committed(self, now: float) -> None:
-        """Record that the commit after ``rest`` has ended and its output has left. Inputs that came during the commit
-        are one group. An adapter need not call this if nothing had to be synced and the driver was ``calm``. Then the
-        server is regarded as idle since ``rest``: it takes an answer that comes quickly without waiting for more
-        input."""
+        """Record that the commit after ``rest`` has ended and its output has left. The inputs that came during the
+        commit are taken together. An adapter need not call this if nothing had to be synced and the driver was
+        ``calm``. Then the server counts as idle since ``rest``. So if an answer comes soon, it is taken at once,
+        without waiting for more input."""
         if self._let_leave == self._rested:
             self._let_leave = now
         self._rested = now

@@ -4,8 +4,8 @@ records it.
 See :mod:`antecede.server.peering.learning` for the rules. A lesson comes after both hellos, on the same connection. It
 does not matter which of the two servers has dialed. The server that has learned then closes the connection, and both
 connect again. A server that refuses a lesson sends the reason and closes the connection. A server accepts lessons only
-from some servers (see *Who is believed* in ``learning``). If any other server has a newer topology, this server asks
-those servers for a lesson.
+from servers that it believes (see *Who is believed* in ``learning``). If it finds a newer topology at another server,
+it asks the servers that it believes for a lesson.
 """
 
 from collections.abc import Callable

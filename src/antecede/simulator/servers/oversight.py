@@ -82,7 +82,7 @@ class Oversight:
         return self._time_ms if self._server.up else 0
 
     def durable(self) -> None:
-        """Remember the last server time in the log. Do this only if all records are durable and the durability is
+        """Keep the newest server time that the log contains, if all records are durable and the durability is
         ``disk``."""
         server = self._server
         complete = server.store.durable == server.store.last and not server.core.driver.behind

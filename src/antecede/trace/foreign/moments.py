@@ -4,15 +4,16 @@ A **moment** is one recorded event in one process: a logged event, the start of 
 becomes one ``deliver`` row for each received message, then one ``send`` row for each sent message. A moment without
 messages becomes one ``local`` row. The recorded data of the moment is on its *main* row: the last delivery, or the
 first send if there is no delivery, or the local row if there is no message. So no delivery comes after the main row and
-no send comes before it. This agrees with the recorded vector clock of the moment.
+no send comes before it. So the recorded vector clock of the moment is right for the main row: the clock includes
+everything that was received in the moment.
 
 **Clocks.** The *own entry* of a row is the entry for its process in its vector clock. ``verify`` tests clocks by one of
 two rules (:mod:`antecede.trace.clocks`). If the own entry is ``index`` + 1 on most rows, it uses the rule ``exact``:
 all entries must agree with the indices. If not, it uses the rule ``order``, which tests only the order of the vectors.
 A correct trace can break the rule ``exact`` in three ways: a moment with a clock has several rows, an own entry is not
-``index`` + 1, or a vector counts events that were not logged. If ``verify`` would use ``exact`` for such a trace, each
-process gets one additional local row at its beginning. This row increases all later indices by one. So rows whose own
-entry was ``index`` + 1 do not have this value any more, and ``verify`` uses ``order``.
+``index`` + 1, or a vector counts events that were not logged. ``verify`` must not use ``exact`` for such a trace. To
+prevent it, the import adds a local row at the beginning of each process. This increases all later indices by one, so
+most own entries are not ``index`` + 1 any more, and ``verify`` uses ``order``.
 """
 
 from collections import Counter
