@@ -186,3 +186,10 @@ def test_a_schedule_of_simulated_servers_until_its_verdict() -> None:
         assert not play(_with_pruned).found
     listed, _ = _documented()["A schedule of simulated servers until its verdict"]
     assert listed - {"cli/trial.py", "trials/report.py"} <= entered
+
+
+def test_the_numbers_of_files_that_are_not_on_the_path_of_a_publish() -> None:
+    text = (_root / "docs" / "architecture.md").read_text()
+    listed = [int(number) for number in re.findall(r"[Oo]nly (\d+) of its\s+files are\s+not on the path", text)]
+    publish, _, _, schedule, call = (files for files, _ in _documented().values())
+    assert listed == [len(schedule - publish), len(call - publish)]

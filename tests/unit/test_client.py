@@ -251,6 +251,19 @@ def test_a_refusal_that_nobody_awaited_is_raised_by_drain() -> None:
     played(play)
 
 
+def test_drain_raises_the_first_of_many_refusals() -> None:
+    async def play(bus: Bus, line: Line) -> None:
+        for number in range(1, 101):
+            bus.send(f"nobody{number}", Note(number=number))
+        await turn()
+        for number in range(1, 101):
+            bus.refused(1, UsageError(f"unknown agent nobody{number}"), False)
+        with pytest.raises(UsageError, match=r"unknown agent nobody1$"):
+            await bus.drain()
+
+    played(play)
+
+
 def test_overload_refuses_all_that_follows() -> None:
     async def play(bus: Bus, line: Line) -> None:
         tickets = [bus.send(to, Note(number=0)) for to in "abc"]

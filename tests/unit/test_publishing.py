@@ -55,6 +55,15 @@ def test_a_batch_is_sent_by_the_flush_or_by_what_does_not_fit() -> None:
     assert client.publishing.numbering.last == 7
 
 
+def test_a_list_of_destinations_shares_a_batch_like_a_tuple() -> None:
+    client = _Client()
+    for _ in range(3):
+        client.publishing.put(["a", "b"], "Note", b"x")
+    client.publishing.put(("a", "b"), "Note", b"x")
+    client.publishing.flush()
+    assert client.take_sent() == [(1, 4, True)]
+
+
 @pytest.mark.parametrize(
     ("body", "fits"), [(b"", limits.publish_batch_max), (bytes(limits.train_bytes_max // 2), 3), (b"x" * 2**21, 1)]
 )

@@ -53,10 +53,10 @@ def register(app: typer.Typer) -> None:
         The delivery of a message M is late if the receiver has already delivered another message that depends on M. The
         chain begins at the sender of M. It ends with a message that the receiver delivered before M.
 
-        With --order significant, each step of the chain also names two operations: the one that sent or received the
-        previous message, and the one that then sent the next message. They are the same operation, or they conflict.
-        Instead of a chain, an explanation may name two objects that received two conflicting requests in different
-        sequences.
+        With --order significant, a chain also names operations. Between two messages of the chain, it names the
+        operation that sent or received the first message, and the operation that sent the second message. These are
+        the same operation, or two operations that conflict. Instead of a chain, an explanation may name two objects
+        that received two conflicting requests in different sequences.
 
         With --order total or synchronous, an explanation is a cycle of messages. Each step names a process that saw one
         message before the next message.

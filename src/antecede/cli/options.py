@@ -47,8 +47,8 @@ _credentials = typer.Option(
     None,
     "--credentials",
     metavar="DIR",
-    help="Folder with the keys of all identities (servers, clients, operators), or of one. Default: the folder "
-    "credentials/ beside the topology file, if there is an access.toml beside it, too.",
+    help="Folder with the keys of one identity (server, client or operator), or of all identities. Default: if the "
+    "folder of the topology file contains access.toml and credentials/, the folder credentials/.",
 )
 
 

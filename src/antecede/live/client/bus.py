@@ -4,7 +4,7 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from itertools import groupby
-from typing import Any, Self, TypeVar, cast, overload
+from typing import Any, Final, Self, TypeVar, cast, overload
 
 import msgspec
 
@@ -24,6 +24,9 @@ from antecede.server.client.questions import Questions
 _encode = msgspec.msgpack.Encoder().encode
 
 Answer = TypeVar("Answer", bound=Notification)
+
+_failed_max: Final = 64
+"""The largest number of failed batches that a bus remembers for ``drain``."""
 
 
 class Bus:
@@ -151,7 +154,7 @@ class Bus:
 
     async def drain(self) -> None:
         """Wait until each send is accepted or has failed. Raise the first error that was not already raised by awaiting
-        a ticket."""
+        a ticket. (Of the batches that failed and were not awaited, the bus remembers the first 64.)"""
         while self.outstanding:
             if self._publishing.closed is not None:
                 raise again(self._publishing.closed)
@@ -272,7 +275,8 @@ class Bus:
         ticket.settle(error)
         if error is not None:
             self._failed.append(ticket)
-            del self._failed[:-64]
+            if len(self._failed) > _failed_max:
+                self._failed = [one for one in self._failed if not one.seen][:_failed_max]
             if ticket.ask and self._questions.fail(ticket, again(error)):
                 ticket.seen = True
 

@@ -5,8 +5,8 @@ it. After a broken connection, the server's welcome says which publishes the ser
 others again, so the server gets no publish twice. If the server refuses a publish, it skips the later publishes, too.
 The client then lets the skipped publishes fail, or numbers them again and sends them again (``Numbering.refused``).
 
-**Batches.** Consecutive notifications of one type to the same destinations share a batch, up to a largest number and
-size. The batch that is being filled is sent when the owner (:class:`antecede.live.client.Bus`, or a simulated client)
+**Batches.** Consecutive notifications of one type to the same destinations share a batch, if they have the same label
+and trace context, up to a largest number and size. The batch that is being filled is sent when the owner (:class:`antecede.live.client.Bus`, or a simulated client)
 calls ``flush``, or when a notification does not fit into it. When a batch is begun, ``flush_soon`` asks the owner to
 call ``flush`` soon. A batch also contains the ids of letters that the client began to handle before or between these
 publishes. So the server's trace can show the delivery of such a letter before the publishes that follow it.
@@ -38,7 +38,7 @@ class Ticket:
         self.number = number
         """The number of the first publish."""
         self.target = target
-        """The destinations as the caller gave them."""
+        """The destinations as the caller gave them: one address, or a tuple. The sequence and repeats are kept."""
         self.to = to
         self.kind = kind
         self.ask = ask
@@ -215,6 +215,9 @@ class Publishing(Generic[T]):
             or len(ticket.bodies) >= publish_batch_max
             or ticket.bytes > train_bytes_max
         ):
+            if not isinstance(to, str | tuple):
+                # A list never equals the tuple of the open batch.
+                return self.put(tuple(to), kind, body, context)
             ticket = self._open(to, kind, context)
         size = len(body)
         if size > letter_bytes_max:
