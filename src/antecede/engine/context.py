@@ -68,8 +68,8 @@ def _any_address(to: tuple[str, ...]) -> tuple[str, ...]:
 
 class TooEarly(BaseException):
     """Raised in a handler that asks for the id of its reaction too early: this server made the id of the letter (the
-    letter came from an agent or a client of this server), and the letter is not durable yet. The handler runs again
-    later. This is a ``BaseException``, so ``except Exception`` in a handler does not catch it."""
+    letter came from an agent or a client of this server), and does not know yet that the letter is durable. The handler
+    runs again later. This is a ``BaseException``, so ``except Exception`` in a handler does not catch it."""
 
 
 class Context(msgspec.Struct, eq=False):
@@ -93,7 +93,7 @@ class Context(msgspec.Struct, eq=False):
     """Whether the handler has requested anything (a send, a timer, a new agent), or has asked for the reaction's id too
     early."""
     durable: bool = True
-    """Whether the letter of this reaction is durable."""
+    """Whether the server knows that the letter of this reaction is durable."""
     early: bool = False
     """Whether the handler asked for the reaction's id too early (see :class:`TooEarly`). It stays True if the handler
     caught :class:`TooEarly` and continued."""
@@ -106,7 +106,7 @@ class Context(msgspec.Struct, eq=False):
     @property
     def reaction_id(self) -> str:
         """An id that is the same each time this reaction runs. Raises :class:`TooEarly` if the id may still change:
-        this server made the id of the letter, and the letter is not durable."""
+        this server made the id of the letter, and does not know that the letter is durable."""
         if not self.durable and self.letter.id.startswith(f"{self.server}."):
             self.early = self.requests = True
             raise TooEarly

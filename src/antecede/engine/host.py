@@ -56,7 +56,7 @@ class Outcome(msgspec.Struct):
     @property
     def too_early(self) -> bool:
         """Whether the batch ended because a handler asked for the id of its reaction too early: this server made the id
-        of the letter, and the letter was not durable yet."""
+        of the letter, and did not know yet that the letter was durable."""
         return isinstance(self.failure, TooEarly)
 
     def merge(self) -> None:

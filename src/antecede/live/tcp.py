@@ -2,8 +2,8 @@
 
 One call of ``send`` writes all its parts (:class:`antecede.wire.Part`) in one frame, unless they are too long for one
 frame. Nagle's algorithm is off, because the sender has already batched its output. If a peer does not read, the write
-buffer grows up to its bound; then the connection reports that it is full, and the code that uses the connection stops
-writing. If the input contains bytes that are not frames, the connection is closed with the reason.
+buffer grows up to its bound; then the connection reports that it is full. Peers and clients then stop writing. A
+server does not stop writing to a client, but it stops reading from a client that reads nothing. If the input contains bytes that are not frames, the connection is closed with the reason.
 
 This module accepts connections itself, because it must count a connection before the TLS handshake. The event loop
 would start the handshake first.

@@ -91,7 +91,7 @@ class AgentServer:
         """The clients of this server, and the number of the last accepted publish of each."""
         self.timers = Timers(self.engine.footprint)
         self.stopped: dict[tuple[str, str], str] = {}
-        """The stopped links: (domain, peer) → reason. A link stays stopped until an operator resets its domain."""
+        """The stopped links: (domain, peer) → reason (:mod:`antecede.server.arrivals`)."""
         self.kept = True
         """Whether records are stored. If not (durability ``memory``), they are not even encoded."""
         self.overloaded, self.overload = False, CATCHING_UP

@@ -2,8 +2,8 @@
 
 The commit thread (or the owner's thread, in ``commit_here``) takes the oldest records that fit into one group, writes
 the group with one call, syncs it, and only then notifies the owner (after ``commit_here``, the owner reads
-``durable``). Other records wait until then. So **group k+1 is written only after group k is synced**. Recovery relies
-on this: if a group exists, all earlier groups were complete.
+``durable``). Other records wait until then. So, with the durability ``disk``, **group k+1 is written only after group k
+is synced**. Recovery relies on this: if a group exists, all earlier groups were complete.
 
 A failed write or sync is final. The kernel may have dropped the bytes and marked them as written, so the log can
 neither try again nor continue. From then on, ``append``, ``snapshot``, ``release``, and ``wait`` for a record that

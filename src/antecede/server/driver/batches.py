@@ -11,7 +11,8 @@ from antecede.server.items import BuriedMany, Organising, Published, PublishedMa
 
 def take_inputs(inputs: deque[Input]) -> list[Input]:
     """Remove the inputs of the next step from the queue, and return them. Stop as soon as they have ``step_bytes_max``
-    bytes or more, so that the record of the step fits into one write."""
+    bytes or more. Then the record of the step usually fits into one write. (The sizes are estimates. A reaction counts as 4
+    KiB, although its state and its letters may be larger. A longer record is written in pieces.)"""
     taken: list[Input] = []
     size = 0
     while inputs and size < limits.step_bytes_max:

@@ -26,8 +26,9 @@ class Commit(Enum):
     """The answer of ``Driver.rest``, after one or more turns: when and where to commit the log."""
 
     HERE = "here"
-    """The adapter commits immediately, in its own thread, because output waits for the records or they have waited
-    long enough, and there is no other work."""
+    """The adapter commits immediately, because output waits for the records or they have waited
+    long enough, and there is no other work. The store commits in the thread of the adapter, or, if recent syncs were
+    slow or many bytes wait, in its commit thread."""
     SOON = "soon"
     """The same, but there is other work: the commit thread commits the records, together with records that come in the
     meantime."""

@@ -1,8 +1,8 @@
 """One other server, and the output on the connection to it.
 
 All frames that may leave at the same time are written together. While the connection is full, at most
-``deferred_frames_max`` new frames and acknowledgements wait here. Further ones are dropped, and so are all frames that
-are sent again. Nothing is lost, because the link repeats each frame until it is acknowledged.
+``deferred_frames_max`` frames and acknowledgements wait here. Further ones are dropped, and so are frames that were
+already written to this connection. Nothing is lost, because the link repeats each frame until it is acknowledged.
 """
 
 from typing import Any
@@ -48,10 +48,10 @@ class Peer:
         self.ready = False
         """Whether this server and the peer have sent their hellos. Only then may frames be sent."""
         self.deferred: list[Outgoing] = []
-        """New frames and acknowledgements that wait for space on the connection."""
+        """Frames and acknowledgements that wait for space on the connection."""
         self.newest: dict[str, int] = {}
-        """Domain → the largest frame number written to this connection. A frame with a larger number is new, not
-        resent."""
+        """Domain → the largest frame number written to this connection. A frame with a larger number is new for this
+        connection."""
         self.version = wire.VERSION_OLDEST
         """The wire version that both ends use."""
         self.connections = 0
@@ -73,8 +73,9 @@ class Peer:
         self.newest.clear()
 
     def write(self, several: list[Outgoing]) -> None:
-        """Write frames and acknowledgements. If the connection is full, add the new ones to ``deferred``, until it
-        contains ``deferred_frames_max`` of them. Drop the others, and drop all resent frames."""
+        """Write frames and acknowledgements. If the connection is full, add them to ``deferred``, until it contains
+        ``deferred_frames_max`` of them, and drop the others. Also drop frames that were already written to this
+        connection."""
         connection = self.connection
         assert connection is not None
         if not connection.full:
