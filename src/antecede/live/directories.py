@@ -102,15 +102,13 @@ class _Stopped:
 
 
 def differing(folder: str, new: TopologyFile) -> TopologyFile | None:
-    """Read the data directories in a folder, one after the other. Return the first topology in force that is not
+    """Read the data directories in a folder, one after the other. Return the first topology in force that differs from
     ``new``; None if there is no such topology. Different directories can have different topologies if a change was
     decided but not finished. Nothing is written."""
     for name in _names_in(folder):
         directory = f"{folder}/{name}"
         found = judged_in(directory).recovered
         text, staged = "" if found.snapshot is None else topology_of(found.snapshot.data(), [])[1], ""
-        if text and parse_topology(text).epoch == new.epoch:
-            continue
         for record in joined(record for _, record in found.records()):
             for item in decode_record(record):
                 if isinstance(item, Organised | Learned):
