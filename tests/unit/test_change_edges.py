@@ -3,7 +3,8 @@
 import asyncio
 from base64 import b64decode
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +14,8 @@ from antecede.engine import Reaction
 from antecede.engine.following import Following
 from antecede.errors import AntecedeError, OverloadError, TopologyError
 from antecede.live.client.changing import RunningServers
+from antecede.live.reorganised import staged_classes
+from antecede.live.server import ServerRuntime
 from antecede.live.worker import _host_of
 from antecede.live.worker_messages import Setup
 from antecede.server import AgentServer, Input, Refused
@@ -28,6 +31,7 @@ from antecede.server.recovery import recover
 from antecede.simulator.servers.changing_world import plan_of
 from antecede.topology import parse_topology
 from helpers.changing import topology
+from helpers.summing import Sum
 
 _two = topology({"A": "12"}, {"a": 1, "b": 2})
 _moved = topology({"A": "12"}, {"a": 2, "b": 2})
@@ -380,3 +384,15 @@ def test_servers_that_began_with_different_files_are_named() -> None:
     other.begin(file.epoch)
     with pytest.raises(TopologyError, match=f"epochs: {parse_topology(_two).epoch} at s1; {file.epoch} at s2"):
         system.change(topology({"A": "12"}, {"a": 1, "b": 1}))
+
+
+def test_given_classes_are_not_imported_for_a_staged_change() -> None:
+    errors: list[dict[str, Any]] = []
+    staged = Staged("system", 1, _moved, {}, "s1", [], 0, "t")
+    machine = SimpleNamespace(organisation=SimpleNamespace(staged=staged, came=[]))
+    log = SimpleNamespace(error=lambda event, **fields: errors.append(fields))
+    runtime = cast(ServerRuntime, SimpleNamespace(name="s2", machine=machine, log=log))
+    staged_classes(runtime, {"a": Sum, "b": Sum})
+    assert errors == []
+    staged_classes(runtime, None)
+    assert len(errors) == 1, "the module nowhere does not exist"

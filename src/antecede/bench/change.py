@@ -1,9 +1,9 @@
 """Measure how the round-trip times of existing agents change while other agents are added to a running system.
 
 Real servers run under a constant load: clients ask agents on other servers at fixed times, even if earlier answers are
-late. Meanwhile the command `antecede topology apply` adds one agent after the other. Each command is a separate
-process. On a small machine the start of this process takes CPU time from the servers, with or without a change. So
-before each change the same command runs with `--dry-run`: it asks the same servers, but changes nothing.
+late. Meanwhile, the command `antecede topology apply` runs once for each new agent. Each run is a separate process. On
+a small machine, the start of a process takes CPU time from the servers, even if the command changes nothing. So before
+each change the same command runs with `--dry-run`: it asks the same servers, but changes nothing.
 
 The result is the ratio of the round-trip times during changes to the round-trip times during dry runs. The ratio is
 near 1 if adding an agent does not pause the other agents. To estimate the noise of the ratio, rounds are drawn at
@@ -44,7 +44,7 @@ class Settings(msgspec.Struct, frozen=True):
     rounds: int = 10
     """The number of rounds. Each round makes one dry run, and then adds one agent."""
     rate: int = 100
-    """The number of round trips per second that all clients together start."""
+    """The number of round trips that all clients together start per second."""
     quiet_seconds: float = 10.0
     """The length of the first and of the last window, in seconds. In these windows there is load, but no command
     runs."""
@@ -187,6 +187,10 @@ def _compared(rounds: list[tuple[list[float], list[float]]], name: str) -> dict[
         dry, change = (sorted(one for times in several for one in times) for several in zip(*drawn, strict=True))
         return _share(change, name) / _share(dry, name)
 
+    # A draw of rounds without round trips would have no ratio.
+    rounds = [one for one in rounds if all(one)]
+    if not rounds:
+        raise SideError("no round has round trips in both of its windows: expected a larger --rate or --seconds")
     random = Random(0)
     found = sorted(ratio(random.choices(rounds, k=len(rounds))) for _ in range(_draws))
     return {"value": ratio(rounds), "low": found[int(_draws * 0.025)], "high": found[int(_draws * 0.975)]}

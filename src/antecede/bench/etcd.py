@@ -1,9 +1,9 @@
-"""etcd, with which ``antecede bench objects`` compares replicated objects: three nodes on one machine, and a client
-that sends puts through the HTTP gateway. A *put* is a request to write one value.
+"""The measurement of etcd in ``antecede bench objects``, for comparison with replicated objects: three nodes on one
+machine, and a client. The client sends puts through the HTTP gateway. A *put* is a request to write one value.
 
 etcd orders all puts in one sequence. It answers a put when the put is on the disks of two of the three nodes. The
-client opens one connection for each call that is under way, and keeps it open. The client writes HTTP itself, because a
-library for HTTP would take more time than the call.
+client opens as many connections as it has calls under way at the same time, and uses them again for later calls. The
+client writes HTTP itself, because a library for HTTP would take more time than the call.
 """
 
 import asyncio
@@ -50,10 +50,10 @@ class _Line:
         head = f"POST /v3/kv/put HTTP/1.1\r\nHost: etcd\r\nContent-Length: {len(body)}\r\n\r\n"
         self._writer.write((head + body).encode())
         answer = await self._reader.readuntil(b"\r\n\r\n")
-        length = next(
-            int(line.split(b":")[1]) for line in answer.split(b"\r\n") if line.lower().startswith(b"content-l")
-        )
-        await self._reader.readexactly(length)
+        fields = [line for line in answer.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+        if not fields:
+            return False
+        await self._reader.readexactly(int(fields[0].split(b":")[1]))
         return answer.startswith(b"HTTP/1.1 200")
 
 
@@ -68,7 +68,7 @@ async def caller(port: int, calls: int, under_way: int, pids: list[int], warm: i
             await first.open()
             if await first.put("first"):
                 break
-        except (OSError, asyncio.IncompleteReadError, StopIteration):
+        except (OSError, asyncio.IncompleteReadError):
             pass
         if monotonic() > until:
             raise TimeoutError("etcd did not accept a put within 30 s")

@@ -30,7 +30,8 @@ class LiveChanges(Adapter):
     :class:`antecede.server.change.reorganising.Adapter`."""
 
     def __init__(self, runtime: "ServerRuntime", given: Classes | None) -> None:
-        """``given``: classes to use instead of importing them, by the name of the agent or object."""
+        """``given``: classes, by the name of the agent or object. These classes are used as they are; all other classes
+        are imported."""
         self._runtime = runtime
         self._given = given or {}
         self._working: set[asyncio.Task[None]] = set()
@@ -136,23 +137,23 @@ class LiveChanges(Adapter):
 
 
 def addresses_of(runtime: "ServerRuntime", server: str) -> list[tuple[str, int]]:
-    """Return the addresses of a server: its address in the topology in force, and its address in the staged topology,
-    if there is one."""
+    """Return the addresses of a server: its address in the topology in force and, if there is one, in the staged
+    topology (written to the log, but not in force yet)."""
     staged = runtime.machine.organisation.staged
     files = [runtime.topology] if staged is None else [runtime.topology, topology_in(staged.topology)]
     known = [file.servers[server] for file in files if server in file.servers]
     return list(dict.fromkeys((address.host, address.port) for address in known))
 
 
-def staged_classes(runtime: "ServerRuntime") -> None:
-    """Import the classes of a change that is already staged when the server starts, because this change may take effect
-    at any moment."""
+def staged_classes(runtime: "ServerRuntime", given: Classes | None) -> None:
+    """Import the classes for a *staged* change: it was already in the log when the server started, and is not in force
+    yet. It may come into force at any moment. ``given``: classes to use instead of importing them."""
     organisation = runtime.machine.organisation
     if organisation.staged is None:
         return
     file = topology_in(organisation.staged.topology)
     try:
-        readable(file, runtime.name, organisation.came)
+        readable(file, runtime.name, organisation.came, given)
     except AntecedeError as error:
         runtime.log.error("change-unprepared", change=organisation.staged.change, reason=str(error))
 

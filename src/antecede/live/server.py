@@ -1,8 +1,8 @@
 """Run one server in an event loop: connect :class:`antecede.server.core.ServerCore` with the disk and the network.
 
-This module listens for connections, and opens connections to peers. It appends the records of each turn to the log,
-runs reactions, and calls the driver (:mod:`antecede.server.driver`) when the driver asks for a turn. All rules of the
-protocol are in ``ServerCore``.
+This module listens for connections, and opens connections to peers (other servers). It calls the driver
+(:mod:`antecede.server.driver`) when the driver asks for a call. Then it appends the driver's new records to the log,
+and runs the reactions that the driver requests. All rules of the protocol are in ``ServerCore``.
 """
 
 import asyncio
@@ -157,7 +157,7 @@ class ServerRuntime:
                 covers=self.store.last - self.store.figures.snapshot_upto,
             )
             self.core.changes.adapter = LiveChanges(self, agents)
-            staged_classes(self)
+            staged_classes(self, agents)
             # Another process can import the classes of objects, but not get them from this one.
             self.core.upkeep.direct = bool(topology.objects) and agents is not None
         except BaseException:
@@ -188,8 +188,8 @@ class ServerRuntime:
         self._born = True
 
     def _name_calls(self) -> None:
-        """Begin a new file for the handler calls in progress. Before this call, the log must contain the calls that
-        were in progress when the previous process of this server ended."""
+        """Start an empty file for the handler calls in progress. This deletes the calls that were in progress when the
+        previous process of this server ended. So the log must already contain them."""
         self.reactions.host.progress = self.calls.begin(randbits(63) + 1)
 
     def _audit(self, path: str | None) -> Audit | None:
@@ -310,7 +310,7 @@ class ServerRuntime:
 
     @property
     def unstepped(self) -> int:
-        """The number of inputs that wait for a step; 0 while steps wait for disk space."""
+        """The number of inputs that are not processed yet. It is 0 while the server waits for disk space."""
         return 0 if self.driver.behind else len(self.driver.inputs)
 
     # Connections.
@@ -342,7 +342,7 @@ class ServerRuntime:
         self._loop.call_soon(self.tick)
 
     def tick(self) -> None:
-        """Run turns of the driver, one after the other, until the driver has nothing more to do for now."""
+        """Call ``driver.turn`` and do the work that it returns, again and again, until no more work is ready."""
         if self._ended or self.core.failure:
             return
         driver, machine = self.driver, self.machine
@@ -385,7 +385,7 @@ class ServerRuntime:
         return alarm is not None and alarm - server_ms < 1000 * _soon_seconds
 
     def set_timer(self) -> None:
-        """Set the timer to the time of the next turn or of the next dial, whichever comes first."""
+        """Set the timer to the time of the next call of the driver or of the next dial, whichever comes first."""
         now = monotonic()
         due = self.core.deadline(now, int(time() * 1000))
         if due is None or self._ended:
@@ -408,7 +408,7 @@ class ServerRuntime:
     # Durability.
 
     def _append(self, records: Sequence[bytes]) -> None:
-        """Append the records of a turn, and report how many the log accepted."""
+        """Append these records to the log. Report to ``core`` how many of them the log accepted."""
         count, size, reason, append = 0, 0, "", self.store.append
         try:
             for record in records:
