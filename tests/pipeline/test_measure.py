@@ -163,6 +163,22 @@ def test_columns_of_other_widths(tmp_path: Path) -> None:
     assert report["traffic"] == [{"from": "p", "to": "q", "messages": 2, "bytes": 12}]
 
 
+def test_sizes_in_a_column_and_in_a_folded_column(tmp_path: Path) -> None:
+    """The values of a row are merged; the column ``bytes`` comes first, wherever it is."""
+    pa = pytest.importorskip("pyarrow")
+    extra = pa.field("extra", pa.string(), metadata={b"antecede": b"json"})
+    fields = [("process", pa.string()), ("index", pa.int64()), ("kind", pa.string()), ("message", pa.string())]
+    fields += [("to", pa.list_(pa.string())), ("bytes", pa.int64())]
+    columns = [
+        *(["p", "p", "p"], [0, 1, 2], ["send", "send", "send"], ["a", "b", "c"], [["q"], ["r"], ["s"]], [10, None, 7]),
+        ['{"size":5}', '{"size":5}', None],
+    ]
+    table = pa.table(columns, schema=pa.schema([*(pa.field(*one) for one in fields), extra]))
+    pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "t.parquet")
+    report = _compare(tmp_path / "t.parquet", tmp_path / "tables")
+    assert [pair["bytes"] for pair in report["traffic"]] == [10, 5, 7]
+
+
 def test_quantiles_from_what_parts_tell() -> None:
     """Whatever is told of the parts, the interval holds the value of the rank."""
     random = Random("quantiles")

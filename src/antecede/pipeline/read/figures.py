@@ -26,6 +26,9 @@ CARRIED = ("stamp_bytes", "hop", "domain", "held", "payload")
 """The columns that measuring adds to encoded rows."""
 
 _folded = "extra"
+_sizes = {"bytes", "size"}
+"""If a file has one of these columns and a folded column, a row may have sizes in both. The plain reader merges them,
+so it reads such a file."""
 
 
 class FigureTask(Task):
@@ -36,7 +39,7 @@ class FigureTask(Task):
     def batches(self, piece: Arrow | list[Item]) -> Iterator[Any]:
         if isinstance(piece, list):
             yield from self.take_items(piece)
-        elif piece.plain:
+        elif piece.plain and not (piece.folded and _sizes & set(piece.batch.schema.names)):
             batch, odd = self.encoder.from_arrow(piece.batch, piece.first, piece.folded)
             yield _with_figures(batch, piece)
             yield from self.take_items(odd)
