@@ -41,8 +41,9 @@ def test_integer_ids_and_unsigned_indices(tmp_path: Path) -> None:
     assert [(event.message, event.index) for event in events] == [("7", 0), ("7", 2**63 - 1)]
 
 
-def test_an_index_that_does_not_fit_costs_its_row_only(tmp_path: Path) -> None:
-    path = _table(tmp_path / "t.parquet", index=pa.array([0, 2**63], pa.uint64()))
+@pytest.mark.parametrize("kind", [pa.uint64(), pa.decimal128(20, 0)])
+def test_an_index_that_does_not_fit_costs_its_row_only(tmp_path: Path, kind: pa.DataType) -> None:
+    path = _table(tmp_path / "t.parquet", index=pa.array([0, 2**63], kind))
     report = verify([path])
     assert (report["events"], report["quarantined"]) == (1, {"wrong_type": 1})
     assert report["unread_first"] == {"wrong_type": f"{path}:2: index must be an int64 from 0, not 9223372036854775808"}

@@ -2,9 +2,11 @@
 
 A null means that the value is absent. pyarrow is imported only when a Parquet file is read or written. Columns that the
 schema does not name are read unchanged. On writing they are *folded*: stored as JSON in one column ``extra``. This
-column has a mark, so that a reader can restore the original columns. If a file is not Parquet, or its pages are
-damaged, it cannot be read at all. If a text in a row is not valid UTF-8, only this row is reported, as an unreadable
-line.
+column has a mark, so that a reader can restore the original columns.
+
+If a file is not Parquet, or its pages are damaged, it cannot be read at all. If a text in a column of the schema is not
+valid UTF-8, only its row is reported, as an unreadable line. If this happens in another column, the column is left out
+for all rows of the batch, and nothing is reported.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -114,8 +116,8 @@ def conformed(batch: Any) -> Any:
     replaced, and a type that is exactly equivalent is converted.
 
     A timestamp in ``time`` becomes nanoseconds. An integer in ``message`` becomes a text. An unsigned integer in
-    ``index`` becomes a signed integer. If a value in such a column cannot be converted, only this value is reported as
-    wrong.
+    ``index`` becomes a signed integer; if a value is too large, only this value is reported as wrong. The same is true
+    for a decimal with 20 digits. But if one of its values has more than 64 bits, all values of the batch are reported.
     """
     pa = pyarrow()
     other = case_matched(batch.schema.names)
@@ -138,9 +140,11 @@ def _exact(pa: Any, name: str, column: Any) -> Any:
             return _nanoseconds(pa, column)
         if name == "message" and pa.types.is_integer(kind):
             return column.cast(pa.string())
-        # An unsigned 64-bit column is a decimal of 20 digits in a DataFrame.
-        if name == "index" and (pa.types.is_uint64(kind) or kind == pa.decimal128(20, 0)):
+        if name == "index" and pa.types.is_uint64(kind):
             return column.cast(pa.int64())
+        # An unsigned 64-bit column is a decimal of 20 digits in a DataFrame.
+        if name == "index" and kind == pa.decimal128(20, 0):
+            return _exact(pa, name, column.cast(pa.uint64()))
     except pa.ArrowInvalid:
         pass
     return column
@@ -159,8 +163,8 @@ def _nanoseconds(pa: Any, column: Any) -> Any:
 
 def _plain_events(pa: Any, batch: Any, folded: Collection[str]) -> list[Event] | None:
     """Return the events of a batch if the batch is plain. If it is not plain, return ``None``. A plain batch has no
-    errors and no ``clock``. It has no column outside the schema, except at most one column in which other columns are
-    folded.
+    errors and no ``clock``. All its columns are columns of the schema, but one column in which other columns are stored
+    as JSON is also allowed.
 
     A plain batch is read column by column, several times as fast as row by row. For any other batch, :func:`event_of`
     examines the rows one by one and reports the errors.
@@ -190,7 +194,7 @@ def _plain_events(pa: Any, batch: Any, folded: Collection[str]) -> list[Event] |
 
 
 def _names(pa: Any, column: Any) -> list[Any]:
-    """Return the texts of a column in which texts repeat; equal texts share one copy."""
+    """Return the texts of a column. Equal texts are the same Python object, which saves memory if texts repeat."""
     _require(pa.types.is_string(column.type))
     encoded = column.dictionary_encode()
     names = [intern(name) for name in encoded.dictionary.to_pylist()]
@@ -257,7 +261,7 @@ def _require(expected: bool) -> None:
 
 
 def folded_in(schema: Any) -> set[str]:
-    """Return the columns of a Parquet file that contain other columns as JSON."""
+    """Return the names of the columns in which a Parquet file stores other columns as JSON."""
     return {field.name for field in schema if field.metadata == _folded}
 
 
