@@ -33,8 +33,8 @@ class Durations:
         self.seconds += seconds
 
     def add_run(self, marks: list[float]) -> None:
-        """Add consecutive durations, each of which begins when the one before it ends. ``marks``: the start of the
-        first duration, and then the end of each duration, in seconds."""
+        """Add several durations. Each duration begins when the previous one ends. ``marks``: the start of the first
+        duration, and then the end of each duration, in seconds."""
         gaps = list(map(sub, marks[1:], marks))
         if not gaps:
             return

@@ -1,7 +1,8 @@
-"""The classes of the errors that the outside world can cause.
+"""The classes of the errors that have a cause outside this package: users, applications, files, networks or disks.
 
-The text of an error is one line for the person who has to act on it: what was wrong, where, and what was expected. The
-command line prints that line and exits with 2. Mistakes in our own code are assertions, not errors of this module.
+The text of an error is one line for the person who must solve the problem: what was wrong, where, and what was
+expected. The command line prints that line and exits with 2. If there is a mistake in our own code, an assertion fails;
+this module has no errors for such mistakes.
 """
 
 from collections.abc import Iterable
@@ -10,8 +11,8 @@ from difflib import get_close_matches
 
 
 class AntecedeError(Exception):
-    """The base class of all errors that the outside world can cause. ``str()`` returns the one line to show; ``code``
-    is a short name of the kind of error, for programs."""
+    """The base class of all errors of this module. ``str()`` returns the one line to show; ``code`` is a short name of
+    the kind of error, for programs."""
 
     code = "error"
 
@@ -39,12 +40,13 @@ class ScenarioError(AntecedeError):
 
 
 class ScopeTooLargeError(AntecedeError):
-    """An exhaustive exploration that reaches more states than its limit allows, because its scope (for example, the
-    number of processes and messages) is too large."""
+    """An exhaustive exploration reached more states than its limit allows. Its scope (such as the number of processes
+    and messages) is too large."""
 
 
 class TraceError(AntecedeError):
-    """A trace that cannot be read at all. (If only single rows are bad, they are quarantined, without this error.)"""
+    """A trace that cannot be read at all. (If only single rows are bad, these rows are quarantined, and this error is
+    not raised.)"""
 
 
 class TopologyError(AntecedeError):
@@ -113,7 +115,7 @@ class NoRouteError(UsageError):
 
 
 class NotAllowedError(UsageError):
-    """An action that the access file of the servers does not allow to the identity that tried it."""
+    """An action for which the caller has no permission in the access file of the servers."""
 
     code = "not-allowed"
 
@@ -148,7 +150,7 @@ class AgentError(AntecedeError):
 
 
 class UnansweredError(AgentError):
-    """A question that the asked agent could not react to. The text gives the reason."""
+    """A question that an agent could not handle. The text gives the reason."""
 
 
 class ObjectError(AntecedeError):
@@ -161,7 +163,7 @@ class OperationError(AntecedeError):
 
 
 class CallTimeoutError(OperationError, TimeoutError):
-    """A call of an operation of a replicated object that did not finish in time."""
+    """A call of a replicated object's operation did not finish in time."""
 
 
 class StoreError(AntecedeError):

@@ -9,9 +9,9 @@
 A label is shown next to the class in traces, explanations, pictures, ``status`` and ``dead``. No decision uses a label,
 so an error in ``label()`` must not disturb a send. If ``label()`` raises an exception, or returns a value that is not a
 string, the notification has no label, and the error is logged once per class. The sender computes the label, because
-only the sender certainly has the class. The label travels in the context of the letter, behind the trace context:
-``TRACE CONTEXT\\nLABEL``. Both parts may be empty. A context without a label is the trace context alone, as in letters
-of earlier versions.
+only the sender certainly has the class. The label is sent in the *context* of the letter. The context is a text with
+two parts, ``TRACE CONTEXT\\nLABEL``: the trace context and the label. Both parts may be empty. If there is no label,
+the context is only the trace context, as in letters of earlier versions.
 
 A class without ``label()`` costs nothing: callers remember such classes in a table and then do not call this module.
 """
@@ -32,8 +32,8 @@ def has_label(kind: type) -> bool:
 
 
 def tail_of(notification: object) -> str:
-    """Return a newline followed by the label of a notification, for the context of its letter. Return an empty text if
-    the notification has no label."""
+    """Return a newline and the label of a notification. A letter with this notification has this text at the end of its
+    context. Return an empty text if the notification has no label."""
     if not has_label(type(notification)):
         return ""
     try:

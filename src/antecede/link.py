@@ -1,10 +1,11 @@
 """One end of a link to one peer in one domain: it resends lost frames, finds duplicates, and outlives connections.
 
-**Outgoing.** Every body gets the next number, from 1, and is kept until the peer has acknowledged it. A body that is
-not acknowledged in time is sent again, with increasing pauses up to a limit. The peer drops frames beyond its window.
-``admitted`` is the last number in this window. So the link's owner (the server) does not send a frame with a larger
-number. Such a frame waits here. When an acknowledgement has moved the window, ``tick`` returns the frame. A link has no
-clock: its callers pass the current time, and ``deadline`` returns the time at which they must call ``tick``.
+**Outgoing.** Every body (the content of one frame) gets the next number, from 1. The link keeps the body until the peer
+has acknowledged it. A body that is not acknowledged in time is sent again, with increasing pauses up to a limit. The
+peer drops frames beyond its window. ``admitted`` is the last number in this window. So the link's owner (the server)
+does not send a frame with a larger number. Such a frame waits here. When an acknowledgement has moved the window,
+``tick`` returns the frame. A link has no clock: its callers pass the current time, and ``deadline`` returns the time at
+which they must call ``tick``.
 
 **Incoming.** A link does *not* put frames in sequence, because the orders (:mod:`antecede.orders`) do not need this. It
 only classifies each frame as ``FRESH``, ``DUPLICATE`` or ``DROPPED``. A frame is dropped if its number is too far
@@ -20,17 +21,18 @@ durable before anything leaves*. After ``send``, the link must be durable before
 link must be durable before the acknowledgement leaves. After ``on_ack``, the link need not be durable, because the only
 effect of a crash is that some frames are sent again.
 
-**Incarnations.** A data directory has a random 64-bit incarnation. Everything that is sent names the sender's
-incarnation, and the receiver's incarnation (0 while it is not known). ``hello`` is the first message on a new
-connection, except for proofs of identity. A new connection is made only when the old one has been given up. If the
-peer's incarnation has changed, or a counter is smaller than before, one of the two ends lost data. Then the link raises
-a :class:`LinkError` and changes nothing. Only ``forget``, on an operator's command, starts the link again.
+**Incarnations.** Each data directory has an *incarnation*, a random 64-bit number. Each frame, acknowledgement and
+hello contains the incarnations of its sender and of its receiver (0 while it is not known). ``hello`` is the first
+message on a new connection, except for proofs of identity. A new connection is made only when the old one has been
+given up. If the peer's incarnation has changed, or a counter is smaller than before, one of the two ends lost data.
+Then the link raises a :class:`LinkError` and changes nothing. Only ``forget``, on an operator's command, starts the
+link again.
 
 **Lives.** If an old copy of a data directory is put back, its counter of sent frames is too small. The next hello can
-show this to the peer. But before this hello, the server may already give new frames numbers that were used before.
-After enough new frames, the counter looks correct again. Therefore every start of a server begins a *life* with its own
-number, and a hello contains the value of the counter when the life began. The peer compares this value with the numbers
-that it has received.
+show this to the peer. But before this hello, the server may already use old numbers again for new frames. After enough
+new frames, the counter looks correct again. Therefore every start of a server begins a *life* with its own number, and
+a hello contains the value of the counter when the life began. The peer compares this value with the numbers that it has
+received.
 """
 
 from enum import Enum
@@ -90,7 +92,7 @@ class Arrival(Enum):
     """The frame is new. The link's owner must use the body, and must call ``accept`` with the frame's number in the
     step that records the body."""
     DUPLICATE = "duplicate"
-    """The frame arrived before. If it was accepted, the next ``ack`` acknowledges it again."""
+    """The frame has already arrived once. If it was accepted, the next ``ack`` acknowledges it again."""
     DROPPED = "dropped"
     """The number of the frame is beyond the window. The link ignores the frame, and the peer sends it again later."""
 
@@ -160,8 +162,8 @@ class Link:
         return timers[0][0] if timers else None
 
     def tick(self, now: float) -> list[Frame]:
-        """Return the frames to send now: frames that were not acknowledged in time, and frames that have only now come
-        into the peer's window. One call returns at most ``link_resend_frames_max`` frames; the next returns more."""
+        """Return the frames to send now: frames that were not acknowledged in time, and frames that the peer's window
+        did not admit before. One call returns at most ``link_resend_frames_max`` frames; the next call returns more."""
         frames: list[Frame] = []
         timers = self.timers
         while timers and timers[0][0] <= now and len(frames) < limits.link_resend_frames_max:
@@ -206,8 +208,8 @@ class Link:
         self._settle(upto, int.from_bytes(beyond, "little"), 0.0)
 
     def _settle(self, upto: int, beyond: int, due: float) -> None:
-        """Forget the bodies that the peer has acknowledged. The acknowledgement can move the peer's window to frames
-        that were not sent yet. ``tick`` returns these frames at the time ``due`` or later."""
+        """Forget the bodies that the peer has acknowledged. After this, the peer's window may admit frames that were
+        not sent yet. ``tick`` returns these frames at the time ``due`` or later."""
         bodies = self._bodies
         for number in self._acknowledged.merge(upto, beyond):
             if number in bodies:
@@ -288,7 +290,7 @@ class Link:
 
     def on_hello(self, hello: Hello, now: float) -> None:
         """Handle the peer's hello on a new connection. Raise LinkError if the hello contradicts the state of this
-        end. Otherwise, from the time ``now`` on, ``tick`` returns all frames that the peer has not accepted."""
+        end. Otherwise, all unacknowledged frames in the peer's window become due: ``tick`` returns them."""
         self._check_peer("hello", hello.source, hello.target)
         seen = max(self._accepted.largest, max(self._received, default=0))
         if hello.sent < seen:
@@ -381,7 +383,7 @@ class Link:
         return self.incarnation, self.peer, self.sent, dict(self._bodies), self._accepted.upto, self._accepted.beyond
 
     def load(self, state: tuple[int, int, int, dict[int, bytes], int, int], now: float) -> None:
-        """Load a state from ``dump`` into a new link. ``tick`` returns the unacknowledged frames from ``now`` on."""
+        """Load a state from ``dump`` into a new link. The unacknowledged frames become due at the time ``now``."""
         incarnation, self.peer, self.sent, bodies, upto, beyond = state
         if incarnation != self.incarnation:
             raise SnapshotError(f"link of incarnation {incarnation:016x}: expected {self.incarnation:016x}")

@@ -10,10 +10,11 @@ A protocol step turns one input into a list of **effects**, to be carried out in
 ``Persist``    the rest of this list, and the state after the step, must be durable before the packets
                of the step leave. After a crash, everything that a ``Persist`` made durable is still
                there, and everything else is lost.
-``Sent``       the application's send takes place now (a synchronous order decides when).
+``Sent``       the application's send takes place now. (A synchronous order may delay this moment.)
 ``Send``       hand this packet to the network.
-``Accept``     a packet that was held is now part of the protocol's durable state: the link below may
-               acknowledge it. (A packet with the verdict ``DELIVER`` is accepted without this effect.)
+``Accept``     a packet that was held is now part of the protocol's durable state. So the link that brought
+               the packet may acknowledge it. (A packet with the verdict ``DELIVER`` is accepted without
+               this effect.)
 ``Deliver``    hand this message to the application.
 =============  ========================================================================================
 """
@@ -52,7 +53,7 @@ class Label(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An application's message: the envelope that travels end to end."""
+    """A message of the application, from its sender to all its destinations. Packets carry it."""
 
     id: str
     source: int

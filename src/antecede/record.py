@@ -4,8 +4,8 @@
     me.sent("order-17", to="billing")             # before the message leaves
     me.delivered("payment-5")                     # when the application gets it
 
-``antecede verify traces`` then judges whether FIFO and causal order were kept. A :class:`Recorder` belongs to one
-process of the trace: a sequential thread of events. :class:`Recording` is a folder with one recorder for each process.
+``antecede verify traces`` then judges whether FIFO and causal order were kept. A :class:`Recorder` records one process.
+In a trace, a *process* is one sequence of events. :class:`Recording` is a folder with one recorder for each process.
 
 * **Threads and tasks** may share a recorder. The recorder holds a lock while a row gets its index and is written. The
   thread that holds the lock waits only for the operating system. A forked child cannot use its parent's recorder,
@@ -60,8 +60,8 @@ class Recorder(AbstractContextManager["Recorder"]):
         """Open ``path``, which ends in ``.jsonl`` or ``.parquet``. By default the process has the name of the file
         without this ending.
 
-        ``mode`` is as for ``open``. If the file exists, ``a`` continues it, ``w`` empties it, and ``x`` raises an
-        error.
+        ``mode`` has the same meaning as for ``open``. If the file exists, ``a`` continues it, ``w`` empties it, and
+        ``x`` raises an error.
         """
         self.path = Path(path)
         if self.path.suffix not in (".jsonl", ".parquet"):
@@ -347,8 +347,8 @@ def _close_quietly(file: int) -> None:
 
 
 def _close_in_child() -> None:
-    """Close the files of the parent's recorders in a forked child. Otherwise the child would keep the parent's file
-    locks after the parent has ended."""
+    """After a fork, close the files of the parent's recorders in the child process. Otherwise the child would keep the
+    parent's file locks after the parent has ended."""
     for recorder in list(_open):
         if not recorder._ended:
             recorder._ended = "this recorder belongs to the parent process: open another one after the fork"

@@ -1,14 +1,15 @@
 """Spans of reactions, for applications that use OpenTelemetry.
 
-Each try of a reaction is one span. It is linked to the span in which the letter was sent: another reaction's span, or a
-client's current span. So a chain of messages can be followed from span to span, through servers and crashes. Each
-letter contains a reference to the span in which it was sent: a W3C trace context, which is a short text that nothing
-else reads. Messages from a handler are sent in the reaction's span, and spans that the handler opens are children of
-that span.
+Each try of a reaction (the handling of one letter) is one span. This span has a link to the span in which the letter
+was sent: another reaction's span, or a client's current span. So a chain of messages can be followed from span to span,
+through servers and crashes. For this purpose, each letter contains a W3C trace context: a short text that identifies
+the span in which the letter was sent. Only this module reads the text. Messages from a handler are sent in the
+reaction's span, and spans that the handler opens are children of that span.
 
-This module uses only the package ``opentelemetry-api`` (extra ``telemetry``), which does nothing without an SDK. If the
-package is missing, or if no SDK is set up when a server starts or a client enters its bus, letters carry no trace
-context and there is no cost. Names of attributes follow OpenTelemetry's conventions for messaging.
+This module uses only the package ``opentelemetry-api`` (extra ``telemetry``), which does nothing without an SDK.
+Tracing is off if the package is missing or no SDK is set up. This is checked when a server starts, and when a client
+enters its bus. If tracing is off, letters carry no trace context, and there is no cost. Names of attributes follow
+OpenTelemetry's conventions for messaging.
 """
 
 from collections.abc import Callable
@@ -43,13 +44,14 @@ def current() -> Callable[[], str] | None:
 
 
 def spans(server: str = "") -> "Spans | None":
-    """Return an object that makes the spans of reactions; None if tracing is off. The reactions are at the given
-    server; if ``server`` is empty, they are at a client."""
+    """Return an object that makes the spans of reactions; None if tracing is off. ``server``: the name of the server
+    that handles the letters, or an empty text if a client handles them."""
     return Spans(server) if is_set_up() else None
 
 
 class Spans:
-    """Opens and ends one span per try of a reaction, as an observer (:class:`antecede.engine.watching.Watch`)."""
+    """An observer of reactions (:class:`antecede.engine.watching.Watch`). It opens one span when a try of a reaction
+    begins, and ends the span when the try ends."""
 
     def __init__(self, server: str) -> None:
         from opentelemetry import trace
@@ -117,8 +119,8 @@ def _text(span: "Span") -> str:
 
 
 def _links(text: str) -> "list[Link]":
-    """Return a list with a link to the span that a received trace context names. The list is empty if the text is empty
-    or too long, or names no valid span."""
+    """Return a list with one link: to the span in a received trace context. Return an empty list if the text is empty
+    or too long, or contains no valid span."""
     if not text or len(text) > trace_context_chars_max:
         return []
     from opentelemetry.context import Context as Around

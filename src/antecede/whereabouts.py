@@ -23,7 +23,8 @@ _standard, _installed = (
 def place_of(error: BaseException) -> str:
     """Return the place in the application that an exception came from, for example ``shop.py:31 in price_of``. If no
     frame belongs to the application, return the first frame of an installed library. Return an empty string if all
-    frames belong to this package, to Python's standard library, or to code without a file."""
+    frames belong to this package, to Python's standard library, or to code without a file. For a SyntaxError in a file,
+    return only the file and the line of this error."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{Path(error.filename).name}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)

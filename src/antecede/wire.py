@@ -4,29 +4,30 @@ Each write is one **frame**: four bytes of length, one byte of version, then a l
 ``send`` share a frame, unless they are too long for one frame. A reader decodes only parts, which are typed structs. So
 received bytes cannot become an object of another class, a deeply nested value or an unbounded list.
 
-**Versions.** The first part on a connection is a hello or, from an end with credentials, an :class:`Introduce`. This
-part contains the newest and the oldest version that its sender supports. The frame of this part is written in the
-oldest version, so that the other end can read the frame if the two ends have a common version. Afterwards both ends use
-the smaller of their two newest versions, because an end with a newer version also supports the earlier ones. If there
-is no common version, the end that has connected gets the reason and is disconnected. (An operator without credentials
-begins with a :class:`Request`, which contains no versions.) A later version may add fields at the end of a part.
-Readers of an earlier version skip these fields, and a missing field has its default value.
+**Versions.** The first part on a connection is a hello. If its sender has credentials, the first part is an
+:class:`Introduce`. The first part contains the newest and the oldest version that its sender supports. The frame of
+this part is written in the oldest version, so that the receiver can read the frame if the two ends have a common
+version. Afterwards both ends use the smaller of their two newest versions, because an end with a newer version also
+supports the earlier ones. If there is no common version, the end that opened the connection gets the reason and is
+disconnected. (An operator without credentials begins with a :class:`Request`, which contains no versions.) A later
+version may add fields at the end of a part. Readers of an earlier version skip these fields, and a missing field has
+its default value.
 
 ====  ==================================================================================================
 1     the first
-2     letters and publishes carry the trace context that they were sent in
-3     a train of letters contains each list of destinations only one time; ends with credentials prove their identity
-      before the hello
+2     each letter and each publish contains the trace context of its sender
+3     a train of letters contains each list of destinations only one time; a process with credentials proves its
+      identity before the hello
 4, 5  replicated objects: a request may contain several calls; the server where a call begins may commit the call
       before it sends the request
 6     a server that has missed changes of the topology learns them from another server; a publish says which letters the
       client had begun to handle
 ====  ==================================================================================================
 
-**Temporary clients.** A client whose name begins with :data:`TEMPORARY` is forgotten, with its mailbox, when it sends a
-final :class:`Bye`, or after some time without a connection. Only the name shows that a client is temporary. The log and
-every snapshot contain the names of clients, so a server still knows after a restart which clients to forget. An older
-server treats a temporary client like any other client.
+**Temporary clients.** If the name of a client begins with :data:`TEMPORARY`, the server forgets the client and its
+mailbox when the client sends a final :class:`Bye`, or after some time without a connection. Only the name shows that a
+client is temporary. The log and every snapshot contain the names of clients, so a server still knows after a restart
+which clients to forget. An older server treats a temporary client like any other client.
 
 **Bounds.** This module raises :class:`WireError`, and the connection is closed, if the received bytes have one of these
 errors: a frame that is too long, a wrong length, more parts or list entries than allowed, or bytes that are not parts.
@@ -49,8 +50,8 @@ VERSION: Final = 6
 """The newest supported version."""
 VERSION_OLDEST: Final = 1
 LISTS: Final = 3
-"""The first version with a form of trains that contains each list of destinations only once, even if several letters of
-the train have this list."""
+"""The first version in which a *train* (letters that are encoded together) can contain each list of destinations only
+once, even if several of its letters have this list."""
 DECIDED_CALLS: Final = 5
 """The first version with two features for replicated objects. One request may contain several calls
 (:mod:`antecede.objects.roots`). The server where a call begins may commit the call before it sends the request. The
@@ -84,8 +85,8 @@ class LinkHello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     life: int = 0
     base: int = 0
     digest: str = ""
-    """The digest of the domain's members and order, and of the topology change with which the domain began. Older
-    servers do not send it."""
+    """The digest of the domain's name, members and order, and of the number of the last topology change that gave the
+    domain a new state. Older servers do not send it."""
 
 
 class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
@@ -96,7 +97,7 @@ class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
     oldest: int
     epoch: str
     """The hash of the topology. Older servers send no digests of their domains. If one of two servers is older, the two
-    servers connect only if their hashes are equal."""
+    servers connect only if their topologies have the same hash."""
     server: str
     to: str
     token: str
@@ -169,8 +170,8 @@ class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
     answers: str = ""
     replays: str = ""
     context: str = ""
-    """The W3C trace context of the span in which the publish was sent, followed by the label of the notification, if it
-    has a label (:mod:`antecede.labels`); since version 2."""
+    """The W3C trace context of the span in which the publish was sent. If the notification has a label
+    (:mod:`antecede.labels`), the label follows. Since version 2."""
     begun: Annotated[list[tuple[int, str]], Meta(max_length=limits.publish_batch_max)] = []
     """Pairs (position in ``bodies``, id of a letter). Before the publish at this position, the client had begun to
     handle this letter and all earlier letters in the client's mailbox. Since version 6."""
@@ -184,10 +185,10 @@ class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
 
 
 class Refused(Part, frozen=True, array_like=True, gc=False, tag=8):
-    """A server has refused ``count`` publishes of a client, beginning with the publish ``number``. It skips all later
-    publishes of the client. If ``retry`` is true, the skipped publishes fail, too, and the program may try all of them
-    again later. If ``retry`` is false, the client sends the skipped publishes again, with new numbers. In both cases,
-    the next publish that the client sends gets the number ``number``."""
+    """A server has refused ``count`` publishes of a client, beginning with the publish ``number``. It skips the
+    publishes that the client has already sent after these. If ``retry`` is true, the skipped publishes fail, too, and
+    the program may try all of them again later. If ``retry`` is false, the client sends the skipped publishes again,
+    with new numbers. In both cases, the next publish that the client sends gets the number ``number``."""
 
     number: int
     count: int
@@ -230,8 +231,8 @@ class Bye(Part, frozen=True, array_like=True, gc=False, tag=13):
 
     reason: str
     final: bool = False
-    """Whether the connection has ended permanently, so that the receiver need not connect again. If a temporary client
-    sends True, the server forgets the client."""
+    """Whether it is useless for the receiver to connect again. If a temporary client sends True, the server forgets the
+    client."""
     code: str = ""
     """The reason as one word for programs, mostly a rule that the receiver has broken; may be empty. Older versions do
     not send it."""
@@ -285,7 +286,7 @@ class Proof(Part, frozen=True, array_like=True, gc=False, tag=19):
 
 
 class Lesson(Part, frozen=True, array_like=True, gc=False, tag=20):
-    """The topology in force, for a server that has missed changes of the topology; since version 6. See
+    """The present topology, for a server that has missed changes of the topology; since version 6. See
     :mod:`antecede.server.peering.learning`."""
 
     content: Annotated[bytes, Meta(max_length=limits.lesson_bytes_max)]

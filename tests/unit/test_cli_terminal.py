@@ -66,6 +66,21 @@ def test_verdicts_are_coloured_and_messages_have_names(terminal: _Terminal) -> N
     assert 'r at index 1 delivers Said "who is coming?" (s1…1)' in words
 
 
+def test_the_headings_of_explanations_are_coloured(terminal: _Terminal) -> None:
+    assert _run(terminal, "explain") == 0
+    assert "is \x1b[1;31mlate\x1b[0m under causal order" in terminal.getvalue()
+    write_trace(
+        "late.jsonl",
+        [
+            *(Event("p", number, "send", name, ("q", "r")) for number, name in enumerate("ab")),
+            *(Event("q", number, "deliver", name) for number, name in enumerate("ab")),
+            *(Event("r", number, "deliver", name) for number, name in enumerate("ba")),
+        ],
+    )
+    assert _run(terminal, "explain --order total") == 0
+    assert "total order \x1b[1;31mis broken\x1b[0m: these messages form a cycle" in terminal.getvalue()
+
+
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
 def test_no_colours_if_they_are_not_wanted(terminal: _Terminal, monkeypatch: Any, name: str, value: str) -> None:
     assert coloured(terminal)

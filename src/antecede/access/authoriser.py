@@ -48,7 +48,8 @@ REVOKED: Final = "revoked"
 
 
 class Who(msgspec.Struct, frozen=True):
-    """A proven identity, and the key or certificate that proved it."""
+    """A proven identity. ``by``: what proved the identity. It is the public key, a name in the certificate, or the hash
+    of the secret."""
 
     role: str
     name: str
@@ -84,8 +85,8 @@ class Authoriser:
 
     @property
     def mode(self) -> str:
-        """The name of the check of identities: ``access-file``, ``token`` (one token for all) or ``open`` (no
-        check)."""
+        """The way in which the server checks identities: ``access-file``, ``token`` (one token for all processes) or
+        ``open`` (no check)."""
         return "access-file" if self.access is not None else "token" if self._token else "open"
 
     def replace(self, access: Access) -> None:
@@ -105,8 +106,8 @@ class Authoriser:
     # Who it is.
 
     def token_refusal(self, token: str) -> Refusal | None:
-        """Return the reason to refuse a process that shows this token and does not prove an identity. Return None if
-        the process is accepted."""
+        """Decide whether to accept a process that sends this token and proves no identity. Return None if the process
+        is accepted, and otherwise the reason for the refusal."""
         if self.access is not None:
             return Refusal(
                 "proof-required", "this server accepts only connections with credentials: expected --credentials DIR"
@@ -117,9 +118,9 @@ class Authoriser:
 
     def page_caller(self, secret: str) -> Who | None:
         """Return the identity of a caller of the metrics page. ``secret``: the secret that the caller sent, or an empty
-        string if the caller sent no secret. With an access file, return ``ANONYMOUS`` for a caller without a secret,
-        and None if the secret is unknown. In the one-token mode, return ``TOKEN`` for every caller, without checking
-        the secret."""
+        string if the caller sent no secret. With an access file, return the operator who has this secret,
+        ``ANONYMOUS`` if the caller sent no secret, or None if the secret is unknown. In the one-token mode, return
+        ``TOKEN`` for every caller, without checking the secret."""
         if self.access is None:
             return TOKEN
         if not secret:
@@ -231,8 +232,8 @@ def temporary_name(identity: str, unique: str) -> str:
 
 
 def _is_replaced(identity: Identity, key: Key, now: float) -> bool:
-    """Return whether ``key`` may be revoked. This is true if the identity has a newer key, and the newest key has not
-    expired."""
+    """Return whether another key replaces ``key``, so that ``key`` can be removed. This is the case if the last key in
+    the identity's list is another key and has not expired."""
     newest = identity.keys[-1]
     return newest is not key and (newest.expires is None or newest.expires > now)
 

@@ -25,10 +25,11 @@
     connections = 200
     attempts = 50
 
-Mistakes in the file are never ignored. Examples are an unknown setting or command, a public key that two identities
-share, or a bad pattern. Each mistake is an error that names the file, the line, the table and the setting. The epoch of
-the topology does not depend on the access file. So servers may have different access files, and an access file may
-change while servers run.
+Mistakes in the file are never ignored: for example, an unknown setting or command, a public key that two identities
+share, or a bad pattern. Each mistake is an error that names the file, the line, the table and the setting.
+
+Two servers compare the digests of their topology files (the *epochs*) when they connect. The epoch does not depend on
+the access file. So servers may have different access files, and an access file may change while servers run.
 """
 
 import re
@@ -58,7 +59,7 @@ from antecede.topology.lines import line_of
 TABLES = {SERVER: "servers", CLIENT: "clients", OPERATOR: "operators"}
 """Role → the name of the table in the access file that contains the identities with this role."""
 PERMISSIONS = ("names", "send", "receive", "subscribe", "call", "operate")
-"""The settings of an identity that are lists of patterns."""
+"""The names of those settings whose value is a list of patterns."""
 
 _pattern = re.compile(r"[A-Za-z0-9_.*-]+(@[A-Za-z0-9_.*-]+)?")
 _certificate = re.compile(r"[\x21-\x7e]+")

@@ -39,10 +39,12 @@ class Key(msgspec.Struct, frozen=True):
 
 class Limits(msgspec.Struct, frozen=True):
     """The limits of one identity at one server. Each limit applies to all connections of the identity together. If a
-    limit is None, it does not apply."""
+    limit in the table of an identity is None, the default limit in ``Access.limits`` applies. If that is also None,
+    there is no limit."""
 
     rate: float | None = None
-    """The largest number of publishes per second. For operators: the largest number of requests per second."""
+    """The largest number of messages that a client may send per second. For operators: the largest number of requests
+    per second."""
     bytes: float | None = None
     """The largest number of bytes of notifications per second."""
     connections: int | None = None
@@ -77,8 +79,8 @@ class Identity(msgspec.Struct, frozen=True):
     """Hashes of secrets, each in the form ``sha256:…``. Callers of the metrics server's pages show such a secret to
     prove this identity. Only operators have tokens."""
     names: tuple[str, ...] = ()
-    """Patterns of client names. The identity may connect as a client with each name that matches, and with its own
-    name."""
+    """Patterns of client names. A client may connect under its own name, and under every name that matches one of the
+    patterns."""
     send: tuple[str, ...] = ()
     receive: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()

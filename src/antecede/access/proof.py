@@ -1,5 +1,5 @@
-"""Both ends of a connection prove their identity before they exchange hellos, and before any state is read or
-changed.
+"""Both ends of a connection prove their identity. They do this before their first normal messages (the *hellos*), and
+before any state is read or changed.
 
 ::
 
@@ -8,11 +8,11 @@ changed.
                                           ◄──     Challenge(server, nonce, signature)
     Proof(signature), then the hello      ──►
 
-Each end signs both nonces, the role and the name of the dialing end, the name of the server, the versions, and the
-binding of the TLS channel (empty without TLS). The signed content also says which end signs: dialing or answering. So a
-signature is not valid on another connection, in the other direction, for another name, or through a relay that
-decrypts TLS. Until the server has proved its identity, the dialing end sends nothing about itself except its role and
-its name.
+Each end signs the following values: both nonces, the role and the name of the dialing end, the name of the server,
+the protocol versions, and the binding of the TLS channel (empty without TLS). The signed content also says which end
+signs: dialing or answering. So a signature is not valid on another connection, in the other direction, for another
+name, or through a relay that decrypts TLS. Until the server has proved its identity, the dialing end sends nothing
+about itself except its role, its name and its protocol versions.
 
 An identity is proved by a signature with one of its valid keys. If the access file lists certificates for the identity,
 and the other end shows a certificate, then this certificate must also have one of the listed names. An identity with
@@ -49,7 +49,7 @@ content."""
 
 
 class Channel(Protocol):
-    """The properties of a connection that a proof uses."""
+    """The facts about a connection that are needed to prove an identity."""
 
     binding: bytes
     """A value that only the two ends of this TLS connection know. Without TLS, it is empty."""
@@ -110,7 +110,7 @@ class Dialing:
     proof."""
 
     def __init__(self, keyring: Keyring, channel: Channel, to: str = "") -> None:
-        """``to``: the name of the server that must answer. If it is empty, each trusted server may answer."""
+        """``to``: the name of the server that must answer. If it is empty, any trusted server may answer."""
         self._keyring = keyring
         self._channel = channel
         self._to = to

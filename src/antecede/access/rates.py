@@ -6,7 +6,8 @@ number is smaller than 1."""
 class Bucket:
     """A bucket that lets its callers take ``rate`` units per second on average. It can hold ``rate`` units, or 1 unit
     if ``rate`` is smaller than 1. While the bucket contains more than 0 units, a caller may take any amount, even more
-    than the bucket contains. After that, callers must wait until the bucket contains more than 0 units again."""
+    than the bucket contains. If the level is then 0 or negative, the next callers must wait until it is above 0
+    again."""
 
     __slots__ = ("_filled_at", "_level", "rate")
 
@@ -30,7 +31,7 @@ class Bucket:
 
 
 class Rate:
-    """The rate limits of one identity: how many publishes or requests, and how many bytes, it may send per second."""
+    """The rate limits of one identity: how many messages or requests, and how many bytes, it may send per second."""
 
     __slots__ = ("_bytes", "_count")
 
@@ -39,7 +40,7 @@ class Rate:
         self._bytes = None if size is None else Bucket(size)
 
     def take(self, count: int, size: int, now: float) -> str:
-        """Count ``count`` publishes or requests with ``size`` bytes in total, and return an empty string. If the
+        """Count ``count`` messages or requests with ``size`` bytes in total, and return an empty string. If the
         identity has already reached a limit, count nothing, and return a text that describes this limit."""
         if self._count is not None and not self._count.holds(now):
             return f"more than {self._count.rate:g} per second"

@@ -1,9 +1,14 @@
-"""Backups of whole systems. The modules are: ``folder`` (the files of a backup), ``copying`` (a cut is copied into the
-folder), ``checking`` (a backup is checked) and ``restoring`` (a new system is made from a backup).
+"""Backups of whole systems.
 
-A backup is a consistent cut of all servers (:mod:`antecede.server.operations.backups`). It contains files of each
-server, and a manifest with the lengths and checksums of these files. The manifest is written last.
-``docs/guide/operations.md`` describes backups for operators.
+A backup contains the state of each server at one position of the server's log. These positions form a *consistent cut*:
+if the backup contains the receipt of a message, it also contains the send of this message
+(:mod:`antecede.server.operations.backups`). A backup consists of files of each server, and a manifest with the lengths
+and checksums of these files. The manifest is written last. ``docs/guide/operations.md`` describes backups for
+operators.
+
+The modules: ``folder`` defines the files of a backup. ``copying`` copies the files of a server into the backup.
+``local`` does this for a stopped server. ``checking`` checks a backup. ``restoring`` makes a new system from a backup.
+``system`` stores the id of this new system.
 """
 
 from antecede.backups.checking import check_backup

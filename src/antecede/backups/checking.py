@@ -1,10 +1,11 @@
 """Check a backup: the lengths and checksums of its files, the groups of records in the logs, and the snapshots. Also
-check that the states of all servers together are a consistent cut.
+check that the states of all servers together are a consistent cut, that is, that they do not contradict each other. For
+example, a server must not have received a message that the sender's state does not contain.
 
 For the last check, every server is recovered from its files in the backup, as ``restore`` would do. Then the links
 between the servers are compared (:func:`antecede.server.change.renewal.faults_of`). A backup can be restored under
-three conditions. (1) All servers can be recovered. (2) Their links fit together. (3) Apart from addresses, the topology
-file in the backup contains the topology that was in force when the backup was made.
+three conditions. (1) All servers can be recovered. (2) The two ends of each link do not contradict each other. (3)
+Apart from addresses, the topology file in the backup contains the topology that was in force when the backup was made.
 """
 
 import os
@@ -31,8 +32,8 @@ ReportStatus = Callable[[str], None]
 
 
 class TrimmedFiles(Files):
-    """Reads the files of a backup. In a backup, a segment of the log ends after its last record. But readers of a log
-    expect longer segments, so ``size`` returns a very large length for each segment."""
+    """Reads the files of a backup. In a backup, a segment (a file of the log) ends directly after the last record. But
+    readers of a log expect longer segments, so ``size`` returns a very large length for each segment."""
 
     def __init__(self) -> None:
         self._segments: set[int] = set()
@@ -68,8 +69,8 @@ class Checked(msgspec.Struct):
 
 
 def check_backup(backup: Backup, plan: Plan, report_status: ReportStatus = lambda _: None) -> Checked:
-    """Check the files of a backup, recover every server from its files, and check that the states of all servers are a
-    consistent cut."""
+    """Check the files of a backup, recover every server from its files, and check that the states of the servers do not
+    contradict each other."""
     checked = Checked({"": list(damaged(backup))}, [])
     snapshots: dict[str, bytes] = {}
     for server in backup.manifest.servers:
@@ -126,8 +127,8 @@ def recovered_of(backup: Backup, server: str) -> tuple[Recovered, int]:
 def recovered_state(
     found: Recovered, server: str, plan: Plan, incarnation: int, epoch: str
 ) -> tuple[bytes, list[Item]]:
-    """Recover a server. Return a snapshot of the recovered state, and the items of a record that the recovery makes.
-    The caller must write these items to the log. The snapshot already contains their effects."""
+    """Recover a server. Return a snapshot of the recovered state, and the items of a new record. The recovery makes
+    this record, and the caller must write it to the log. The snapshot already contains its effects."""
     machine = AgentServer(server, plan, incarnation)
     snapshot = None if found.snapshot is None else found.snapshot.data()
     first = recover(machine, snapshot, (record for _, record in found.records()), epoch, 0.0)
@@ -135,8 +136,8 @@ def recovered_state(
 
 
 def damaged(backup: Backup, server: str = "") -> Iterator[str]:
-    """Yield one line of text for each file that is missing or does not match the manifest. ``server``: the server that
-    has the files. If it is empty, check only the topology file."""
+    """Yield one line of text for each file that is missing or does not match the manifest. ``server``: check the files
+    of this server. If ``server`` is empty, check only the topology file."""
     manifest = backup.manifest
     folder, files = (
         (backup.folder(server), manifest.servers[server].files) if server else (backup.path, [manifest.topology])

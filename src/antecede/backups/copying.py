@@ -1,8 +1,10 @@
 """Copy the files of one server into a backup, page by page. The caller reads the pages from a running server or from a
 data directory.
 
-The log is copied only up to the cut. While the bytes of a segment arrive, its groups of records are read and their
-checksums are checked. The copy ends after the group that contains the last record of the cut.
+The log is copied only up to the cut, that is, up to the last record that belongs to the backup. The log consists of
+files (*segments*). A segment contains *groups*, and each group contains the records of one write. While the bytes of a
+segment arrive, the checksums of its groups are checked. The copy ends after the group that contains the last record of
+the cut.
 """
 
 import os
@@ -20,8 +22,8 @@ from antecede.store.walk import read_group
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """One server's part of a consistent cut: the number of its last record (``position``), and the names and lengths of
-    its files. A running server sends a ``Cut`` when a backup is made."""
+    """One server's part of a backup: the number of the last record that belongs to the backup (``position``), and the
+    names and lengths of the files to copy. A running server sends a ``Cut`` when a backup is made."""
 
     server: str
     incarnation: str
@@ -30,8 +32,8 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 class ServerCopy:
-    """Copies the files of one server into a backup. ``pages`` yields the file and the offset to read next. The
-    caller reads there, and passes the bytes to ``take``, which stores them."""
+    """Copies the files of one server into a backup. ``pages`` yields the name of a file, and the offset at which the
+    caller must read next. The caller passes the bytes that it reads to ``take``, which stores them."""
 
     def __init__(self, folder: str, cut: Cut) -> None:
         self._folder = folder
@@ -52,8 +54,8 @@ class ServerCopy:
         return sum(self._cut.files.values())
 
     def pages(self) -> Iterator[tuple[str, int]]:
-        """Yield the name of a file and the offset at which to read next. The caller must read there, and pass the bytes
-        to ``take`` before it asks for the next page."""
+        """Yield the name of a file, and the offset at which the caller must read next. The caller must pass the bytes
+        that it reads to ``take`` before it asks for the next page."""
         files = self._cut.files
         segments = [segment_name(number) for number in numbered(list(files), "segment")]
         others = [name for name in files if name not in segments and name != OWN_IDENTITY]
@@ -105,8 +107,8 @@ class ServerCopy:
                 self._seal = decode_identity(file.read(), path).seal
 
     def _walk(self) -> None:
-        """Read the groups of records that have been copied completely into the current segment. If a group contains the
-        last record of the cut, truncate the copied segment after this group."""
+        """Read the groups of records that are already complete in the copy of the current segment. If a group contains
+        the last record of the cut, truncate the copy after this group."""
         while True:
             found = read_group(self._files, self._file, self._walked, self._seal)
             if isinstance(found, str):

@@ -4,7 +4,7 @@
 
     BACKUP/backup.json             the manifest: a description of the cut, and the length and SHA-256 of every file
     BACKUP/topology.toml           the topology of the system
-    BACKUP/s1/identity.backup      the identity of s1's data directory; because of its name, no server starts here
+    BACKUP/s1/identity.backup      the identity of s1's data directory, renamed so that no server starts here
     BACKUP/s1/snapshot-….state     the newest snapshot of s1 at the cut
     BACKUP/s1/segment-….log …      the log of s1, up to the cut
     BACKUP/s1/trace/…              the converted part of s1's trace, if s1 records a trace

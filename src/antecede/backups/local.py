@@ -1,6 +1,6 @@
 """Copy the data directory of a stopped server into a backup.
 
-The caller first locks the data directories of all servers, so that no directory changes. So all copies together contain
+The caller first locks the data directories of all servers. Then no directory changes, and all copies together contain
 the state of one moment.
 """
 
@@ -48,8 +48,8 @@ def locked(directory: str) -> Iterator[None]:
 
 def copied(directory: str, server: str, folder: str, report_progress: Callable[[int, int], None]) -> SavedServer:
     """Copy the data directory of one server into a folder of a backup. Return the description of the copy.
-    ``report_progress``: called with the number of bytes that are copied so far, and the largest number of bytes that
-    will be copied."""
+    ``report_progress``: called with two numbers. The first is the number of bytes that are copied so far. The second
+    is an upper limit for the number of all bytes that will be copied."""
     with named(directory):
         judged = judged_in(directory)
         found = judged.recovered

@@ -1,9 +1,10 @@
 """Make a new system from a backup: one data directory for each server.
 
-Nothing is written before the backup is checked: the checksum of every file, the recovery of all servers, and the links
-between the servers. Then each server gets a directory with a new incarnation and a snapshot of its state at the cut. If
-the server's trace can be continued, the directory also gets the records that the trace still needs. All directories are
-made in one folder with a temporary name. The last step renames this folder.
+First the backup is checked: the checksum of every file, the recovery of all servers, and the links between the servers.
+Nothing is written before this check. Then each server gets a directory with a new incarnation (a random number that
+identifies the directory) and a snapshot of the server's state in the backup. If the server's trace can be continued,
+the directory also gets the records that the trace still needs. All directories are made in one folder with a temporary
+name. The last step renames this folder.
 """
 
 import os
@@ -94,16 +95,16 @@ def _refuse_damage(backup: Backup, server: str) -> None:
 
 
 def new_incarnations(files: Files, servers: list[str]) -> Mapping[str, int]:
-    """Return a new random incarnation for each server."""
+    """Return a new random incarnation (the number that identifies a data directory) for each server."""
     return {server: files.random_bits(64) or 1 for server in servers}
 
 
 def history(found: Recovered, after: int, former: int, begin: bytes, has_trace: bool) -> tuple[int, Iterator[bytes]]:
-    """Return the number of the first record of a restored log, and an iterator over its records. The log has the
-    records after number ``after``, copied from the backup, and then ``begin``. If no trace can be continued, the log
-    has only ``begin``. ``after``: the number of the last record that is in the converted trace. ``former``: the
-    incarnation of the log in the backup. ``begin``: the first record that is new in the restored system. ``has_trace``:
-    whether the backup contains a converted trace."""
+    """Return the number of the first record of a restored log, and an iterator over the records of this log. The log
+    contains copies of those records of the backup that have larger numbers than ``after``. Its last record is
+    ``begin``. If the server's trace cannot be continued, the log contains only ``begin``. ``after``: the number of the
+    last record that is in the converted trace. ``former``: the incarnation of the log in the backup. ``begin``: the
+    first record that is new in the restored system. ``has_trace``: whether the backup contains a converted trace."""
     last = found.last
     if found.walk is None or found.first > after + 1 or not (has_trace or found.first == 1):
         return last + 1, iter([begin])
@@ -118,8 +119,8 @@ def history(found: Recovered, after: int, former: int, begin: bytes, has_trace: 
 
 
 def _whole(found: Recovered) -> Walk:
-    """Return a walk over the whole log, from its oldest segment on. In contrast, recovery reads only the records after
-    the snapshot."""
+    """Return an iterator over the whole log, from its oldest segment on. (``found.records()`` returns only the records
+    after the snapshot.)"""
     walk = found.walk
     assert walk is not None
     numbers = segment_numbers(walk.files, walk.directory)

@@ -1,9 +1,9 @@
 """The id of a restored system. Each data directory of the system contains the id in a small file.
 
-A server sends the id, as a part of its epoch, in the hello at the start of each connection. So a server of the old
-system and a server of the restored system refuse each other, like servers with different topologies. The state of their
-links does not change. (The two servers also have different incarnations. But if only the incarnations differed, the
-links would stop, and an operator would have to reset the domain.)
+A server sends the id at the start of each connection, as a part of its epoch (the value by which servers compare their
+topologies). So a server of the old system and a server of the restored system refuse each other, like servers with
+different topologies. The state of their links does not change. (The two servers also have different incarnations. But
+if only the incarnations differed, the links would stop, and an operator would have to reset the domain.)
 
 In a restored system, a server may start without data: the server was added later, or it starts again with an empty
 directory. ``antecede topology apply`` sends the id to such a server (:mod:`antecede.server.change.changing`).
@@ -45,8 +45,8 @@ def system_in(directory: str) -> str:
 
 
 def system_epoch(epoch: str, directory: str | None) -> str:
-    """Return the epoch that a server sends in its hellos. In a restored system, this epoch is ``epoch`` together with
-    the id of the system. Otherwise it is ``epoch`` alone. ``directory``: the server's data directory, if the server has
-    one."""
+    """Return the epoch that a server sends at the start of a connection. In a restored system, this is ``epoch``
+    together with the id of the system. In other systems, it is ``epoch`` alone. ``directory``: the server's data
+    directory, if the server has one."""
     system = "" if directory is None else system_in(directory)
     return f"{epoch}~{system}" if system else epoch

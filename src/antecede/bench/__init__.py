@@ -5,14 +5,15 @@ the server of a broker. A *side* is one system in one of the shapes below. Each 
 other, so that a disturbance of the machine affects all sides. Medians over the rounds are compared. Only ratios between
 sides of the same run are meaningful. A side that is not installed is skipped, and the output says so.
 
-**The shapes.** Our side has a server in each of the two processes, connected by one domain of order ``pruned``:
+**The shapes.** In most shapes, our side has a server in each of the two processes. The two servers are in one domain of
+order ``pruned``. In the shapes *clients* and *accepted*, only one server runs.
 
 - *pipelined*: a program calls ``bus.send()`` once per message, on the bus of its server. An agent without state on the
   other server receives the messages. The time is measured from the first send until the agent's answer to the last
   message is back at the sender. This answer comes only when all messages before it are on both disks.
 - *clients*: one client sends to another client of the same server. The server writes the messages to its disk. Each
   message passes through two sockets, as with a broker. The sender passes 500 notifications to each
-  ``bus.send_many()``. The time ends when the other client has handled the last notification.
+  ``bus.send_many()``. The time is measured until the other client has handled the last notification.
 - *accepted*: there is a client in one process, and a server in the other. The client awaits each ``bus.send()`` before
   it calls the next one.
 - *exchange*: there is an agent at each end, and one letter goes back and forth. Each agent's reaction is on disk before
@@ -22,8 +23,8 @@ sides of the same run are meaningful. A side that is not installed is skipped, a
 
 ``antecede bench paper000`` (:mod:`~antecede.bench.paper000`) is separate: it runs many servers of one system.
 
-The parties of a measurement, such as the sender and the receiver, are separate processes. Each system has a module with
-the code of its parties, which calls :func:`~antecede.bench.children.act`. The command of a party is
+The parties of a measurement, such as the sender and the receiver, are separate processes. For each system, one module
+contains the code of all its parties. The module calls :func:`~antecede.bench.children.act`. The command of a party is
 ``python -m antecede.bench.MODULE ROLE SETTINGS``.
 """
 

@@ -1,8 +1,8 @@
 """The processes of a measurement (its *parties*), and their communication with the benchmark.
 
 A party is started by ``python -m antecede.bench.MODULE ROLE SETTINGS``. SETTINGS is a JSON document. A party writes
-lines of JSON to standard output: a receiver reports that it is ready, and a sender reports its figures. A party ends
-when its standard input ends.
+lines of JSON to standard output: a receiver reports that it is ready, and a sender reports its figures. A receiver ends
+when its standard input ends. A sender ends after its report.
 """
 
 import gc
@@ -34,8 +34,8 @@ class Child:
     ) -> None:
         """``silent``: the process is a server that writes nothing to the benchmark and ends only when it is terminated.
         ``source``: the directory from which the process imports the package. The default is the directory that the
-        benchmark itself uses. ``seconds``: how long to wait until the process ends by itself. After this time the
-        process is terminated."""
+        benchmark itself uses. ``seconds``: at the end of the ``with`` block, wait at most this long until the process
+        has ended. Then terminate the process."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed on leaving the block)
         out = subprocess.DEVNULL if silent else subprocess.PIPE
         self._process = subprocess.Popen(
@@ -131,8 +131,8 @@ def party(module: str, role: str, source: str | None = None, /, **settings: Any)
 
 
 def program(name: str) -> str | None:
-    """Return the path of a server's program. Search first in the directory of this Python interpreter, then in PATH.
-    Return None if the program is not found."""
+    """Return the path of a program such as ``nats-server``. Search first in the directory of this Python interpreter,
+    then in PATH. Return None if the program is not found."""
     return shutil.which(name, path=os.path.dirname(sys.executable)) or shutil.which(name)
 
 
@@ -159,7 +159,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def cpu_seconds(*pids: int) -> float:
-    """Return the CPU time, user and system, that these processes have used so far, as one sum. This needs Linux; see
+    """Return the sum of the CPU times (user and system) that these processes have used so far. This needs Linux; see
     clock_getcpuclockid(3)."""
     try:
         return sum(clock_gettime(~pid << 3 | 2) for pid in pids)
@@ -213,7 +213,7 @@ def settle() -> None:
 
 
 async def until_told(asked: Callable[[], None] = lambda: None) -> None:
-    """Wait until standard input ends. Call ``asked`` for each line of input."""
+    """Wait until standard input ends. Call ``asked`` each time input arrives."""
     import asyncio
 
     loop = asyncio.get_running_loop()

@@ -1,11 +1,13 @@
 """``antecede bench hop``: the constants of the planner's cost model, measured on this machine.
 
-* **α** is the CPU time of one durable hop. Two real servers send one letter back and forth, and both write it to disk.
-  Each letter has its own stamp, frame and record, as the model assumes. α is computed from the difference of a short
-  and a long run. The start of the processes takes the same time in both runs, so the difference does not include it.
-* **β** is the CPU time of one byte of a stamp. An order with matrix stamps sends, encodes, decodes and receives
-  messages in a small group and in a large group. The additional time in the large group is divided by the additional
-  bytes of its stamps. A network of 1 Gbit/s adds 8 ns per byte.
+* **α** is the CPU time of one durable hop (a message from one server to the next). Two real servers send one letter
+  back and forth, and both write it to disk. Each letter has its own stamp, frame and record, as the model assumes. α is
+  computed from the difference between a short and a long run. The start of the processes takes the same time in both
+  runs, so the difference does not include it.
+* **β** is the time that one byte of a stamp takes. (A stamp is the control information that an order adds to a
+  message.) β is the sum of a CPU time and 8 ns for a network of 1 Gbit/s. To measure the CPU time, an order with matrix
+  stamps sends, encodes, decodes and receives messages in a small group and in a large group. The additional time in the
+  large group is divided by the additional bytes of its stamps.
 * **σ** is the mean size of an order's stamps, for each size of a domain. It comes from short simulations with uniform
   unicasts, one for each size. The stamps of some orders still grow at the end of such a run. Therefore the planner's
   own table comes from the longer runs of ``antecede sweep stamps``.
@@ -44,8 +46,9 @@ def bench_hop(
     report_status: Callable[[str], None],
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Measure α (the CPU time of one durable hop), β (the time that one byte of a stamp takes), and the mean stamp size
-    for each order and size of a domain. Return the report. ``step`` is called after each measurement."""
+    """Measure three things: α (the CPU time of one durable hop), β (the time that one byte of a stamp takes), and the
+    mean size of the stamps for each order and each size of a domain. Return the report. ``step`` is called after each
+    measurement."""
     total, done = 2 * rounds + len(orders) * len(sizes), count(1)
 
     def stepped(value: float) -> float:
@@ -74,7 +77,7 @@ def bench_hop(
 
 def _hop_ns(letters: int, directory: str | None) -> float:
     """Return the CPU time of both servers for one hop of a letter, in nanoseconds. It is computed from the difference
-    of a short and a long run."""
+    between a short and a long run."""
     side = next(side for side in sides if side.name == "exchange")
     taken = []
     for many in (letters, 4 * letters):

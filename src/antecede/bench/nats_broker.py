@@ -1,5 +1,6 @@
-"""NATS as a side of the benchmark, through nats-py. It has two modes. The first is core NATS with request and reply.
-The second is JetStream with pipelined publishes, and the server syncs each message to disk separately."""
+"""NATS as a side of the benchmark (one of the compared systems), through nats-py. It has two modes. The first is core
+NATS with request and reply. The second is JetStream: the sender publishes many messages before it waits for the
+acknowledgements, and the server syncs each message to disk separately."""
 
 import asyncio
 from pathlib import Path
@@ -80,8 +81,8 @@ async def echo(port: int) -> None:
 
 
 async def ping(port: int, messages: int, warm: int = 200) -> None:
-    """Send requests one after the other, wait for each answer, and report the figures of the answer times. The first
-    ``warm`` requests are not measured."""
+    """Send requests one after the other, wait for each answer, and report the round-trip times. The first ``warm``
+    requests are not measured."""
     connection = await _connect(port)
     times = []
     for _ in range(warm + messages):

@@ -5,8 +5,9 @@ sides (our servers, etcd and the floor) are measured in turn. The report compare
 ratios within one run are meaningful. etcd is measured only with a disk, and only if its program is installed.
 
 **Figures.** For each side, the report has the calls per second, the median latency, and the CPU time of the three
-servers per call. For our side, it also has the frames between servers, the steps with a record, the fdatasyncs and the
-bytes of the logs. Each of these four figures is the sum for all three servers, divided by the number of calls.
+servers per call. For our side, it also has the numbers of frames between servers, of records in the logs, of
+fdatasyncs, and of bytes in the logs. Each of these four figures is the sum for all three servers, divided by the number
+of calls.
 """
 
 import os

@@ -182,8 +182,8 @@ async def pipelined(
     warm: int = 2_000,
     pid: int | None = None,
 ) -> None:
-    """Run server s1 and, on its bus, a program that sends messages to the agent ``to`` without waiting for each one.
-    Report the rate."""
+    """Run server s1, and a program that is connected to its bus. The program sends messages to the agent ``to``,
+    without waiting for each one. Report the rate."""
     runtime = await _start(topology, "s1", data, trace)
     async with runtime.bus("program") as bus:
         done = asyncio.Event()
@@ -273,7 +273,8 @@ async def giver(topology: str, messages: int, together: int = 500) -> None:
 
 
 async def ask(topology: str, messages: int, data: str | None = None, warm: int = 500, pid: int | None = None) -> None:
-    """Run server s1 and, on its bus, a program that asks an agent of server s2 and waits for each answer."""
+    """Run server s1, and a program that is connected to its bus. The program sends questions to an agent of server s2,
+    and waits for each answer."""
     runtime = await _start(topology, "s1", data, False)
     async with runtime.bus("program") as bus:
         say(**await _one_by_one(lambda: bus.ask("wall", Item(body=payload), expect=Item), messages, warm, pid))
@@ -283,7 +284,8 @@ async def ask(topology: str, messages: int, data: str | None = None, warm: int =
 async def ask_as_client(
     topology: str, messages: int, warm: int = 500, pid: int | None = None, credentials: str | None = None
 ) -> None:
-    """Run a client of server s2 that asks an agent of this server and waits for each answer."""
+    """Run a client of server s2. The client sends questions to an agent of the same server, and waits for each
+    answer."""
     async with _connect(topology, credentials) as bus:
         settle_memory()
         say(**await _one_by_one(lambda: bus.ask("wall", Item(body=payload), expect=Item), messages, warm, pid))

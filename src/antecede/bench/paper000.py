@@ -1,17 +1,19 @@
 """``antecede bench paper000``: the experiments of Laumay et al. §6 with real servers on one machine.
 
-An agent on every server answers each message that it receives. The main agent measures the turn-around time of three
-kinds of messages: to an agent on its own server (*local*), to an agent on another server (*remote*), and a multicast to
-all agents (*broadcast*). This is done in one flat domain and in a bus of domains. The main agent is on a server that is
-not a router, and the remote agent is on the last server. So a remote message in a bus passes three domains.
+Every server has one agent that answers each message. The main agent sends three kinds of messages: to the agent on its
+own server (*local*), to the agent on another server (*remote*), and to the agents on all servers (*broadcast*). It
+measures the time until all answers are back. Two organisations are measured. In the *flat* organisation, all servers
+are in one domain. In the *bus*, one backbone domain connects several other domains. The main agent is on a server that
+is not a router, and the remote agent is on the last server. So a remote message in a bus passes through three domains.
 
-The servers are started by ``antecede up``, as a user starts them. The report also has the time and the CPU time until
-all servers were connected, and the memory of the idle servers. This memory is the sum of their proportional set sizes.
-In this sum, a page that several processes share is counted once.
+The servers are started by ``antecede up``, as a user starts them. The report also contains the elapsed time and the CPU
+time from the start until all servers were connected. It also contains the memory of the idle servers: the sum of their
+proportional set sizes. In this sum, a page that several processes share is counted once.
 
 The paper shows its times only as pictures, so we cannot compare numbers. Only the *law* of growth can be compared. The
-paper says that the times of the flat organisation grow with the square of the number of servers, and that the times of
-the bus grow linearly. ``fits`` in the report shows how well each law fits each organisation, by least squares.
+paper says that the times of the flat organisation grow with the square of the number of servers. It says that the times
+of the bus grow linearly. The entry ``fits`` of the report shows how well each law describes the times of each
+organisation (by least squares).
 """
 
 import asyncio
@@ -56,8 +58,8 @@ def bench_paper000(
     report_status: Callable[[str], None],
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Measure each organisation (a shape with a number of servers), one after the other, and return the report.
-    ``step`` is called before each organisation is measured."""
+    """Measure the organisations one after the other, and return the report. An organisation is a shape (flat or bus)
+    with a number of servers. ``step`` is called before each organisation is measured."""
     runs = [(shape, servers) for servers in settings.servers for shape in settings.shapes]
     rows = []
     for at, (shape, servers) in enumerate(runs):

@@ -1,10 +1,10 @@
 """The agents of ``antecede bench paper000`` (Laumay et al. §6.1).
 
-An agent on every server answers each ping with a pong. The main agent sends pings to one or to all of these agents, and
-measures the time until all answers are back.
+Every server has one agent that answers each ping with a pong. The main agent sends pings to one or to all of these
+agents, and measures the time until all answers are back.
 
-A round begins in the reaction that sends its messages, and ends when the last answer of the round is handled. The times
-are kept only in memory, so a run that is interrupted cannot be continued.
+A round begins when the handler of the main agent sends the pings. It ends when the main agent handles the last answer.
+The times are kept only in memory, so a run that is interrupted cannot be continued.
 """
 
 from time import perf_counter
@@ -14,8 +14,8 @@ from antecede.engine.context import Context
 
 
 class Begin(Notification):
-    """The request to the main agent: measure rounds with the agents ``to``, and report the times to the sender of the
-    request. ``rounds``: the number of rounds."""
+    """The request to the main agent to measure rounds, and to report the times to the sender of the request. ``to``:
+    the agents that get the pings. ``rounds``: the number of rounds."""
 
     to: list[str]
     rounds: int

@@ -7,9 +7,9 @@ kinds of calls:
 * *compatible*: ``add``, which is in conflict with no operation;
 * *unconfirmed*: ``add_unconfirmed``, which works like ``add``, but the caller gets its answer as soon as server s1 has
   the call on disk;
-* *shared*: ``share``, which is compatible with itself, but in conflict with ``audit``, which is never called;
+* *shared*: ``share``, which is compatible with itself. It is in conflict with ``audit``, but ``audit`` is never called;
 * *conflicting*: ``put``, which is in conflict with itself;
-* *nested*: ``move``, in which every replica calls the other table.
+* *nested*: ``move``, which is in conflict with itself. Each replica that executes ``move`` calls the other table.
 """
 
 import asyncio

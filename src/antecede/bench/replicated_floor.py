@@ -1,5 +1,5 @@
-"""The floor (lower bound) of ``antecede bench objects``. It makes only the frames and the syncs of a compatible call (a
-call that conflicts with no operation).
+"""The floor (lower bound) of ``antecede bench objects``. For each request, it does only what Antecede must do for a
+compatible call (a call that conflicts with no operation): it sends the frames, and it syncs the logs.
 
 A client sends a request to the first process. The first process writes the request to its log and sends it to two other
 processes. These write the request to their logs and answer. When both have answered, the first process answers the
@@ -22,7 +22,7 @@ _Then = Callable[[], None]
 
 
 class _Durable:
-    """A store that calls a function when an item is on the disk. Without a disk it calls the function immediately."""
+    """A store that calls a function when an item is on the disk. Without a folder it calls the function immediately."""
 
     def __init__(self, data: str | None) -> None:
         self._log = None if data is None else Log(data, self._written)

@@ -71,8 +71,8 @@ def _machine(incarnation: int) -> tuple[AgentServer, str]:
 
 
 def _write_single(directory: str, records: int, report_progress: ReportProgress) -> None:
-    """Write the log *single*. Each record has a publish of one letter and, except in the first record, the reaction to
-    the previous letter."""
+    """Write the log *single*. In each record, a client publishes one letter. Each record except the first also contains
+    the reaction to the previous letter."""
     with open_log(directory, durability="os") as log:
         machine, epoch = _machine(log.incarnation)
         log.append(recover(machine, None, [], epoch, 0.0, wall_ms=1_000))

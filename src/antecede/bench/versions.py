@@ -42,8 +42,8 @@ FIGURES = ("sender_cpu_us", "receiver_cpu_us", "cpu_us")
 
 def comparable(only: str | None, permissions: bool = False) -> list[Side]:
     """Return the sides (the ways to send messages) to compare. ``only``: their names, separated by commas, or None for
-    the default sides. If ``permissions`` is false, the default sides are ``usual``. If ``permissions`` is true, the
-    sender must be a client: only such sides are possible, and the default is all of them. Raise UsageError if a name is
+    the default sides. If ``permissions`` is false, the default sides are ``usual``. If ``permissions`` is true, only
+    sides with a client as the sender are possible, and the default is all of these sides. Raise UsageError if a name is
     not possible."""
     ours = {side.name: side for side in sides if isinstance(side.run, Ours) and not (permissions and side.run.embedded)}
     some = tuple(ours) if permissions else usual

@@ -1,18 +1,18 @@
 """The Channel: it moves letters between the agents and the domains of this server (Laumay et al. §5, Fig. 7).
 
-The Channel has one MessageConsumer per domain. It handles letters one after the other: letters that are sent here, and
-letters that a domain delivers here. The destinations on this server get a letter immediately. For the other
-destinations, the letter is put on a train (:mod:`antecede.channel.letters`) in each next domain. A letter is received
-from one domain and stamped for the next domain in **one step, in delivery order**. Theorem 1 of the paper needs this
-property ("no crossover"). Forwarding in a later step would break causal order, even if the domains form a tree.
+The Channel has one MessageConsumer per domain. It handles one letter after the other: letters that are sent here, and
+letters that a domain delivers. The destinations on this server get a letter immediately. For the others, the Channel
+puts the letter on a *train* (a batch of letters, :mod:`antecede.channel.letters`) in each domain that is next on a
+route. A letter is received from one domain and stamped for the next domain in **one step, in delivery order**, as
+Theorem 1 of the paper requires ("no crossover"). Forwarding in a later step would break causal order, even if the
+domains form a tree.
 
-A letter with several destinations crosses each domain as one message. In a forest the route to a server is unique. So
-no router sends a letter back into the domain from which it came: the other members of that domain got it in the same
-message, and forward it to the destinations behind them.
+A letter with several destinations crosses each domain as one message. In a forest, routes are unique. So no router
+sends a letter back into the domain that delivered it: destinations there get the letter through other members.
 
-If a letter is for agents here and for agents behind a domain with a total order, this server also sends the letter to
-itself through this order. It delivers the letter here only when the letter comes back. Otherwise two servers could see
-two multicasts in different sequences. Later messages must not overtake such a letter (:mod:`antecede.channel.returns`).
+If a letter from here is for agents here and for agents beyond a domain with a total order, this server also sends the
+letter to itself through this order. It delivers the letter only when it comes back. Otherwise, servers could see two
+multicasts in different sequences. Later messages must not overtake such a letter (:mod:`antecede.channel.returns`).
 """
 
 from collections.abc import Collection
@@ -79,8 +79,8 @@ class Channel:
         self.lost: list[tuple[Letter, str]] = []
         """Pairs (letter, reason) of the letters that could not be delivered or forwarded."""
         self.faults: list[tuple[str, str, str]] = []
-        """Entries (domain, peer, reason) for dropped input: trains that could not be read, and letters from a wrong
-        peer, which is not on the route from the letter's sender. ``peer`` is empty if the peer is not known."""
+        """Entries (domain, peer, reason) for dropped input: trains that could not be read, and letters from a peer that
+        is not on the route from the letter's sender. ``peer`` is empty if the peer is not known."""
         self._checks_senders = False
         self._plans: dict[tuple[str, tuple[str, ...]], Way] = {}
         self._planned = 0
@@ -197,7 +197,7 @@ class Channel:
     # Letters.
 
     def check(self, to: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the addresses in the form that letters contain. For an agent of the topology, this is its name alone,
+        """Return the addresses in the form that letters contain. The form for an agent of the topology is ``name``,
         because ``name@server`` means a client's mailbox. Raise an error if an address cannot be reached."""
         if to in self._sound:
             return to if len(to) == 1 else self.destinations.shared(to)
@@ -215,8 +215,8 @@ class Channel:
         return to
 
     def local(self, to: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those addresses that are on this server. They get a letter immediately, or when the letter comes back
-        through a total order."""
+        """Return those addresses that are on this server. They get a letter immediately, or only after the letter has
+        come back through a domain with a total order."""
         home = self._addresses.home
         return tuple(address for address in to if home(address) == self.me)
 
@@ -241,8 +241,8 @@ class Channel:
             self.consumers[domain].enqueue_many(members, letters)
 
     def hold_for(self, agents: set[str], pasts: dict[str, Past]) -> None:
-        """From now on, when a domain delivers a letter to one of these agents, store the :class:`Past` of the letter in
-        ``pasts``, if this past is known. The keys of ``pasts`` have the form ``{letter id} {agent}``."""
+        """From now on, when a domain delivers a letter to one of these agents, store the letter's :class:`Past` (the
+        messages on which it depends), if it is known. Store it in ``pasts`` with the key ``{letter id} {agent}``."""
         self._holding, self._pasts = agents, pasts
         for consumer in self._consumers:
             consumer.tells_past = bool(agents)
@@ -259,7 +259,7 @@ class Channel:
                         self._pasts[f"{letter.id} {agent}"] = past
 
     def _delivered(self, domain: str, train: bytes, source: int) -> None:
-        """Process a train that a domain delivers to this server. The sender may be this server itself."""
+        """Process a delivered train (a batch of letters). The sender of the train may be this server itself."""
         try:
             letters = decode_train(train) if len(train) <= _train_bytes_usual else self.destinations.decode_train(train)
         except WireError as error:
@@ -282,8 +282,8 @@ class Channel:
                 self._returned(letter)
 
     def _all_here(self, domain: str, letters: list[Letter]) -> bool:
-        """Deliver a whole train if its route is known and all its letters are for the same single agent of this server.
-        Most trains are like this. Return whether the train was delivered."""
+        """Deliver a whole train at once if its route is cached, all its letters go to the same agent of this server,
+        and no letter has to be forwarded. Most trains are like this. Return whether the train was delivered."""
         if not letters:
             return False
         to = letters[0].to
@@ -317,7 +317,7 @@ class Channel:
             self.consumers[domain].enqueue(members, letter)
 
     def _returned(self, letter: Letter) -> None:
-        """Record that a letter has come back through a total order, and send the letters that waited only for it."""
+        """Record that a letter came back through a total order, and send the letters that need not wait any more."""
         self.returns.back(letter.id)
         self._free()
 
@@ -366,7 +366,7 @@ class Channel:
     # Frames.
 
     def record_into(self, items: list[Any]) -> None:
-        """From now on, append every packet that this server accepts in any domain to this list."""
+        """From now on, append to ``items`` every packet that this server accepts, in all its domains."""
         self._taken = items
         for consumer in self._consumers:
             consumer.taken = items
@@ -379,8 +379,8 @@ class Channel:
             consumer.share_lists()
 
     def flush(self, now: float) -> None:
-        """Stamp the trains of this step, and repeat this until there are no new trains. New trains are possible,
-        because an order may send packets to this server itself, and these packets can cause new letters."""
+        """Stamp the trains of this step, and repeat this until there are no new trains. New trains can appear: the
+        order of a domain may send packets to this server itself, and these packets may cause new letters."""
         busy = True
         while busy:
             busy = False
@@ -394,12 +394,12 @@ class Channel:
         assert arrival is Arrival.FRESH, f"the log takes frame {taken.number} of {taken.peer} twice"
 
     def begin_life(self, life: int) -> None:
-        """Begin a new life of this server on all its links. Every start of a server is a life with its own number."""
+        """Tell all links the number of this server's new *life* (the time from one start of the server to the next)."""
         self._life = life
         self.links.begin_life(life)
 
     def leaving(self, now: float, acknowledge: bool) -> list[Outgoing]:
-        """Return the frames, resends and (if ``acknowledge``) acknowledgements that leave when the step is durable."""
+        """Return the frames, resends and (if ``acknowledge``) acknowledgements to send when the step is durable."""
         outgoing: list[Outgoing] = []
         for consumer in self._consumers:
             if consumer.outgoing:

@@ -23,9 +23,8 @@ class Addresses:
         self._objects = objects
 
     def extended(self, homes: dict[str, str], moved: dict[str, str], servers: Iterable[str]) -> "Addresses":
-        """Return a copy to which the addresses of another topology are added. If the other topology removes a server,
-        the removed server keeps its addresses in the copy, because the change to the other topology may be
-        abandoned."""
+        """Return a copy that also has the addresses of another topology. If the other topology removes a server, the
+        removed server keeps its addresses in the copy, because the change to the other topology may be abandoned."""
         more = {server: successor for server, successor in moved.items() if server not in self._servers}
         return Addresses(homes | self.homes, more | self._moved, {*self._servers, *servers}, self._objects)
 
@@ -49,9 +48,9 @@ class Addresses:
         return self._moved.get(home, home)
 
     def plain(self, address: str) -> str:
-        """Return an address in the form that letters contain. For an agent of the topology, this is its name alone. Any
-        other address is returned unchanged. Raise an error if the address combines the name of an agent of the topology
-        with a wrong server."""
+        """Return an address in the form that letters contain. For an agent of the topology, this form is the name
+        without a server. Any other address is returned unchanged. Raise an error if the address combines the name of an
+        agent of the topology with a wrong server."""
         name, at, server = address.rpartition("@")
         home = self.homes.get(name) if at else None
         if home is None:

@@ -10,9 +10,9 @@ or deliver in a wrong order.)
 
 **Accepting.** The step that accepts a packet also accepts the number of the packet's frame. The record of the step must
 contain the packets that the step accepts, in the same sequence. A packet that the order cannot deliver yet is held. A
-held packet is neither on disk nor acknowledged, so the peer sends it again. If the order recognises a packet as a
-repeat of an earlier packet, only the state of the link changes. In the record of the step, such a packet is marked as a
-repeat, and a replay relies on this mark.
+held packet is neither on disk nor acknowledged, so the peer sends it again after a crash of this server. If the order
+recognises a packet as a repeat of an earlier packet, only the state of the link changes. In the record of the step,
+such a packet is marked as a repeat, and a replay relies on this mark.
 """
 
 from collections import deque
@@ -46,8 +46,9 @@ class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
     """Whether the order held the packet before the packet was accepted. Only traces use this."""
     repeat: bool = False
     """Whether the order recognised the packet as a repeat, so that only the number of its frame was accepted. A replay
-    relies on this mark and does not ask the order. In a replay the order has seen only the packets that are in the log.
-    So if two packets have the same number, the order might regard the wrong one as the repeat."""
+    relies on this mark and does not ask the order. In a replay, the order sees the packets in the sequence of their
+    acceptance, not of their arrival. So if two packets have the same number, the order might regard the wrong packet as
+    the repeat."""
 
 
 class SavedConsumer(msgspec.Struct, frozen=True, array_like=True):
@@ -59,8 +60,8 @@ class SavedConsumer(msgspec.Struct, frozen=True, array_like=True):
     links: dict[str, bytes]
     generation: int
     lives: dict[str, int] = {}
-    """For each peer, the number of the life that its last hello contained. Every start of a server is a life with its
-    own number. The oldest snapshots do not have this field."""
+    """For each peer, the number of its *life* (the time from one start of a server to the next), from its last hello.
+    The oldest snapshots do not have this field."""
 
 
 class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -70,7 +71,7 @@ class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     peer: str
     content: Frame | Ack
     unhurried: bool = False
-    """Whether nothing at the peer waits for this frame. Such a frame may be delayed, so that it is sent together with
+    """True if the peer does not wait for this frame. Such a frame may be delayed, so that it is sent together with
     other frames."""
 
 
@@ -144,8 +145,8 @@ class MessageConsumer:
         """The packets that the order holds. A key is ``id(packet)``. A value is (packet, peer, frame number, encoded
         packet)."""
         self.own = Link(incarnation, resend_after)
-        """The link for packets from this member to itself. These packets do not travel, but a packet may have to wait,
-        and must then survive a crash."""
+        """The link for packets from this member to itself. These packets do not go through the network. But a packet
+        may have to wait, and then it must survive a crash."""
         self._loop: deque[Frame | Packet] = deque()
         self._taking_own = False
         self.taken: list[Any] = []
@@ -166,8 +167,8 @@ class MessageConsumer:
     # Sending.
 
     def enqueue(self, targets: tuple[str, ...], letter: Letter) -> None:
-        """Put a letter on a train to these members: on the last train of this step if possible, otherwise on a new
-        one."""
+        """Put a letter on a train (a batch of letters) to these members: on the last train of this step if possible,
+        otherwise on a new one."""
         mask = 0
         for target in targets:
             mask |= self._bits[target]

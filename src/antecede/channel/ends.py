@@ -1,8 +1,8 @@
 """The links of this server in all its domains, with the acknowledgements that wait and the frames to send again.
 
 Most steps need not examine the links. A step examines them in three cases. (1) The step sends acknowledgements. (2) A
-link may have to send a frame again now. (3) The last examination left no unsent acknowledgement. There may be one now,
-and only an examination can find it.
+link may have to send a frame again now. (3) After the last examination, no acknowledgement waited. A new one may wait
+now, and only an examination can find it.
 """
 
 from collections.abc import Collection
@@ -26,15 +26,15 @@ class Links:
         """The earliest time at which a link may have something to send again."""
 
     def begin_life(self, life: int, kept: Collection[str] = ()) -> None:
-        """Begin a new life of this server on all links, except on those in the domains ``kept``. Every start of a
-        server is a life with its own number."""
+        """Tell all links, except the links in the domains ``kept``, the number of this server's new *life* (the time
+        from one start of the server to the next)."""
         for domain, _, link in self.ends:
             if domain not in kept:
                 link.begin_life(life)
 
     def look(self, now: float, acknowledge: bool, outgoing: list[Outgoing]) -> None:
-        """Add to ``outgoing`` the frames for which the time of a resend has come. If ``acknowledge`` is set, also add
-        the acknowledgements."""
+        """Add to ``outgoing`` the frames that must be sent again now. If ``acknowledge`` is set, also add the
+        acknowledgements."""
         waits, resend_at = False, now + self._resend_after
         for domain, peer, link in self.ends:
             if link.ack_due:

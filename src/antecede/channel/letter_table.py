@@ -74,7 +74,7 @@ class LetterTable:
 
     def positions(self, letters: Collection[Letter]) -> Sequence[int]:
         """Return the number of each letter. Keep the letters in memory until you call ``saved``, because the table
-        knows them by ``id(letter)``."""
+        recognises them by ``id(letter)``."""
         first = len(self._letters)
         if all(map(_one.__eq__, map(len, map(_to, letters)))):
             self._letters += letters
@@ -121,7 +121,7 @@ class LetterTable:
 
 
 def _numbered(values: Iterable[_Value]) -> dict[_Value, int]:
-    """Give each different value a number, from 0, in the sequence in which the values first come."""
+    """Return a number for each different value: 0 for the first value, 1 for the next different value, and so on."""
     return {value: number for number, value in enumerate(dict.fromkeys(values))}
 
 

@@ -3,13 +3,13 @@ the bytes of the notification.
 
 Within a domain, letters travel in *trains*. A train contains consecutive letters: a server sends them in one step, to
 the same next servers of a domain, and sends nothing else in this domain between them. The train is one message of the
-domain's order: it has one stamp, and one frame for each of these servers. Because the letters are consecutive, the
-train has the same effect as its letters one by one. For example, letters to x, to y and again to x are three trains. If
-the third letter were in the first train, it would be stamped before the letter to y, although it may depend on that
-letter. The size of a train is limited.
+domain's order: it has one stamp, and one frame for each of these servers. Because the letters are consecutive, sending
+the train has the same effect as sending its letters one by one. For example, letters to x, to y and again to x are
+three trains. If the third letter were in the first train, it would be stamped before the letter to y, although it may
+depend on that letter. The size of a train is limited.
 
-An address is the name of an agent of the topology file. For a client, or for an agent that a running agent created, it
-is ``name@server``. This module does not use routes, orders or the code of agents.
+The address of an agent of the topology file is its name. The address of a client, or of an agent that a running agent
+created, is ``name@server``. This module does not use routes, orders or the code of agents.
 
 Every letter contains the complete list of its destinations. In memory, equal lists are stored only once
 (:class:`Destinations`). Otherwise each letter to a topic would have a separate list of all subscribers in memory. A
@@ -66,8 +66,8 @@ class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
     source: int
     """The member that sent the train."""
     counts: tuple[int, ...]
-    """For each member of the domain: the number of its newest message on which the train depends. For the member
-    ``source``: the number of the train itself."""
+    """For each member of the domain: the number of the newest message from this member on which the train depends. For
+    the member ``source``: the number of the train itself."""
 
 
 class Destinations:
@@ -116,8 +116,8 @@ class Destinations:
 
 
 class _Listed(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A letter of a train in the form ``_Lists``, which contains each list of destinations only once. The fields are
-    the same as in a :class:`Letter`. Only the content of ``to`` differs."""
+    """A letter in a train of the form ``_Lists``. Such a train contains each list of destinations only once. The fields
+    are the same as in a :class:`Letter`. Only the content of ``to`` differs."""
 
     id: str
     source: str
@@ -145,7 +145,7 @@ _decode_letter: Final = msgspec.msgpack.Decoder(Letter).decode
 
 _with_lists: Final = b"\x93\x03"
 """The first two bytes of a train in the form ``_Lists``: they begin an array of three values, and the first value is 3.
-In the other form of a train, the first value of the array is a letter, which is an array, too."""
+In the other form of a train, the first value of the array is a letter, and a letter is an array."""
 
 
 def envelope_fault(to: tuple[str, ...], kind: str) -> str:

@@ -9,8 +9,7 @@ because the domains form a forest. This server stamps them in the right sequence
 proof.
 
 If only some destinations of a letter are reached through the region, the other destinations get the letter immediately.
-If an agent moves to another server, there are also letters to this agent that are sent on its old server. These letters
-wait, too.
+Suppose that an agent moves to another server. Then letters that are sent to this agent on its old server wait, too.
 """
 
 from collections.abc import Callable, Iterable
@@ -53,9 +52,9 @@ class Pausing:
         domain_of: Callable[[str], str],
     ) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]:
         """Split the destinations of a letter. Return the agents in ``local`` and the domains in ``onward`` that get the
-        letter immediately. If other destinations get it only after the change, add the letter to ``waiting`` for them.
-        ``from_domain``: the domain that brought the letter, or an empty string if the letter was sent on this server.
-        ``domain_of``: a function that returns the next domain on the way to an address."""
+        letter immediately. If some destinations must wait until the change ends, add the letter to ``waiting`` with
+        these destinations. ``from_domain``: the domain that brought the letter, or an empty string if the letter was
+        sent on this server. ``domain_of``: a function that returns the next domain on the way to an address."""
         if from_domain in self.domains:
             return local, onward
         closed = {domain for domain, _ in onward if domain in self.domains}

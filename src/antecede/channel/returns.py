@@ -7,7 +7,7 @@ is delivered here only when it comes back. Only then is it sent into other domai
 answer through another domain, could arrive before the own letter. There are three kinds of later letters:
 
 1. A letter that this server sends **only into that domain** leaves immediately, because the domain's order keeps the
-   sequence. There is one exception: if a letter of kind 3 waits, the letter of kind 1 waits until that letter is sent.
+   sequence. There is one exception: if a letter of kind 3 waits, the letter of kind 1 waits behind it.
 2. A letter that stays on this server waits until all own letters that left earlier are back.
 3. Any other letter waits in the same way. While it waits, every later letter waits behind it.
 
@@ -18,8 +18,8 @@ letters first.
 A letter that would come back through a second domain is of kind 3, and waits. So own letters are away in only one
 domain at a time, and no two letters wait for each other.
 
-The reaction or publish that sent a waiting letter is already committed. So waiting letters are part of the durable
-state.
+When a letter waits, the reaction or the publish that sent it is already committed. So waiting letters are part of the
+durable state.
 """
 
 from collections import deque
@@ -30,7 +30,8 @@ from antecede.channel.letters import Letter
 
 
 class SavedReturns(msgspec.Struct, frozen=True, array_like=True):
-    """The durable state of :class:`Returns`. Each field has the meaning of the attribute with the same name there."""
+    """The durable state of :class:`Returns`. Each field has the meaning of the attribute with the same name in that
+    class."""
 
     left: int
     domain: str
@@ -55,7 +56,7 @@ class Returns:
         """For each waiting letter: the number of the last own letter for which it waits, whether the waiting letter
         stays on this server, and the waiting letter."""
         self._blocked = False
-        """Whether a letter in ``waiting`` does not stay on this server. Every later letter must wait behind such a
+        """True if at least one letter in ``waiting`` goes to other servers. Every later letter must wait behind such a
         letter."""
 
     def admits(self, domains: list[str]) -> bool:

@@ -11,9 +11,9 @@ from antecede.topology import Topology
 
 Hops = tuple[tuple[str, tuple[str, ...]], ...]
 Way = tuple[tuple[str, ...], Hops, str]
-"""The next part of a letter's route, from one server on, as three values. (1) The agents on this server that get the
-letter now. (2) Each next domain, and the members of this domain that get the letter. (3) The domain with a total order
-through which the letter comes back to this server. This value is empty if the letter does not come back."""
+"""The next part of a letter's route, seen from one server. It has three values. (1) The agents on this server that get
+the letter now. (2) Each next domain, and the members of this domain that get the letter. (3) The domain with a total
+order through which the letter comes back to this server. This value is empty if the letter does not come back."""
 
 
 def way_of(
@@ -24,7 +24,7 @@ def way_of(
     first: Mapping[str, tuple[str, str]],
     total: Mapping[str, bool],
 ) -> Way:
-    """Return the next part of a letter's route, from server ``me`` on. ``from_domain``: the domain that brought the
+    """Return the next part of a letter's route, seen from server ``me``. ``from_domain``: the domain that brought the
     letter, or an empty string if the letter was sent on this server. ``to``: its destinations. ``home``: a function
     that returns the server of an address. ``first``: the result of :func:`first_hops`. ``total``: for each domain,
     whether its order is total. Raise NoRouteError if a destination cannot be reached."""
@@ -54,8 +54,8 @@ def way_of(
 
 
 def first_hops(topology: Topology, me: str) -> dict[str, tuple[str, str]]:
-    """Return the first hop from server ``me`` to every server that it can reach: a domain, and the member of this
-    domain to which letters are sent."""
+    """Return the first hop of the route from server ``me`` to each server that ``me`` can reach. A hop is a domain, and
+    the member of this domain that gets the letters."""
     before = topology.tree(me)
     first: dict[str, tuple[str, str]] = {}
     for server in before:

@@ -1,9 +1,9 @@
 """A check that finds letters with a forged sender.
 
 A server gets letters from the other members of its domains. A member may bring a letter only if the sender of the
-letter is *behind* this member: the sender belongs to this member, or its letters must pass through this member. The
-domains form a forest, so there is only one route from a server to another. A letter that does not come on this route is
-forged.
+letter is *behind* this member: the sender's server is this member, or the route from the sender's server to here passes
+through this member. The domains form a forest, so there is only one route from a server to another. A letter that does
+not come on this route is forged.
 """
 
 from antecede.channel.addresses import Addresses
@@ -12,8 +12,8 @@ from antecede.channel.letters import Letter, source_of
 
 
 class Senders:
-    """Checks the letters that members of domains bring to one server, and remembers which senders are behind each
-    member."""
+    """Checks the letters that members of domains bring to one server, and remembers from which senders each member may
+    bring letters."""
 
     def __init__(self, me: str, addresses: Addresses, first: dict[str, tuple[str, str]]) -> None:
         """``first``: for each other server, the domain and the member of the first hop on the route to that server."""
@@ -21,7 +21,7 @@ class Senders:
         self._addresses = addresses
         self._first = first
         self._behind: dict[tuple[str, int], set[str]] = {}
-        """For each member, by domain and number: the senders that are known to be behind this member."""
+        """For each member, by domain and number: the known senders whose letters this member may bring."""
 
     def permitted(
         self, consumer: MessageConsumer, source: int, letters: list[Letter], faults: list[tuple[str, str, str]]
@@ -41,9 +41,9 @@ class Senders:
     ) -> list[Letter]:
         """Do the work of :meth:`permitted` if at least one sender is not known yet: check the sender of every letter.
 
-        If the members of the domain relay messages for each other, the check must be weaker, because a relayed message
-        comes from the member that relays it, even if this server itself has sent it. Then every member may bring
-        letters from senders on this server, and from all senders that this server reaches through the domain.
+        In some domains, the members relay messages for each other. There, a message can come from any member, even if
+        this server itself sent the message. So the check is weaker in these domains: every member may bring letters
+        from senders on this server, and from all senders that this server reaches through the domain.
         """
         domain = consumer.domain
         relays, member = consumer.order.relays, consumer.members[source]

@@ -3,11 +3,12 @@
 The exit codes are:
 
 * 0: The command succeeded. If it checks a property, the property holds.
-* 1: The property that the command checks is violated.
+* 1: The command checked a property, and the property does not hold.
 * 2: Bad usage, unreadable input or an internal error. One line on standard error says what is wrong. For an internal
   error, this line names the file with the full report (:mod:`antecede.crashes`).
-* 130, 141, 143: The command was ended by Ctrl-C (130) or by SIGTERM (143), or the program that reads its output ended
-  before the command was done (141).
+* 130: Ctrl-C ended the command.
+* 141: The program that reads the output ended before the command was done.
+* 143: SIGTERM ended the command.
 
 A command returns its exit code (or raises ``typer.Exit``). It raises :class:`antecede.errors.AntecedeError` for every
 error that comes from outside: from the user, a file or a server. It writes its report to standard output (with
@@ -98,8 +99,8 @@ def main() -> int:
 
 
 def _raise_dropped_interrupts_again() -> None:
-    """From now on, if Python drops a Ctrl-C or a SIGTERM, let the process send itself this signal again. Python drops a
-    signal if its handler runs inside a destructor or a callback: Python prints the exception of the handler, and
+    """From now on, send a Ctrl-C or a SIGTERM to this process again if Python drops the signal. Python drops a signal
+    if the signal's handler runs inside a destructor or a callback: Python prints the exception of the handler, and
     continues."""
     before = sys.unraisablehook
 
@@ -176,8 +177,8 @@ def run(arguments: list[str]) -> int:
 def _stopped(stop: SystemExit) -> int:
     """Return the exit code of a command that ended with ``sys.exit``. Three callers of ``sys.exit`` are expected:
     Spark's sessions after a signal, typer if a help text cannot be written, and the completion of command lines in a
-    shell. A call of ``sys.exit`` by other code is reported as an internal error. Otherwise an exit code 0 or 1 from
-    that code would look like a verdict."""
+    shell. A call of ``sys.exit`` by other code is reported as an internal error. Otherwise, an unexpected exit code 0
+    or 1 would look like the result of a check."""
     if isinstance(stop.__context__, BrokenPipeError):
         discard_output()
         return broken_pipe

@@ -352,9 +352,9 @@ def register(app: typer.Typer) -> None:
         sizes: str = typer.Option("2,3,4,6,8,12,16,24,32,48,64", help="Domain sizes, separated by commas."),
         directory: str | None = _directory,
     ) -> None:
-        """Measure the constants that `antecede plan` uses: the cost of a hop (a durable message from one server to the
-        next), the cost of a byte of a stamp (the order's control information on a message), and the size of each
-        order's stamps for each domain size.
+        """Measure the constants that `antecede plan` uses: the cost of a hop, the cost of a byte of a stamp, and the
+        size of each order's stamps for each domain size. A hop is a durable message from one server to the next. A
+        stamp is the order's control information on a message.
 
         The cost of a hop is computed from the difference between a long and a short run. So the start of the servers is
         not counted.
@@ -436,7 +436,7 @@ def _once(name: str, size: int, deliveries: int, seed: int) -> float:
 
 
 def _growth(name: str, size: int, deliveries: int) -> int:
-    """Return how many more bytes of peak memory a run of twice the length needs. Both are shorter than speed runs."""
+    """Return how many more bytes of peak memory a short run needs than a run of half its length."""
     import tracemalloc
 
     from antecede.simulator.run import Setup, simulate

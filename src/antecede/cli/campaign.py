@@ -1,8 +1,8 @@
 """``antecede campaign``: tests every order with many random adversarial schedules of sends and arrivals.
 
-The oracle (:mod:`antecede.trace.oracle`) checks every result. The command is for developers, so ``antecede --help``
-does not list it. If an order breaks its guarantee in a schedule, the command prints this schedule with the command line
-that repeats it. With ``--show``, the command draws each schedule.
+The oracle (a simple verifier, :mod:`antecede.trace.oracle`) checks every result. The command is for developers, so
+``antecede --help`` does not list it. If an order breaks its guarantee in a schedule, the command prints this schedule
+with the command line that repeats it. With ``--show``, the command draws each schedule.
 """
 
 import json
@@ -22,7 +22,7 @@ from antecede.orders import parse
 _chunk = 250
 Given = TypeVar("Given")
 _others = ("undelivered", "needless", "schedules", "deliveries", "failed")
-"""The names of the counts that are not violations of an order."""
+"""The names of all counts except the counts of violations."""
 
 
 def register(app: typer.Typer) -> None:

@@ -1,4 +1,4 @@
-"""``antecede chat``: the application of the tutorial, as a story on simulated servers or live in this terminal."""
+"""``antecede chat``: the chat of the tutorial. Play a short story on simulated servers, or join a live chat."""
 
 import asyncio
 import json

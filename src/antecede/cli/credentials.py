@@ -286,9 +286,9 @@ class _Issue:
         return self._folder / FOLDERS[role] / name
 
     def _issued(self, role: str, name: str, uri: str, authority: Any, days: float, keys: tuple[Any, ...]) -> Any:
-        """Write a folder with a new key and, if there is an authority, a certificate for this key. Return the identity.
-        The identity has the previous keys (``keys``), the new key, and all permissions that an identity with this role
-        can have."""
+        """Write a folder with a new key. If there is an authority and ``uri`` is not empty, also write a certificate
+        for this key. Return the identity. The identity has the previous keys (``keys``), the new key, and all
+        permissions that an identity with this role can have."""
         from msgspec.structs import replace
 
         from antecede.access.model import SERVER, Identity, Key

@@ -130,9 +130,9 @@ def _many(group: typer.Typer, name: str, does: str, again: str) -> None:
 
 
 def _holding(one: dict[str, Any]) -> str:
-    """Return a text with the number of letters that wait until an operator decides about this dead letter. The text
-    also says how many of the waiting letters perhaps do not depend on the dead letter. Return an empty text if no
-    letter waits."""
+    """Return a text with the number of letters that are held until an operator decides about this dead letter. Some
+    held letters may be independent of the dead letter. The text also has the number of these letters. If no letter is
+    held, return an empty text."""
     if not one.get("holds"):
         return ""
     held, undecided = counted(one["holds"], "letter"), one["undecided"]

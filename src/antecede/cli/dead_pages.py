@@ -130,9 +130,9 @@ class Servers:
 
 
 def listed(where: str, keys: Keys, filters: Filters, first: int, after: str) -> Iterator[dict[str, Any]]:
-    """Yield dead letters, server by server, oldest first. ``first``: the largest number of letters to yield. If it is
-    0, yield all letters. ``after``: a place (SERVER:NUMBER). Only the letters after this place are yielded. If it is
-    empty, yield all letters."""
+    """Yield dead letters, server by server, oldest first. ``first``: the largest number of letters to yield; 0 means no
+    limit. ``after``: a place (SERVER:NUMBER). Only letters after this place are yielded. If ``after`` is empty, the
+    list begins with the first letter."""
     servers = Servers(where, keys)
     place = _place(after, servers.addresses)
     if first < 0:

@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
         spark: bool = typer.Option(True, help="Verify the servers' trace with Spark."),
         as_json: bool = JSON,
     ) -> int:
-        """Show what ordering is, what it costs, and that it holds even if a server is killed.
+        """Show what ordering is, what it costs, and that messages stay in order even if a server is killed.
 
         First, eight simulated processes exchange messages four times: without order, and under FIFO, causal and total
         order. Then three live servers exchange messages. One of these servers is killed and started again. At the end,

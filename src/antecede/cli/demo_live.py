@@ -75,7 +75,8 @@ class _Live:
             self._processes.close()
 
     async def _kill_and_restart(self) -> int:
-        """Kill the router under load and restart it. Return the number of walks that were in progress at the kill."""
+        """Kill the router under load and restart it. Return the number of walks that were not finished when the router
+        was killed. A *walk* is a letter that goes from agent to agent and returns to its client."""
         await asyncio.sleep(_load_seconds)
         self._processes.kill(_victim)
         under_way = sum(len(client.missing) for client in self._load.clients)

@@ -25,8 +25,8 @@ _plain_event_seconds = 8e-6
 busy machine, from Parquet and from JSON Lines, with 8 to 1,024 processes."""
 
 _entry_seconds = {True: 1e-9, False: 5e-9}
-"""The additional time that the plain engine takes per entry of an event's vector, which has one entry per process. The
-key says whether numpy is installed."""
+"""The additional time that the plain engine takes per entry of an event's vector. A vector has one entry per process.
+The key says whether numpy is installed."""
 
 
 def chosen_engine(engine: str, master: str | None, conf: list[str] | None, paths: list[str]) -> str:

@@ -53,10 +53,8 @@ def register(app: typer.Typer) -> None:
         The delivery of a message M is late if the receiver has already delivered another message that depends on M. The
         chain begins at the sender of M. It ends with a message that the receiver delivered before M.
 
-        With --order significant, a chain also names operations. Between two messages of the chain, it names the
-        operation that sent or received the first message, and the operation that sent the second message. These are
-        the same operation, or two operations that conflict. Instead of a chain, an explanation may name two objects
-        that received two conflicting requests in different sequences.
+        With --order significant, a chain also names the operations that connect its messages. Instead of a chain, an
+        explanation may name two objects that received two conflicting requests in different sequences.
 
         With --order total or synchronous, an explanation is a cycle of messages. Each step names a process that saw one
         message before the next message.
@@ -146,8 +144,8 @@ def _heading(report: dict[str, Any]) -> Iterator[str]:
 
 
 class _Places:
-    """Describes where an event is recorded, as a text: the event's index in its process. If the trace was imported and
-    the place in the original log is known, the text also contains this place."""
+    """Returns a text that says where an event is recorded: the event's index in its process. If the trace was imported
+    and the place in the original log is known, the text also contains this place."""
 
     def __init__(self, report: dict[str, Any]) -> None:
         self._sources = {(one["process"], one["index"]): one["source"] for one in report["sources"]}

@@ -177,8 +177,9 @@ def register(app: typer.Typer) -> None:
 
 @contextmanager
 def _old_trace_named(to: str | None) -> Iterator[None]:
-    """Add a hint to an error that is raised inside the context: if the output file exists, this file was not written
-    and still has its earlier content. Without this hint, the user might take the old trace for the new one."""
+    """If the output file exists, add a hint to an error that is raised inside the context. The hint says that the
+    import did not write this file, so the file still has its earlier content. Without this hint, the user might think
+    that the old trace is the new one."""
     try:
         yield
     except (TraceError, UsageError) as error:
@@ -256,5 +257,5 @@ _caveats = {
     ("cloudevents",): "when a cause was delivered is not recorded: it is placed before its first effect, and assumed",
     ("zipkin", "otlp", "jaeger", "spans"): "a service counts as one process, in the order of its wall clock",
 }
-"""Warnings for the report of an import, by the formats of the sources. Each warning says why ``antecede verify`` cannot
-find all violations in such a trace, or what was assumed to make the trace."""
+"""Warnings for the report of an import. Each key contains the formats to which the warning applies. A warning says why
+``antecede verify`` cannot find all violations in a trace from these formats, or what was assumed to make the trace."""

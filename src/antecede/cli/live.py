@@ -178,8 +178,9 @@ def ask_server(address: Address, access: "Access", command: str, *arguments: str
 
 @asynccontextmanager
 async def command_line(address: Address, access: "Access", client: str | None, patience: float) -> AsyncIterator["Bus"]:
-    """Open a bus for one command. ``client``: the client's name, or None for a temporary client. A temporary client
-    handles only the answer that it waits for. It ignores all other letters, so they do not become dead letters."""
+    """Open a bus (the connection of a client to a server) for one command. ``client``: the client's name, or None for a
+    temporary client. A temporary client handles only the answer that it waits for. It ignores all other letters, so
+    they do not become dead letters. ``patience``: the time limit for the first connection, in seconds."""
     from antecede.live.client.line import connect
 
     def waits(where: str) -> None:
@@ -232,8 +233,8 @@ def find_credentials(given: str | None, where: str, role: str, name: str = "") -
     If the folder ``given`` itself contains credentials, return these credentials. If it does not, search the folders
     below ``given``, and raise :class:`UsageError` if they contain no credentials of this role. If ``given`` is None,
     search ``credentials`` in the folder of the topology file ``where``. In this case, return None if no credentials are
-    found, if this folder has no ``access.toml``, or if ``where`` is the address of a server. If a search finds several
-    credentials, raise :class:`UsageError`.
+    found, if the folder of the topology file has no ``access.toml``, or if ``where`` is the address of a server. If a
+    search finds several credentials, raise :class:`UsageError`.
     """
     from antecede.live.keys import Credentials
 

@@ -35,17 +35,18 @@ def register(app: typer.Typer) -> None:
         """Measure a recorded trace: which processes exchange messages, and what it cost to keep the messages in order.
 
         The report has these figures:
-        traffic: for each sender and destination, the number of copies (a message has one copy for each destination),
-        and their bytes if send rows have a column "bytes" or "size".
+        traffic: for each sender and destination, the number of copies. A message has one copy for each destination. If
+        the rows of sends have a column "bytes" or "size", the report also shows the bytes of the copies.
         stamp: the size of the order's control information on each copy.
         delay: the time from send to delivery, by the processes' own clocks.
         held: the share of arrivals that had to wait.
         hops: if routers forward messages, the mean number of packets per copy, and the largest number of hops.
         concurrency: the share of concurrent pairs among all pairs of messages. Two messages are concurrent if neither
         depends on the other.
-        significance: the number of pairs of deliveries that causal order puts in sequence, and how many of these pairs
-        need this sequence because their operations conflict. This figure needs the columns "instance" and "operation"
-        in the trace, and a table of conflicts.
+        significance: how many pairs of deliveries have a fixed sequence under causal order, and how many of these pairs
+        have a fixed sequence under significant order. Significant order fixes the sequence of two
+        deliveries only if one operation receives both messages, or if the receiving operations conflict. This figure
+        needs the columns "instance" and "operation" in the trace, and a table of conflicts.
 
         A figure that the trace does not record is shown as "not recorded" (in JSON: null), never as 0.
 

@@ -194,6 +194,10 @@ def register(app: typer.Typer) -> None:
         their arrival), the mean waiting time over all copies, and the mean time from send to delivery. Each of these
         three values is shown twice: for conflicting requests, and for compatible requests. The last two columns show
         the mean size of a stamp in bytes, and the number of control packets per message.
+
+        Exit codes:
+        0: All messages were delivered.
+        1: A message was not delivered.
         """
         from antecede.objects.simulation.study import DENSITIES, ORDERS, Study
         from antecede.orders import parse

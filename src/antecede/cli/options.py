@@ -127,8 +127,8 @@ KEYS, SERVING = Keys(), Serving()
 
 
 def expanded(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command without groups of options among its parameters. A group is a parameter with a NamedTuple as its
-    type. Each group is replaced by one option per field."""
+    """Replace each group of options of a command by single options, and return the resulting command. A group is a
+    parameter whose type is a NamedTuple. Each field of the NamedTuple becomes one option."""
     groups = {name: kind for name, kind in command.__annotations__.items() if hasattr(kind, "_field_defaults")}
     if not groups:
         return command

@@ -93,10 +93,10 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Find the cheapest split of servers into domains for the traffic in a trace or a table.
 
-        A domain is a group of servers that use one order. A server in several domains is a router. A message costs a
-        fixed amount for each domain that it enters, and an amount for each byte of its stamp (the order's control
-        information). Often one domain for all servers is cheapest. If the order is causal, causal order holds end to
-        end in every plan.
+        A domain is a group of servers that use one order. A server in several domains is a router. With --model cpu, a
+        message costs a fixed amount for each domain that it enters, and an amount for each byte of its stamp (the
+        order's control information). Often one domain for all servers is cheapest. If the order is causal, causal
+        order holds end to end in every plan.
 
         Exit codes:
         0: A plan was found.
@@ -162,9 +162,9 @@ def _usual_order(known: TopologyFile | None) -> str:
 
 
 def _described(metadata: "Sequence[Metadata]") -> TopologyFile | None:
-    """Return the newest topology in a trace's metadata. It must have the canonical form that servers and ``simulate
-    --topology`` write. Return None if the metadata has no topology in this form. Raise :class:`UsageError` if the
-    topology has replicated objects."""
+    """Return the newest topology in a trace's metadata. Return None if there is no topology, or if the newest topology
+    does not have the canonical form. Servers and ``simulate --topology`` write this form. Raise :class:`UsageError` if
+    the topology has replicated objects."""
     named = [one for one in metadata if isinstance(one.topology, dict)]
     if not named:
         return None
@@ -204,7 +204,7 @@ def _read(
     master: str | None,
     settings: dict[str, str],
 ) -> "tuple[Traffic, TopologyFile | None]":
-    """Return the traffic between servers, and the topology in the trace's metadata (None if they contain no topology).
+    """Return the traffic between servers, and the topology in the trace's metadata (None if there is no topology).
     ``known``: the topology of ``--topology``. ``servers``: the file of ``--servers``."""
     from antecede.pipeline.planning import traffic as traffics
 

@@ -87,8 +87,8 @@ def _read(file: str) -> "Scenario":
 
 def _orders(given: list[str]) -> "list[OrderSpec | None]":
     """Return the orders in the values of ``--order``. If no order is given, return ``[None]``, which means the order in
-    the scenario file. A comma separates two orders, or two options of one order. After a comma, a part is a new order
-    if it contains a colon or is the name of an order. Otherwise it is an option of the previous order."""
+    the scenario file. A comma separates two orders, or two options of one order. The text after a comma is a new order
+    if this text contains a colon or is the name of an order. Otherwise the text is an option of the previous order."""
     from antecede.orders import names, parse
 
     pieces: list[str] = []

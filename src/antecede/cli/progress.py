@@ -2,8 +2,8 @@
 error is not a terminal, show nothing.
 
 * :func:`bar` is for work that reports each step.
-* :func:`watched` is for work that must not stop to report. The work only counts its steps, and another thread reads the
-  counter at intervals.
+* :func:`watched` is for work that would become slower if it reported each step. The work only counts its steps, and
+  another thread reads the counter at intervals.
 * :func:`status` is for work in several phases. The work sets a text for each phase, and may pass a counter of the
   current phase.
 * :func:`line` is for many short pieces of work. Each call shows one line in place of the previous line.
@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from threading import Event, Thread
 
 ReportStatus = Callable[[str], None]
-"""A function that sets the text next to a progress bar, or the text of a status."""
+"""A function that sets the text next to a progress bar, or the text that :func:`status` shows."""
 
 ReportProgress = Callable[[int, int], None]
-"""A function that sets two numbers of a progress bar: the steps that are done, and all steps."""
+"""A function that sets two numbers of a progress bar: the number of finished steps, and the number of all steps."""
 
 _pause_seconds = 0.2
 _join_seconds = 2.0
@@ -117,8 +117,8 @@ class Status:
 
 @contextmanager
 def status(text: str) -> Iterator[ReportStatus]:
-    """Show a text on a terminal while the context is open. Yield a function that changes the text. On a terminal, this
-    function is a :class:`Status`."""
+    """Show a text on a terminal while the context is open. Yield a function that changes the text. If standard error is
+    a terminal, this function is a :class:`Status`."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -88,10 +88,11 @@ def _declaring(metadata: Sequence[Metadata]) -> Declared:
     """Return the guarantee that the metadata of a trace declares. This is the weakest guarantee of all orders in the
     metadata, because a message may pass several domains.
 
-    An order that is not installed here guarantees nothing. Domains that form a cycle guarantee nothing either. If the
-    metadata names no order, return the weakest guarantee of its epochs, which are the topologies that were in force.
-    Return the default guarantee (FIFO) in two cases: the metadata has no epochs at all, or one of the traces has no
-    epochs and was not recorded by a server.
+    An order that is not installed here guarantees nothing. Domains that form a cycle also guarantee nothing.
+
+    If the metadata names no order, return the weakest guarantee of its epochs (the topologies that were in force). But
+    return the default guarantee (FIFO) if no trace has epochs, or if a trace that was not recorded by a server has no
+    epochs.
     """
     from antecede.recording.segments import RECORDED_BY
 

@@ -128,8 +128,9 @@ def _answers(
 
 
 def _by_second(tables: str | None) -> list[tuple[int, int]]:
-    """Return pairs of a second and the number of messages sent in this second, from the tables that ``measure`` wrote.
-    Return an empty list if ``tables`` is None. In this case there are no tables, because pyarrow is not installed."""
+    """Return how many messages were sent in each second, as a list of pairs: (second, number of messages). The numbers
+    come from the tables that ``measure`` wrote. If ``tables`` is None, return an empty list: there are no tables,
+    because pyarrow is not installed."""
     if tables is None:
         return []
     rows = import_module("pyarrow.parquet").read_table(f"{tables}/rates.parquet", columns=["second", "messages"])

@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Send one notification and wait until the server has accepted it. With --ask, print the answer.
 
-        The server has stored an accepted notification: by default on disk (see --durability of `antecede serve`).
+        An accepted notification is stored on the server: by default on disk (see --durability of `antecede serve`).
 
         Without --ask, the command does not wait for replies. If the client has a name (--client), the server keeps
         replies for this client. Otherwise, replies are dropped.

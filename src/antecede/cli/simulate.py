@@ -1,5 +1,5 @@
-"""``antecede simulate``: simulate one run of an ordering protocol, determined by a seed, and print what the order
-cost."""
+"""``antecede simulate``: simulate one run of an ordering protocol, and print the cost of the order. The same seed gives
+the same run."""
 
 import json
 import sys

@@ -86,6 +86,10 @@ def register(app: typer.Typer) -> None:
         server ran with `antecede serve --durability disk` (the default), a torn write contains no accepted message,
         because the server accepts a message only when its write is complete. But a write can also look torn because the
         disk has lost data of a complete write. So check the disk first.
+
+        Exit codes:
+        0: All servers have answered.
+        2: A server did not answer. The other servers have acknowledged their torn writes.
         """
         access = Access(where, "operator", *keys)
         found: list[dict[str, Any]] = []
@@ -115,9 +119,9 @@ def _message(held: dict[str, Any]) -> str:
 
 
 def _reasons(waiting: dict[str, Any]) -> str:
-    """Return the text that follows "waits for" in the report. The text names each server from which the order still
-    needs something, such as a message. If there is no such server, the text lists the frames that have not arrived
-    yet."""
+    """Return the text that follows "waits for" in the report. The text names each server from which the ordering
+    protocol still needs something, such as a message. If there is no such server, the text lists the frames that have
+    not arrived yet."""
     servers = "; ".join(f"{one['server']}: {one['what']}" for one in waiting["waits_for"])
     if servers:
         return servers

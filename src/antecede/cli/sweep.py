@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class _Axes(NamedTuple):
-    """The options for the axes of a grid. If the command names a study, each given option replaces the same axis of the
-    study."""
+    """The options for the axes of a grid. An axis is one setting of the simulations, such as the orders or the delays.
+    If the command names a study, each given option replaces the same axis of the study."""
 
     orders: list[str] | None = typer.Option(
         None, "--order", help="Order: NAME or NAME:option=value,…; may be repeated."

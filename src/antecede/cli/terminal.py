@@ -1,8 +1,8 @@
 """Print the lines of a report: coloured and wrapped on a terminal, unchanged in a file or pipe.
 
 Colours follow the convention of https://no-color.org: if the environment variable ``NO_COLOR`` is not empty, there are
-no colours. With ``TERM=dumb`` there are none either. Lines are wrapped to the width of the terminal, with a hanging
-indent, so that a list stays readable even at 60 columns.
+no colours. There are also no colours if ``TERM`` is ``dumb``. Lines are wrapped to the width of the terminal, with a
+hanging indent, so that a list stays readable even at 60 columns.
 """
 
 import json
@@ -19,8 +19,8 @@ _styles = [
     (re.compile(r"^(\w+ +)(holds)$"), _good),
     (re.compile(r"^(\w+ +)(violated.*)$"), _bad),
     (re.compile(r"^(\w+ order )(holds)(?=:)"), _good),
-    (re.compile(r"^(\w+ order )(is broken)(?= by)"), _bad),
-    (re.compile(r"^(.* (?:is|are) )(late)(?= by )"), _bad),
+    (re.compile(r"^(\w+ order )(is broken)(?=:)"), _bad),
+    (re.compile(r"^(.* (?:is|are) )(late)(?= under )"), _bad),
     (re.compile(r"^( *\d+  .* )(late)(?=:$)"), _bad),
     (re.compile(r"^()(no races)(?=:)"), _good),
     (re.compile(r"^()([\d.,]+ s, [\d,]+ events/s, .*|engine \w+)$"), _quiet),

@@ -301,8 +301,9 @@ def register(app: typer.Typer) -> None:
 
 
 def _simulate(kind: str, play: Callable[[int], Any], figures: Sequence[str], most: int, options: _Schedules) -> int:
-    """Play schedules, one per seed, until errors are found, or until the total of the first count in ``figures`` is at
-    least ``most``. ``figures``: the names of the counts to report, for example ``crashes``."""
+    """Play schedules, one per seed. Add up the counts of all schedules. Stop when errors are found, or when the first
+    count in ``figures`` is at least ``most``. ``figures``: the names of the counts to report, for example
+    ``crashes``."""
     from concurrent.futures import ProcessPoolExecutor
 
     kept, jobs = Report(options.report, kind), options.jobs
@@ -330,7 +331,7 @@ def _part(play: Callable[[int], Any], figures: Sequence[str], seeds: range) -> t
 
 
 def _on(kind: "type[Round]", topology: str | None, options: _Rounds) -> "Callable[[Path, int], Round]":
-    """Return a function that gets a folder and a seed and makes a round of this kind from them."""
+    """Return a function that makes a round of this kind from a folder and a seed."""
     from antecede.cli.organisation import usable_topology
     from antecede.walks.processes import walking
 
@@ -347,9 +348,9 @@ def _play(
     options: _Rounds,
     figures: Sequence[str] = (),
 ) -> int:
-    """Play rounds until an error is found, or until the total of the count ``counted`` (for example ``kills``) is at
-    least ``target``. ``most``: the largest target for a single round. ``figures``: the names of the counts to report.
-    By default, all counts that are not 0 are reported, and some counts are reported even if they are 0."""
+    """Play rounds, and add up the counts of all rounds. Stop when an error is found, or when the count ``counted`` (for
+    example ``kills``) is at least ``target``. ``most``: the largest target for a single round. ``figures``: the names
+    of the counts to report. Default: ``undelivered``, ``late``, and all other counts that are not 0."""
     kept = Report(options.report, kind)
     place = Path(options.folder or tempfile.mkdtemp(prefix="antecede-trial-"))
     while (done := kept.total(counted)) < target and not kept.found:
@@ -406,6 +407,6 @@ server was down. ``absences``: servers that were down during a change that did n
 _zeros = ("undelivered", "late")
 _faults = ("backups", "failures", "kills", "stops", "cuts", "blackouts", "broken", "full")
 _attributes = {"absences": "missed"}
-"""Name of a count in the report → name of the attribute that contains the count in the outcome of a schedule. Counts
-with the same name in both places are left out."""
+"""Name of a count in the report → name of the attribute that contains this count in the outcome of a schedule. If both
+names are equal, the count is not listed here."""
 _figures = (*_faults, "walks", "messages", "deliveries", *_zeros)

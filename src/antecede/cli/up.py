@@ -74,9 +74,9 @@ def register(app: typer.Typer) -> None:
 
 
 def _ready(path: str, file: TopologyFile, folder: str) -> bool:
-    """Return True if the data in the folder has the topology of the file. Otherwise print the differences, and return
-    whether the topology of the data was changed. The topology is changed only if the change is possible, the command
-    runs on a terminal, and the user agrees."""
+    """Return True if the data in the folder has the topology of the file. Otherwise print the differences. If the
+    change is possible and the command runs on a terminal, ask the user whether to change the topology of the data.
+    Return True if the topology was then changed, and False in all other cases."""
     from antecede.live.directories import differing
     from antecede.server.organisation import explain
 
@@ -100,8 +100,9 @@ def _ready(path: str, file: TopologyFile, folder: str) -> bool:
 
 
 def _running(file: TopologyFile) -> bool:
-    """Return whether the first server of a topology accepts a connection. If so, all servers are assumed to be running,
-    and ``antecede topology apply`` changes the running servers, not their data in a folder."""
+    """Return whether the first server of a topology accepts a connection. If it does, the caller assumes that all
+    servers are running. Then ``antecede topology apply`` must change the running servers, not their data in a
+    folder."""
     address = next(iter(file.servers.values()))
     with socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET) as probe:
         probe.settimeout(_probe_seconds)
@@ -185,8 +186,8 @@ async def _wait_for_an_end(
     printing: "dict[str, asyncio.Task[None]]",
     console: "_Console",
 ) -> None:
-    """Wait until the user stops the servers, or until a server ends. A server that ends because a change of the
-    topology removed it is ignored. But if all servers have ended, do not wait any longer."""
+    """Wait until the user stops the servers, or until a server ends. Ignore a server that ended because a change of the
+    topology removed it, unless all servers have ended."""
     while True:
         left = [task for task in ending.values() if not task.done()]
         done, _ = await asyncio.wait([watching, *left], return_when=asyncio.FIRST_COMPLETED)
@@ -274,8 +275,8 @@ class _Console:
 
 
 async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
-    """Yield the lines of a stream. A handler may print a line of any length. So that such a line does not fill the
-    memory, a very long line is yielded in pieces."""
+    """Yield the lines of a stream. A handler may print a line of any length. A very long line is yielded in pieces, so
+    that it does not fill the memory."""
     rest = b""
     while piece := await stream.read(_line_bytes_max):
         *lines, rest = (rest + piece).split(b"\n")

@@ -10,7 +10,8 @@ from typing import Any
 
 
 def without_conversion(options: Iterable[Any]) -> None:
-    """Change these options, so that a value that already has the type of its option skips typer's conversion."""
+    """Change these options so that typer converts fewer values. If a value already has the type of its option, typer
+    does not convert it."""
     for option in options:
         # typer keeps its converter there. An option without that stays as it is.
         if getattr(option, "_runtime_param", option) is None:

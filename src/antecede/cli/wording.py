@@ -48,10 +48,10 @@ def warn_of_unread(report: Mapping[str, Any]) -> None:
 
 
 def unread(report: Mapping[str, Any]) -> list[str]:
-    """Return one line for each reason for which rows were set aside, with the number of these rows. (For the reason
-    ``index_gap``, the line has the number of missing indices.) Also return one line for each column with values that
-    were treated as null, with the number of these values. If the place of the first such row or value is known, the
-    next line names this place."""
+    """Return lines about rows that were set aside, and about values that were treated as null. There is one line per
+    reason for setting rows aside, with the number of these rows. (For the reason ``index_gap``, the line has the number
+    of missing indices.) There is also one line per column with values that were treated as null, with the number of
+    these values. If the place of the first such row or value is known, the next line names this place."""
     lines = []
     first = report.get("unread_first", {})
     for reason, count in report["quarantined"].items():
@@ -109,8 +109,8 @@ def nothing_valid(report: Mapping[str, Any], paths: list[str], sought: str = "de
 
 
 def exit_code(report: Mapping[str, Any], found: object, what: str, paths: list[str], sought: str = "delivery") -> int:
-    """Return 0 if ``found`` is true. Otherwise print an error with the reason, and return 2. The error begins with
-    "nothing could be" and the word ``what``, for example "nothing could be measured"."""
+    """Return 0 if ``found`` is true. Otherwise print an error with the reason, and return 2. The error begins
+    with ``nothing could be WHAT``, for example "nothing could be measured"."""
     if found:
         return 0
     print_error(f"nothing could be {what}: {nothing_valid(report, paths, sought)}")
@@ -118,9 +118,9 @@ def exit_code(report: Mapping[str, Any], found: object, what: str, paths: list[s
 
 
 def _unusable_deliveries(report: Mapping[str, Any]) -> str:
-    """Return a text with the number of deliveries that were set aside for each reason. If there are processes that are
-    destinations of sends but have no rows, the text names some of them. The text is empty if no delivery was set
-    aside."""
+    """Return a text about the deliveries that were set aside: each reason, with its number of deliveries. The text
+    also names some processes to which messages were sent, but which have no rows. If no delivery was set aside, the
+    text is empty."""
     from antecede.trace.quarantine import DELIVERIES
 
     aside = [f"{report['quarantined'][reason]:,} {reason}" for reason in DELIVERIES if reason in report["quarantined"]]
@@ -131,7 +131,7 @@ def _unusable_deliveries(report: Mapping[str, Any]) -> str:
 
 
 def silent_names(report: Mapping[str, Any]) -> str:
-    """Return the names of the first processes that are destinations of sends but have no rows. If there are more such
+    """Return the names of some processes to which messages were sent, but which have no rows. If there are more such
     processes, the text ends with "…"."""
     names = ", ".join(map(shown_name, report["silent_first"]))
     return names if len(report["silent_first"]) == report["silent"] else f"{names}, …"

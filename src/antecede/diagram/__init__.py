@@ -1,9 +1,9 @@
 """Space-time diagrams of a computation: for the terminal, and as SVG.
 
 A diagram takes events in one global sequence that agrees with the sequence of every process. (`from_events` makes such
-a sequence from the rows of a trace.) It shows which messages were sent to which processes, which messages had to wait
-after their arrival, and which messages were delivered late. It does not judge orders: the caller passes the late
-deliveries.
+a sequence from the rows of a trace.) The diagram shows which messages were sent to which processes, which messages had
+to wait after their arrival, and which messages were delivered late. This package does not find the late deliveries: the
+caller passes them.
 """
 
 from antecede.diagram.computation import Diagram, Event, from_events

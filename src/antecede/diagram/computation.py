@@ -1,8 +1,9 @@
 """The content of a diagram: points on the lines of processes, and messages from one point to another.
 
-Several events can be one *point*: if a message is delivered when it arrives (the two events are adjacent in the global
-sequence), both events are drawn as one dot. A message that waits is *held* from the point of its arrival to the point
-of its delivery. This module does not compute positions on paper; the modules `text` and `svg` do.
+A *point* is one event or several events. For example, if a message is delivered when it arrives, its arrival and its
+delivery are adjacent in the global sequence. Then both events are one point, and are drawn as one dot. A message that
+waits is *held* from the point of its arrival to the point of its delivery. This module does not compute positions on
+paper; the modules `text` and `svg` do.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -200,8 +201,8 @@ def from_events(
     """Return a diagram of a trace's rows. ``names``: a function that returns the label for the id of a message.
 
     The rows may be given in any sequence. In the diagram, the rows of a process are in the sequence of their ``index``,
-    and a message's arrival and delivery come after its send. If several rows are possible next, the row that was given
-    first comes next. By default, the diagram first shows the processes that have rows, in the sequence of their first
+    and a message's arrival and delivery come after its send. If several rows can come next, the row that was given
+    first is taken. By default, the diagram first shows the processes that have rows, in the sequence of their first
     rows. After them, it shows the processes that occur only as destinations. Rows of routers (``hop``) are left out.
     Raise :class:`DiagramError` if the rows contradict each other, or if there are too many rows or processes.
     """

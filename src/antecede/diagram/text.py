@@ -4,8 +4,8 @@ The points are drawn from top to bottom in their sequence, in general one per ro
 adjacent events of a process.) A message is an arrow on the row of its *arrival*, drawn from its sender's line. If the
 arrival is the next point after the send, the send is on the same row. Otherwise the send has a separate row. While a
 process holds a message, the line of this process is drawn double. On a row where the process has a sign, for example
-``●``, the sign is drawn instead of the double line. (In this example, P3 has a sign on each row on which it holds a
-message, so no double line is visible.) ::
+``●``, the sign is drawn instead of the double line. (In the example below, P3 holds the message z on three rows. P3 has
+a sign on each of these rows, so no double line is visible.) ::
 
     P1       P2       P3
     ■ x      │        │    x to P3

@@ -98,12 +98,13 @@ class Engine:
         """``settings``: the quotas of the mailboxes. ``homes``: all agents that the topology names."""
         self.homes = homes
         self.mailboxes: dict[str, deque[Letter]] = {}
-        """Letters that were delivered and are not handled yet, by agent. An agent without such letters has no entry."""
+        """Agent → its letters that were delivered and are not handled yet. An agent without such letters has no
+        entry."""
         self.came = 0
         """The number of letters that came into mailboxes since the server last checked its high-water marks."""
         self.states: dict[str, bytes] = {}
         self.born: dict[str, str] = {}
-        """The class of each agent that was created at run time, by the agent's address."""
+        """Address → class, for each agent that was created at run time."""
         self.read: dict[str, str] = {}
         """For each client, the id of the last letter that the client has begun to handle, as far as this server knows.
         The client can send this id with a publish (:mod:`antecede.server.begun`)."""
@@ -117,7 +118,7 @@ class Engine:
         """The number of dead letters that were dropped since the server started, because there were more of them than
         the limits allow."""
         self.asks: dict[str, Question] = {}
-        """Questions without an answer so far, by the id of the question."""
+        """Id of a question → the question, for each question without an answer so far."""
         self._counting = Counting()
         self._changed = self._counting.changed
         self.footprint = self._counting.footprint
@@ -170,7 +171,8 @@ class Engine:
         return many or self.dead_footprint.bytes > limits.dead_letter_bytes_max
 
     def check_room(self, to: tuple[str, ...], bodies: list[bytes]) -> None:
-        """Raise :class:`MailboxFullError` if these letters do not fit into a mailbox with ``full = "refuse"``."""
+        """Raise :class:`MailboxFullError` if these letters do not fit into a mailbox with the setting
+        ``full = "refuse"``."""
         if reason := self.quotas.refusal(to, bodies, self.mailboxes, self.following.held):
             raise MailboxFullError(reason)
 
@@ -217,9 +219,9 @@ class Engine:
 
     def hold_for(self, agents: list[str]) -> tuple[set[str], dict[str, Past]]:
         """From now on, when a letter to one of ``agents`` dies, hold the agent's letters that may depend on the dead
-        letter. Release the held letters of all agents that are not in ``agents``. The channel (:mod:`antecede.channel`)
-        must store the :class:`Past` of each letter to these agents. So return these agents as a set, and the dictionary
-        into which the channel writes the pasts."""
+        letter. Release the held letters of all other agents. Return two objects for the channel
+        (:mod:`antecede.channel`): the set of ``agents``, and a dictionary. The channel must write the :class:`Past` of
+        each letter to these agents into the dictionary."""
         following = self.following
         following.agents.clear()
         following.agents.update(agents)
@@ -280,9 +282,9 @@ class Engine:
 
     def _handler(self, letter: Letter, settled: set[str]) -> str:
         """Return the name of the handler for a letter that is an answer. Return ``STALE`` if the question already has
-        an answer. ``settled``: the ids of the questions that earlier letters of the same batch answer. (A batch may
-        contain both the answer and the timeout of one question.) If the result is not ``STALE``, the id of the letter's
-        question is added to ``settled``."""
+        an answer. ``settled``: the ids of questions that were answered by earlier letters of the same batch. (A batch
+        may contain both the answer and the timeout of one question.) If the result is not ``STALE``, the id of the
+        letter's question is added to ``settled``."""
         question = self.asks.get(letter.answers)
         if question is None or letter.answers in settled:
             return STALE
@@ -290,9 +292,9 @@ class Engine:
         return question.handler
 
     def expects(self, agent: str, letters: list[str]) -> bool:
-        """Return whether ``letters`` are the ids of the agent's next letters. If the agent is frozen or has no letters,
-        return True only for an empty list. In all other cases, the result for an agent is True. The result for a client
-        may be False, because an operator or an earlier session of the client may have removed letters meanwhile."""
+        """Return whether ``letters`` are the ids of the next letters in the mailbox. If the agent is frozen or its
+        mailbox is empty, return True only for an empty list. For a client, the result may also be False for another
+        reason: an operator or an earlier session of the client has removed letters from the mailbox."""
         mailbox = self.mailboxes.get(agent)
         if mailbox is None or (self.frozen is not None and self.is_frozen(agent)):
             return not letters
@@ -332,8 +334,8 @@ class Engine:
         return letters
 
     def finish_plainly(self, agent: str, ids: list[str], state: State | None, clock_ms: int) -> None:
-        """Do the same as :meth:`finish`, but faster. All reactions must have handled their letters without sending
-        messages, setting timers or creating agents. ``ids``: the ids of the handled letters."""
+        """Do the same as :meth:`finish`, but faster. Call this method only if all letters were handled, and no reaction
+        sent a message, set a timer or created an agent. ``ids``: the ids of the handled letters."""
         mailbox = self.mailboxes.get(agent)
         if mailbox is None or agent in self.following.agents:
             self.finish(agent, tuple(map(Reaction, ids)), state, clock_ms)
@@ -379,7 +381,7 @@ class Engine:
                 self.quotas.emptied(agent)
 
     def _expire_held(self, agent: str, reactions: tuple[Reaction, ...]) -> list[Letter]:
-        """Make the held letters in ``reactions`` dead letters, because they have expired
+        """Turn the held letters in ``reactions`` into dead letters, because they have expired
         (:mod:`antecede.engine.quotas`). If the agent is reacting to another letter now, that reaction continues."""
         letters = []
         for reaction in reactions:
@@ -401,8 +403,8 @@ class Engine:
             self.read = {one: last for one, last in self.read.items() if one in self.mailboxes}
 
     def abandon(self, agent: str) -> None:
-        """Let :meth:`due` return again the letters that were handed out to an agent or a client, because their outcomes
-        will not come. For example, the client has disconnected."""
+        """Make :meth:`due` hand out the letters of an agent or a client a second time. Call this method if the outcomes
+        of these letters will not come, for example because the client has disconnected."""
         self._reacting.discard(agent)
         if agent in self.mailboxes:
             self.ready[agent] = None

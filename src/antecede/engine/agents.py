@@ -20,7 +20,8 @@ method ``otherwise(self, letter, ctx)`` gets the letters for which there is no h
 letter becomes a dead letter.
 
 On the wire, a notification consists of its name and its bytes. The receiver looks for the name among the notifications
-that its handlers accept. A name from the wire never makes the receiver import or create anything else.
+that its handlers accept. A name from the wire never makes the receiver import code or create an object
+of another class.
 """
 
 import inspect

@@ -5,10 +5,10 @@ server. The engine stores the saved state, the letters that wait, the open quest
 of the server store the timers, the number of a client's last publish and the next index in the trace; these parts add
 them to the belongings. On the new server, the age of a letter is measured from the letter's arrival there.
 
-A letter is *held* if it may depend on a dead letter (:mod:`antecede.engine.following`). Held letters cannot be moved,
-because the server compares their stamps with the stamps of later letters, and these stamps are valid only in the
-domains of the old server. So a change of the topology is refused if it would move an agent for which letters are held,
-or for which later letters would be held because of a dead letter (:func:`holds`).
+A letter is *held* if it may depend on a dead letter (:mod:`antecede.engine.following`). Held letters cannot be moved.
+The server compares their stamps with the stamps of later letters, but these stamps are valid only in the domains of the
+old server. So a change of the topology is refused if it would move an agent that has held letters. The change is also
+refused if the agent has a dead letter that may cause new letters to be held (:func:`holds`).
 """
 
 import msgspec
@@ -42,8 +42,8 @@ class Belongings(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def client(self) -> str:
-        """The name of the client, if these are the belongings of a client with letters in its mailbox, or of a client
-        that has published something. In all other cases, an empty text."""
+        """The name of the client; empty for an agent. The name is also empty for a client that has no letters in its
+        mailbox and has published nothing."""
         name = self.address.rpartition("@")[0]
         return name if not self.born and (self.letters or self.published is not None) else ""
 
@@ -57,7 +57,8 @@ def addresses_in(engine: Engine) -> list[str]:
 
 
 def holds(engine: Engine, address: str) -> bool:
-    """Return whether letters to this agent are held, or later letters to it may be held because of a dead letter."""
+    """Return True if the agent has held letters. Also return True if it has a dead letter that may cause new letters
+    to be held."""
     return bool(engine.following.blocks.get(address) or engine.following.held.get(address))
 
 

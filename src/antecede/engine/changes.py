@@ -3,8 +3,9 @@
 The log can contain such a change instead of the whole new state. This saves space if only one entry of a large state
 changes, as with each subscription to a topic.
 
-Only a change that is cheap to find is used: a few byte ranges whose length stays the same (counters, the length of a
-list), then one byte range of any length. In all other cases the log gets the whole new state.
+A change has a simple form, so that it can be found quickly. It replaces a few short byte ranges whose length stays the
+same (for example counters), and then one byte range of any length. If this last range would be too long, the log gets
+the whole new state.
 """
 
 from zlib import crc32
@@ -81,7 +82,7 @@ def _common_start(one: bytes, other: bytes, start: int, stop: int) -> int:
 
 
 def _common_end(one: bytes, other: bytes, most: int) -> int:
-    """Return how many bytes at the end of ``one`` and at the end of ``other`` are the same, at most ``most``."""
+    """Return how many bytes are equal at the ends of ``one`` and ``other``. The result is not larger than ``most``."""
     count = 0
     while count < most:
         more = (count + most + 1) // 2

@@ -6,10 +6,10 @@ again. ``ctx.reaction_id`` is the same each time, so it is a good idempotency ke
 
 A handler may run before its letter is durable. If the server then crashes, the letter arrives a second time: its client
 publishes it again, the agent that sent it reacts again, or another server sends it again. A letter from an agent or a
-client of this server has an id that this server made. Such a letter now gets another id, so the reaction would have
-another id, too. Therefore the handler of such a letter is stopped if it asks for ``ctx.reaction_id`` before the letter
-is durable (:class:`TooEarly`). The handler runs again when its letter is durable. From then on, all reactions of this
-agent wait until their letters are durable (:mod:`antecede.server.driver.retries`).
+client of this server has an id that this server made. After the crash, such a letter gets another id. Then the reaction
+to this letter would also have another id. Therefore the handler of such a letter is stopped if it asks for
+``ctx.reaction_id`` before the letter is durable (:class:`TooEarly`). The handler runs again when its letter is durable.
+From then on, all reactions of this agent wait until their letters are durable (:mod:`antecede.server.driver.retries`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -67,9 +67,10 @@ def _any_address(to: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class TooEarly(BaseException):
-    """Raised in a handler that asks for the id of its reaction too early: this server made the id of the letter (the
-    letter came from an agent or a client of this server), and does not know yet that the letter is durable. The handler
-    runs again later. This is a ``BaseException``, so ``except Exception`` in a handler does not catch it."""
+    """Raised when a handler asks for the id of its reaction too early, because a crash could still change this id. This
+    is the case if the letter came from an agent or a client of this server, and the server does not know yet that the
+    letter is durable. The handler runs again later. This is a ``BaseException``, so ``except Exception`` in a handler
+    does not catch it."""
 
 
 class Context(msgspec.Struct, eq=False):
@@ -86,7 +87,7 @@ class Context(msgspec.Struct, eq=False):
     alarms: Sequence[Alarm] = ()
     births: Sequence[Birth] = ()
     kinds: Mapping[str, type[Agent]] = _no_kinds
-    """The class of each agent that the reaction creates, by the agent's name."""
+    """Name → class, for each agent that the reaction creates."""
     trace: str = ""
     """The span of this reaction, as a W3C trace context, if tracing is on."""
     requests: bool = False
@@ -105,8 +106,8 @@ class Context(msgspec.Struct, eq=False):
 
     @property
     def reaction_id(self) -> str:
-        """An id that is the same each time this reaction runs. Raises :class:`TooEarly` if the id may still change:
-        this server made the id of the letter, and does not know that the letter is durable."""
+        """An id that is the same each time this reaction runs. Raises :class:`TooEarly` if a crash could still change
+        the id: the letter came from an agent or a client of this server, and perhaps it is not durable yet."""
         if not self.durable and self.letter.id.startswith(f"{self.server}."):
             self.early = self.requests = True
             raise TooEarly

@@ -2,28 +2,28 @@
 
 Letter B *follows from* letter A if B depends causally on A. Suppose that a letter dies at an agent with the setting
 ``dead_follow = "hold"``. Then the agent's letters that follow from the dead letter are held: both the letters that
-already wait, and the letters that come later. All other letters are handled meanwhile. An operator buries the dead
-letter, or sends it again. Then the held letters are handed out. If the dead letter was sent again, it is handed out
-before them.
+already wait, and the letters that come later. All other letters are handled meanwhile. An operator buries (deletes)
+the dead letter, or sends it again. Then the held letters are handed out. If the dead letter was sent again, it is
+handed out before them.
 
 **Stamps decide** whether a letter may follow from another. In a domain, letters travel in *trains*: a train is one
 message that contains several letters (:mod:`antecede.channel.letters`). The stamp of a train shows its past
 (:class:`Past`): for each member of the domain, the newest message of this member on which the train depends. The
 domains form a forest, so there is only one route between two servers. So if a letter follows from a dead letter and
-came through the same domain, then its train follows from the train of the dead letter. Stamps are about servers, not
-about agents. So they show only that a letter *may* follow from the dead letter. Every such letter is held. In three
-cases the stamps show nothing, and the letter is held, too: the letter was sent on this server, it came through another
-domain than the dead letter, or the order has no such stamps. A letter that may follow from a *held* letter is also
-held, because it must not overtake the held letter.
+both came through the same domain, the train of the letter follows from the train of the dead letter. Stamps are about
+servers, not about agents. So they show only that a letter *may* follow from the dead letter. Every such letter is held.
+In three cases the stamps show nothing, and the letter is also held. (1) The letter or the dead letter was sent on this
+server. (2) The two letters came through different domains. (3) The order has no such stamps. A letter that may follow
+from a *held* letter is also held, because it must not overtake the held letter.
 
 A letter that the agent sent to itself does not follow from the dead letter, because the agent did not react to the dead
 letter. Such a letter is held in two cases only. (1) Another letter from the agent to itself is dead or held. (2) The
 letter is a multicast, and one of the dead or held letters has no stamp. Timers are not messages and are never held.
 
-A letter that an operator sent again is never held, because the operator has decided about it. It cannot overtake a held
-letter from which it follows, for this reason: the client ``dead-letters`` publishes the letter (although the source of
-the letter is still its first sender). This client receives nothing. So the letter follows only from letters that were
-sent again earlier, and these letters are never held.
+A letter that an operator sent again is never held, because the operator has decided about it. Such a letter does not
+follow from any held letter, so it cannot overtake a letter on which it depends. The reason: the client ``dead-letters``
+publishes the letter, although the source of the letter is still its first sender. This client receives nothing. So the
+letter follows only from letters that were sent again earlier, and these letters are never held.
 """
 
 from collections.abc import Iterable
@@ -34,12 +34,11 @@ from antecede.channel.letters import Letter, Past
 
 
 class _Barrier(msgspec.Struct):
-    """A summary of the dead and held letters of one agent. A later letter is compared with this summary, to decide
-    whether the later letter may follow from one of the dead and held letters."""
+    """A summary of the dead and held letters of one agent. Each later letter is compared with this summary. The result
+    shows whether the later letter may depend on one of the dead or held letters."""
 
     least: dict[tuple[str, int], int]
-    """For each pair (domain, member): the number of the first message of this member that contained one of the dead or
-    held letters."""
+    """(domain, member) → the number of the member's first message that contained a dead or held letter."""
     sources: set[str]
     everything: bool = False
     """Whether one of the dead or held letters has no stamp. Then every later letter may follow from it."""
@@ -64,8 +63,8 @@ class Following:
         self.agents: set[str] = set()
         """The agents with ``dead_follow = "hold"``."""
         self.pasts: dict[str, Past] = {}
-        """For each letter that waits, is held or is dead at one of ``agents``: the messages on which the letter's train
-        depends. A key is ``LETTER-ID AGENT``."""
+        """For each letter that waits, is held or is dead at one of ``agents``: the messages on which the letter may
+        depend. A key is ``LETTER-ID AGENT``."""
         self.blocks: dict[str, dict[str, Letter]] = {}
         """For each agent, the dead letters about which an operator has to decide. The key of a dead letter has the form
         ``LETTER-ID AGENT`` (see ``Dead.key``)."""
@@ -97,16 +96,17 @@ class Following:
         self.since.pop(key, None)
 
     def keep(self, domains: set[str]) -> None:
-        """Keep only the pasts of letters that came through one of ``domains``. A change of the topology has removed the
-        other domains or restarted their stamps, so the pasts of their letters are no longer valid. A letter without a
-        past is treated like a letter that may follow from a dead letter."""
+        """Remove an entry of ``pasts`` if its letter did not come through one of ``domains``. A change of the topology
+        has removed the other domains or restarted their stamps, so these entries are no longer valid. A letter without
+        an entry is treated like a letter that may depend on a dead letter."""
         for key in [key for key, past in self.pasts.items() if past.domain not in domains]:
             del self.pasts[key]
         self._barriers.clear()
 
     def seen(self, agent: str, clock_ms: int) -> None:
-        """Record ``clock_ms`` as the time from which the held letters of an agent wait. A letter that already has a
-        recorded time keeps it, unless the clock was set back and the recorded time is later than ``clock_ms``."""
+        """Record ``clock_ms`` as the time at which the held letters of an agent began to wait. A letter that already
+        has a recorded time keeps this time, unless the clock was set back and the recorded time is later than
+        ``clock_ms``."""
         for letter in self.held.get(agent, ()):
             key = f"{letter.id} {agent}"
             self.since[key] = min(self.since.get(key, clock_ms), clock_ms)
@@ -171,8 +171,8 @@ class Following:
         return True
 
     def undecided(self, agent: str) -> int:
-        """Return the number of an agent's held letters for which it is not certain that they follow from a dead letter.
-        These are the held letters from senders that sent none of the agent's dead letters."""
+        """Return how many held letters of an agent are perhaps independent of its dead letters. These are the held
+        letters whose senders sent none of the dead letters."""
         sources = {letter.source for letter in self.blocks.get(agent, {}).values()}
         return sum(letter.source not in sources for letter in self.held.get(agent, ()))
 

@@ -10,8 +10,9 @@ A state that cannot be read again (:mod:`antecede.engine.state`) is a failure, t
 checked, because only this state is committed. If the check fails, the batch runs again with a check after each
 reaction, and ends at the reaction that made the unreadable state.
 
-If the agent has no handler for the notification of a letter, or if the letter's bytes do not fit the notification's
-fields, the letter is *dead* after the first try, because another try would not help.
+In two cases a letter is *dead* after the first try, because another try would not help. (1) The agent has no handler
+for the notification of the letter, and no method ``otherwise``. (2) The letter's bytes do not fit the notification's
+fields.
 """
 
 from collections.abc import Callable
@@ -32,8 +33,8 @@ from antecede.interrupts import is_ctrl_c
 from antecede.whereabouts import text_of
 
 _none: list[Any] = []
-"""An empty list. It replaces the list of results of ``Watch.begin`` if there are no observers, and the list of times if
-reactions are not timed."""
+"""An empty list with two uses. If there are no observers, it is used as the list of results of ``Watch.begin``. If
+reactions are not timed, it is used as the list of times."""
 
 
 class Outcome(msgspec.Struct):
@@ -46,17 +47,17 @@ class Outcome(msgspec.Struct):
     failure: BaseException | None = None
     """The exception that ended the batch: a failure, or :class:`TooEarly`; ``None`` if no exception ended it."""
     ended_at: int | None = None
-    """The position in the batch, from 0, of the letter whose handler call ended the worker process. No reaction of this
-    batch is kept. The other letters of the batch run again, and the failed call does not count as a try for them. The
-    value is ``None`` if the worker process did not end."""
+    """``None`` if the worker process did not end. If a handler call ended the process: the position of the letter that
+    was being handled, from 0 for the first letter of the batch. Then no reaction of this batch is kept. The other
+    letters of the batch run again, and the failed call does not count as a try for them."""
     plain: list[str] = []
-    """The ids of all letters of the batch. This list is used instead of ``reactions`` only if ``react`` handled all
-    letters and no reaction requested anything. Otherwise this list is empty."""
+    """A replacement for ``reactions`` that contains only the ids of the letters. It is used only if ``react`` handled
+    all letters of the batch and no reaction requested anything. Otherwise this list is empty."""
 
     @property
     def too_early(self) -> bool:
-        """Whether the batch ended because a handler asked for the id of its reaction too early: this server made the id
-        of the letter, and did not know yet that the letter was durable."""
+        """Whether the batch ended because a handler asked for the id of its reaction too early (see
+        :class:`TooEarly`)."""
         return isinstance(self.failure, TooEarly)
 
     def merge(self) -> None:
@@ -121,8 +122,9 @@ class Host:
         self._timed = (clock, durations)
 
     def share_time(self, clock: Callable[[], float], seconds: float) -> None:
-        """From now on, end a batch after ``seconds`` if none of its handlers is ``async``, so that other agents do not
-        wait long. The letters that were not handled are handed out again later."""
+        """From now on, end a batch early if it takes longer than ``seconds``, so that other agents do not wait long.
+        This does not apply to agents with ``async`` handlers. The letters that were not handled are handed out again
+        later."""
         self._shared = (clock, seconds)
 
     def time_run(self, marks: list[float]) -> None:
@@ -272,7 +274,7 @@ class Host:
         return await self._react_async(due, slot, clock, marks, True)
 
     def forget(self, agent: str) -> None:
-        """Drop the agent from memory. Its next batch loads it from its saved state."""
+        """Drop the agent from memory. The next batch loads the agent from its saved state."""
         self._alive.pop(agent, None)
 
     def _wake(self, due: React) -> tuple[Agent, bytes]:

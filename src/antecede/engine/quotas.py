@@ -4,19 +4,20 @@ A receiver that is slow or absent must not slow others down, so its mailbox has 
 letters, for their bytes, and for the time that a letter may wait (:mod:`antecede.topology.mailboxes`). All mailboxes of
 clients together have a limit too. If a mailbox is above its quota, letters **expire from the head** of the mailbox: the
 oldest letters become dead letters, with the reason. So each letter is either delivered once, or dead with a reason.
-Letters leave a mailbox in its sequence, even if they leave it as dead letters. Otherwise a letter could be handled
-after another letter that follows from it.
+Letters leave a mailbox in the sequence in which they came, even when they expire. Otherwise letter A could still be
+handled after letter B has expired, although B depends on A.
 
 **Letters that were handed out do not expire.** While an agent reacts, or while a client handles letters of its mailbox,
 nothing expires from this mailbox. If the mailbox is above its quota during this time, it is *crowded*, and no further
 letters are handed out.
 
-**Letters that are held** behind a dead letter (:mod:`antecede.engine.following`) count towards the quota of their
-mailbox. Of the held letters and the letters in the mailbox, the oldest expire first.
+**Held letters** wait because they depend on a dead letter (:mod:`antecede.engine.following`). They count towards the
+quota of their mailbox. Among the held letters and the letters in the mailbox, the oldest letters expire first.
 
 The log records which letters expired, so a replay of the log does not decide this again. But the replay must restore
-the time since which each letter waits. So the log also contains items with such a time, which are written now and then.
-The time in an item is for all letters that came since the previous item of this kind (``Engine.quotas.seen``).
+the time at which each letter began to wait. So the server sometimes writes an item to the log, with the current time
+and the names of some mailboxes. This time is used for all letters of these mailboxes that came after the previous item
+of this kind (``Engine.quotas.seen``).
 """
 
 from collections import deque
@@ -38,7 +39,8 @@ _empty: _Mailbox = deque()
 
 
 class Excess(msgspec.Struct, frozen=True):
-    """The number of an agent's first letters that must expire because a limit is exceeded, and the reason."""
+    """A decision that the oldest letters of an agent or client must expire, because a limit is exceeded: the number of
+    these letters, and the reason."""
 
     agent: str
     letters: int
@@ -61,15 +63,15 @@ class Quotas:
         self.settings = settings
         self.is_agent = is_agent
         self.handed: dict[str, int] = {}
-        """Client → how many letters of its mailbox were handed out to it and are still in the mailbox. The client's
-        session sets this number."""
+        """Client → how many letters of its mailbox were (or may have been) handed out to it and are still in the
+        mailbox. :mod:`antecede.server.sessions.unreported` sets this number."""
         self.crowded: set[str] = set()
         """Mailboxes that are above their quota, but from which nothing can expire, because their first letters were
         handed out."""
         self.ages: dict[str, deque[list[int]]] = {}
         """For each mailbox with a time limit: groups of consecutive letters, beginning at the head of the mailbox. Each
-        group is [server time from which its letters wait, number of its letters]. Letters behind the last group have no
-        recorded time yet. This field is durable."""
+        group is [server time at which its letters began to wait, number of its letters]. Letters behind the last group
+        have no recorded time yet. This field is durable."""
         self.expired: dict[str, int] = {}
         """Mailbox → how many of its letters expired since the last report in the server's log. Each report makes this
         dictionary empty."""
@@ -118,10 +120,11 @@ class Quotas:
         self.crowded.discard(agent)
 
     def seen(self, agent: str, letters: int, clock_ms: int) -> None:
-        """Record ``clock_ms`` as the time from which the new letters of a mailbox wait. Letters are new if they came
-        after the last call for this mailbox. If the clock was set back, older letters may have times after
-        ``clock_ms``. Replace these times with ``clock_ms``. Without this replacement, the age of these letters would
-        not grow until the clock reaches its old value. ``letters``: the number of all letters in the mailbox."""
+        """Record ``clock_ms`` as the time at which the new letters of a mailbox began to wait. Letters are new if they
+        came after the last call for this mailbox. If the clock was set back, the recorded times of older letters may be
+        later than ``clock_ms``. Replace these times with ``clock_ms``. Without this replacement, the age of these
+        letters would not grow until the clock reaches its old value. ``letters``: the number of all letters in the
+        mailbox."""
         self.of(agent)
         runs = self.ages.setdefault(agent, deque())
         for run in runs:
@@ -140,9 +143,10 @@ class Quotas:
         return quota
 
     def unseen(self, mailboxes: dict[str, _Mailbox], clock_ms: int) -> list[str]:
-        """Return the mailboxes with a time limit for which ``seen`` must be called, for one of three reasons. (1) No
-        time is recorded for the mailbox. (2) The last recorded time is at least a second ago, and letters have come
-        after that time. (3) The clock was set back, and the last recorded time is at least a second in the future."""
+        """Return the mailboxes for which ``seen`` must be called. A mailbox without a time limit is never returned.
+        There are three reasons for a call. (1) No time is recorded for the mailbox. (2) The last recorded time is at
+        least a second ago, and letters have come after that time. (3) The clock was set back, and the last recorded
+        time is at least a second in the future."""
         found = []
         for agent, mailbox in mailboxes.items():
             if self.of(agent).seconds:
@@ -154,8 +158,8 @@ class Quotas:
         return found
 
     def unseen_held(self, held: _Held, since: dict[str, int]) -> list[str]:
-        """Return the mailboxes with a time limit that have a held letter without a time in ``since``. A key of
-        ``since`` is ``LETTER-ID AGENT``."""
+        """Return the agents that have a time limit for their letters, and a held letter without an entry in ``since``.
+        A held letter waits because it depends on a dead letter. A key of ``since`` is ``LETTER-ID AGENT``."""
         timed = [agent for agent in held if self.of(agent).seconds]
         return [agent for agent in timed if any(f"{letter.id} {agent}" not in since for letter in held[agent])]
 
@@ -189,13 +193,14 @@ class Quotas:
         reacting: Callable[[str], bool],
         clock_ms: int,
     ) -> Iterator[tuple[Excess, Iterable[Letter]]]:
-        """Yield pairs (excess, letters). The excess says how many of the letters, from the first on, must expire now.
-        The letters are either the held letters of an agent, or the mailbox of an agent that has held letters.
-        ``numbers``: for each letter, its number in the sequence in which letters came. ``since``: for each held letter,
-        the time from which it waits. A key of ``numbers`` and ``since`` is ``LETTER-ID AGENT``.
+        """Yield pairs (excess, letters). The excess says how many of the letters must expire now, from the first letter
+        on. The letters are either the held letters of an agent, or the mailbox of an agent that has held letters. (A
+        held letter waits because it depends on a dead letter.) ``numbers``: the number of each letter; a letter that
+        came later has a larger number. ``since``: for each held letter, the time at which it began to wait. A key of
+        ``numbers`` and ``since`` is ``LETTER-ID AGENT``.
 
-        The oldest letters expire first. The agent has not handled the letters in its mailbox yet, and a held letter may
-        follow from an older letter there. So the held letter does not expire before this older letter.
+        The oldest letters expire first. A held letter may depend on an older letter in the mailbox, and the agent has
+        not handled this older letter yet. So the held letter does not expire before the older letter.
         """
         for agent, letters in held.items():
             quota, mailbox = self.of(agent), mailboxes.get(agent, _empty)
@@ -219,7 +224,7 @@ class Quotas:
         self, mailboxes: dict[str, _Mailbox], reacting: Callable[[str], bool], clock_ms: int, memory_bytes: int
     ) -> Iterator[Excess]:
         """Yield an :class:`Excess` for each mailbox in which letters must expire now, and record the crowded mailboxes.
-        ``memory_bytes``: the memory of all letters in mailboxes. A multicast that is in several mailboxes is included
+        ``memory_bytes``: the memory of all letters in mailboxes. A multicast that is in several mailboxes is counted
         only once."""
         letters = size = 0
         fullest: list[tuple[int, str]] = []
@@ -270,7 +275,8 @@ class Quotas:
         return size.bytes
 
     def dump(self) -> dict[str, list[tuple[int, int]]]:
-        """Return the durable part: for each mailbox, pairs (time from which letters wait, number of these letters)."""
+        """Return the durable part: for each mailbox, pairs (time at which letters began to wait, number of these
+        letters)."""
         return {agent: [(run[0], run[1]) for run in runs] for agent, runs in self.ages.items() if runs}
 
     def load(self, saved: dict[str, list[tuple[int, int]]]) -> None:
@@ -307,9 +313,9 @@ def _over(quota: Quota, count: int, size: int, letters: Iterable[Letter]) -> tup
 
 
 def _levelled(fullest: list[tuple[int, str]], count: int) -> Iterator[Excess]:
-    """Yield an :class:`Excess` for each of the fullest mailboxes, so that ``count`` letters expire together, and these
-    mailboxes then have about the same length. If there are fewer letters, let all of them expire. ``fullest``: the
-    length and the name of each mailbox."""
+    """Yield an :class:`Excess` for each of the fullest mailboxes. In total, ``count`` letters expire, and then these
+    mailboxes have about the same length. If there are fewer than ``count`` letters, all of them expire. ``fullest``:
+    the length and the name of each mailbox."""
     fullest.sort(reverse=True)
     total = level = 0
     for place, (length, _) in enumerate(fullest, 1):
@@ -336,5 +342,5 @@ def _too_old(quota: Quota) -> str:
 ALL_FULL: Final = "expired: the mailboxes of all clients together are full"
 _seen_ms: Final = 1_000
 _slice: Final = 16
-"""The divisor for a share of the clients' letters. If these letters take too much memory, at most one sixteenth of them
-expires at each check for this reason."""
+"""A divisor: if the letters in the mailboxes of clients take too much memory, at most 1/16 of these letters expires at
+each check for this reason."""

@@ -40,8 +40,8 @@ class Reaction(msgspec.Struct, frozen=True, array_like=True, gc=False):
     dead: str = ""
     """The reason why the letter is dead; empty if it is not dead."""
     expired: bool = False
-    """Whether the letter is dead because it expired (:mod:`antecede.engine.quotas`). Letters that follow from an
-    expired letter are not held."""
+    """Whether the letter is dead because it expired (:mod:`antecede.engine.quotas`). Letters that depend on an expired
+    letter do not have to wait for an operator's decision (:mod:`antecede.engine.following`)."""
 
 
 def died(letter: Letter, reason: str, check: Callable[[tuple[str, ...]], object], expired: bool = False) -> Reaction:

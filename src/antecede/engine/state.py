@@ -2,16 +2,16 @@
 
 A class declares the types of its fields, but a handler can assign a value of another type. Such a state can be written
 but not read: the agent would work until the next restart and then be lost. So a changed state is decoded before it is
-committed. These are errors, and their texts name the agent:
+committed. The following cases are errors, and the text of each error names the agent:
 
 - a value that cannot be encoded, or has the wrong type for its field;
 - a state that has grown and now has more than ``agent_state_bytes_max`` bytes (topics have no such limit, because only
   the changes of their states are logged);
-- a struct that comes back as another class (an instance of a subclass, or a struct in a field without a type), because
+- a struct that is decoded as another class (an instance of a subclass, or a struct in a field without a type), because
   its methods and perhaps some of its fields would be lost.
 
-A value that comes back equal but in another form is accepted: 1 in a field of ``float``, a tuple in a field of
-``list``.
+A value is accepted if the decoded value is equal but has another form. For example, 1 in a field of ``float`` becomes
+1.0, and a tuple in a field of ``list`` becomes a list.
 """
 
 from collections.abc import Callable
@@ -64,8 +64,8 @@ def comes_back(kind: type[Agent], state: bytes) -> bool:
 
 def encoded(name: str, agent: Agent, saved: bytes = b"") -> bytes:
     """Return the encoded state of an agent. Raise :class:`AgentError` if the state cannot be encoded, or has grown
-    beyond the limit. ``saved``: the previous encoded state. If ``saved`` is already beyond the limit (an older version
-    saved it), the new state may be as large as ``saved``."""
+    beyond the limit. ``saved``: the previous encoded state. If ``saved`` is already beyond the limit, the new state may
+    be as large as ``saved``. This is possible if an older version of Antecede saved the previous state."""
     try:
         state = encode(agent)
     except BaseException as error:
@@ -105,8 +105,9 @@ def _described(error: BaseException) -> str:
 
 
 def _other_class(before: Any, after: Any, path: str = "") -> tuple[str, str]:
-    """Find the first struct that came back as another class. Return its path, and a text that names both classes.
-    Return two empty texts if there is no such struct."""
+    """Compare a value with the value that was encoded and decoded again (``after``). Find the first struct whose class
+    is different in ``after``. Return the path of this struct, and a text that names both classes. Return two empty
+    texts if there is no such struct."""
     if isinstance(before, msgspec.Struct):
         kind = type(before)
         if type(after) is not kind:

@@ -1,4 +1,4 @@
-"""A topic: a built-in agent that forwards each letter that it receives to all its subscribers, as one multicast.
+"""A topic: a built-in agent that forwards each received letter to all its subscribers, as one multicast.
 
 Declare a topic like any agent: ``news = { server = "s1", class = "antecede:Topic" }``. A subscription is a message, and
 is ordered like every other message: a publication that causally precedes a subscription does not reach the subscriber.
@@ -20,7 +20,7 @@ class Unsubscribe(Notification):
 
 
 class Topic(Agent):
-    """An agent that forwards each letter that it receives to all its subscribers, as one multicast."""
+    """An agent that forwards each received letter to all its subscribers, as one multicast."""
 
     _unlimited: ClassVar = True
 

@@ -1,19 +1,22 @@
 """Counts how often a handler ended the server's process. The counts survive the crash.
 
-A *life* of a server lasts from one start of its process to the end of this process. If a handler raises an exception,
-the try is counted in memory (:mod:`antecede.server.driver.retries`). A handler that ends the process (``os._exit``, a
-fault in a C library, lack of memory, a loop that the watchdog ends) leaves no exception. So the server writes each
-handler call in progress, with its letter, to shared memory (:mod:`antecede.server.progress`). If a life ends uncleanly,
-the first record of the next life counts one try for each of these letters, and for no other letter.
+A *life* of a server lasts from one start of its process to the end of this process. A *try* is one attempt to handle a
+letter. If a handler raises an exception, the try is counted in memory (:mod:`antecede.server.driver.retries`). A
+handler can also end the process, by ``os._exit``, a fault in a C library, lack of memory, or a loop that the watchdog
+ends. Such a handler leaves no exception. So the server writes each handler call in progress, with its letter, to shared
+memory (:mod:`antecede.server.progress`). If a life ends uncleanly, the first record of the next life counts one try for
+the letter whose handler was running. Perhaps no handler was running, because all handler calls in progress were waiting
+(``await``). Then one try is counted for the letter of each of these calls.
 
-Such a letter is a **suspect**. It is handed out alone, so that other letters are not affected. Only one suspect runs at
-a time, so that the next unclean end shows which letter is the cause.
+A letter with such a try is a **suspect**. It is handed out alone, so that other letters are not affected. Only one
+suspect is handled at a time, so that the next unclean end shows which letter is the cause.
 
-A handler may run before the log record that contains its letter is durable. If the process then ends, the letter comes
-again. If a peer sends it again, it has its old id. If a client of this server publishes it again, it gets a new id. So
-an agent whose call was in progress at an unclean end is **careful** in the next life: its letters are handed out one at
-a time, and handled only when they are durable. If the next life also ends during a handler call, even of another agent,
-the agent stays careful for one more life. Otherwise two agents could end the process in turn, again and again.
+A handler may run before the log record that contains its letter is durable. If the process then ends, the log does not
+have the letter, and the sender sends it again. A peer sends the letter with its old id. But if a client of this server
+publishes the letter again, the letter gets a new id, and the count for the old id does not apply. So an agent with a
+counted call is **careful** in the next life: its letters are handed out one at a time, and handled only when they are
+durable. If the next life also ends during a handler call, even of another agent, the agent stays careful for one more
+life. Otherwise agent A could end one life, agent B the next life, then A again, and so on.
 """
 
 from collections import deque
@@ -30,21 +33,22 @@ class Tries:
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
         """Letter → how often the process ended during the handler call for this letter. A key is ``LETTER-ID AGENT``.
-        Some of these letters may not have come again since the process ended."""
+        Some of these letters may not have arrived again since the process ended."""
         self.life = 0
-        """The number of the last life whose unclean end was counted. With this number, the server counts each end only
-        once."""
+        """The number of the last life (run of the server's process) whose unclean end was counted. The server uses this
+        number to count each end only once."""
         self.careful: set[str] = set()
-        """The agents whose letters are handed out one at a time in this life, and only when they are durable."""
+        """The agents whose letters are handed out one at a time in this life (run of the server's process), and only
+        when the letters are durable."""
         self._before: set[str] = set()
-        """The agents that were careful in the last life. If that life ended during handler calls, these agents are
-        careful in this life, too."""
+        """The agents that were careful in the last life (see ``careful``). If that life ended during handler calls,
+        these agents are careful in this life, too."""
         self.letters: dict[str, dict[str, None]] = {}
         """For each agent, the ids of its letters that are suspects. A suspect is handed out alone."""
 
     def ended(self, life: int, calls: Iterable[tuple[str, str]]) -> None:
-        """Record that a life ended while these handler calls were in progress. Each call is (agent, id of the
-        letter)."""
+        """Record that a life (run of the server's process) ended uncleanly, and that these handler calls count as tries
+        of their letters. Each call is (agent, id of the letter)."""
         self.life = life
         self.careful |= self._before
         for agent, letter in calls:
@@ -58,8 +62,8 @@ class Tries:
             self.settled(agent, letter)
 
     def resumed(self) -> None:
-        """Record that a new life of the server begins. In the new life no agent is careful at first. If the last life
-        ended during handler calls, ``ended`` is called next and makes agents careful."""
+        """Record that a new life (run of the server's process) begins. At first, no agent is careful in the new life.
+        If the last life ended during handler calls, ``ended`` is called next and makes agents careful."""
         self._before, self.careful = self.careful, set()
 
     def suspect(self, agent: str, letter: str) -> None:

@@ -23,7 +23,7 @@ class Watch(Protocol):
 
 
 class Progress(Protocol):
-    """Records the handler calls in progress. After a crash, the next life of the server reads which calls were in
+    """Records the handler calls in progress. When the server starts again after a crash, it reads which calls were in
     progress (:mod:`antecede.server.progress`)."""
 
     @property

@@ -51,17 +51,17 @@ topology_servers_max: Final = 4_096
 topology_drawn_servers_max: Final = 1_024
 """The largest number of servers in a topology that can be drawn. A person could not read a larger drawing."""
 changes_kept_max: Final = 1_000
-"""The largest number of changes of the topology that a server remembers. The number is enough for years with one change
-per day."""
+"""The largest number of changes of the topology that a server remembers. With one change per day, the number is enough
+for more than two years."""
 change_number_max: Final = 2**32 - 1
-"""The largest sequence number of a change of the topology. The number is enough for a century with one change per
-second."""
+"""The largest sequence number of a change of the topology. With one change per second, the number is enough for a
+century."""
 clock_ms_max: Final = (2**63 - 1) // 1_000_000
-"""The latest time of a wall clock, in milliseconds since 1970. The latest time is in the year 2262. A later time in
-nanoseconds would not fit into 64 bits."""
+"""The latest allowed time of a wall clock, in milliseconds since 1970. This time is in the year 2262. If a later time
+were converted to nanoseconds, it would not fit into 64 bits."""
 mark_chars_max: Final = 64
-"""The largest length, in characters, of the id of a system, of the id of an attempt to change the topology, and of an
-epoch. Today, such an id has 16 hexadecimal digits."""
+"""The largest length of an id, in characters. The limit holds for the id of a system, for the id of an attempt to
+change the topology, and for an epoch (the hash of a topology). Today, these ids have 16 hexadecimal digits."""
 name_chars_max: Final = 64
 """The largest length of the name of a server, a domain or an agent, in characters."""
 lesson_bytes_max: Final = 2 * topology_bytes_max
@@ -74,11 +74,12 @@ change_bytes_max: Final = 1024 * 1024 * 1024
 """The largest size of all data that one change of the topology moves to one server, in bytes. The server keeps this
 data in memory. The limit is four times ``backlog_letter_bytes_max``."""
 change_idle_seconds_max: Final = 15.0
-"""The longest time that a server waits for the next command of a change of the topology. After this time, the server
-abandons the change, unless the change is already decided. Usually a command comes every tenth of a second. The next
-command comes later only while a server imports much data."""
+"""The longest time that a server waits for the next command of a change of the topology. Usually a command comes every
+tenth of a second. The pause is longer only while a server imports much data. After this time, the server abandons the
+change. Exception: a server that has staged the change (written it to its log), and is not the coordinator of the
+change, asks the coordinator instead (see ``change_ask_seconds``)."""
 change_ask_seconds: Final = 2.0
-"""The time for which a server waits for the decision about a change of the topology before the server asks the
+"""The time that a server waits for the decision about a change of the topology. After this time, the server asks the
 coordinator of the change. If the decision still does not come, the server asks again after the same time."""
 change_command_seconds_max: Final = 60.0
 """The longest time for one command of a change of the topology. Only a server that is blocked needs more time."""
@@ -90,8 +91,8 @@ removed_seconds: Final = 10.0
 the clients of the server learn the address of their new server."""
 
 label_chars_max: Final = 400
-"""The largest length of the name of an operation or of an operation instance, in characters. The name of an instance is
-a path with one number per level of nesting."""
+"""The largest length, in characters, of the name of an operation or of one execution of an operation (an *instance*).
+The name of an instance is a path with one number per level of nested calls, such as ``P1.3/2/1``."""
 
 roots_conflicting_max: Final = 8
 """The largest number of users' operations that one object or server runs at the same time, in versions 1 and 2 of the
@@ -99,23 +100,23 @@ admission rules. (The admission rules decide when an operation may begin.) Versi
 2 counts only conflicting operations. More operations would only block each other."""
 roots_rival_max: Final = 2
 """The largest number of conflicting operations of users that one object or server runs at the same time, in version 3
-and later versions of the admission rules (see ``roots_conflicting_max``). One request is executed, and the other
-request is the next one. All other operations wait, and can share a later request. If the other operations ran at the
-same time, they would only make each other abort."""
+and later versions of the admission rules (see ``roots_conflicting_max``). One operation is executed, and the other one
+is next. All further operations wait, and several of them can later share one request to the object. If these
+operations ran at the same time, they would only make each other abort."""
 roots_running_max: Final = 1_024
 """The largest number of operations of users, conflicting or not, that one object or server runs at the same time."""
 roots_running_bytes_max: Final = 16 * 1024 * 1024
 """The largest total size of the arguments of all operations of users that one object or server runs at the same time,
 in bytes. Every replica keeps a copy of these arguments. An operation with larger arguments runs alone."""
 shared_calls_max: Final = 256
-"""The largest number of calls of users that share one request to an object. A replica computes all these calls in one
+"""The largest number of users' calls that one request to an object contains. A replica computes all these calls in one
 step. All other work of the server waits until the step ends, so the step must be short."""
 shared_nested_max: Final = 8
-"""The largest number of calls of users that share one request to an object, if these calls make nested calls to other
+"""The largest number of users' calls that one request to an object contains, if these calls make nested calls to other
 objects. The number is small because all calls of the request are computed again after each answer to a nested call."""
 shared_calls_bytes_max: Final = 256 * 1024
-"""The largest total size of the arguments of all calls that share one request to an object, in bytes. A call with
-larger arguments is sent alone."""
+"""The largest total size of the arguments of all calls in one request to an object, in bytes. A call with larger
+arguments is sent alone."""
 nesting_depth_max: Final = 32
 """The largest number of levels of nested calls between objects. A call at a deeper level fails."""
 ended_instances_max: Final = 4_096
@@ -133,16 +134,17 @@ object_state_bytes_max: Final = 32 * 1024 * 1024
 """The largest size of the state of one replicated object, in bytes. Snapshots write the state as a whole. An operation
 fails if the new state is larger."""
 reason_chars_max: Final = 2_000
-"""The largest length of the reason that the callers of a failed operation receive, in characters."""
+"""The largest length of a reason, in characters: the reason that the callers of a failed operation receive, the reason
+of a dead letter, or the reason with which a server closes a connection to another server."""
 
 train_letters_max: Final = 1_024
-"""The largest number of letters in one train. A train is a group of letters that share one message of a domain. The log
-format depends on the three ``train_`` limits."""
+"""The largest number of letters in one train. A train is one message of a domain; it contains one or several letters.
+The log format depends on the three ``train_`` limits."""
 train_copies_max: Final = 32_768
 """The largest total number of destinations of all letters in one train (see ``train_letters_max``). The destinations
-are counted for each letter, even if several letters share one list of destinations. A server that has too many letters
-stops reading from its peers. The limit is a sixth of ``backlog_letters_max``, so the few trains that it has already
-read do not make many more letters than this."""
+are counted for each letter, even if several letters share one list of destinations. If too many letters wait at a
+server (``backlog_letters_max``), the server stops reading from its peers, but it still handles the few trains that it
+has already read. One such train adds at most a sixth of ``backlog_letters_max`` letters."""
 train_bytes_max: Final = 1024 * 1024
 """The largest size of one train of letters (see ``train_letters_max``), in bytes. A single larger letter is sent
 alone."""
@@ -209,9 +211,9 @@ patterns_max: Final = 1_000
 pattern_chars_max: Final = 400
 """The largest length of one name or pattern in an access file, in characters."""
 permissions_cached_max: Final = 8_192
-"""The largest total number of addresses in the decisions about permissions that a client's session remembers. Decisions
-about publishes and about received letters are counted separately. Above this limit, the session forgets all decisions
-of that kind."""
+"""The largest total number of addresses in the permission decisions that a client's session remembers. The session
+counts decisions about publishes and decisions about received letters separately. Above this limit, the session forgets
+all decisions of that kind."""
 addresses_watched_max: Final = 10_000
 """The largest number of network addresses for which a server counts the attempts to connect. The counts take about 3
 MB. Above this limit, the server forgets the address that has made no attempt for the longest time."""
@@ -228,17 +230,16 @@ connections_max: Final = 4_096
 """The largest number of incoming connections of one server at the same time. The number is smaller if the operating
 system does not allow the process to open enough files."""
 strangers_max: Final = 512
-"""The largest number of incoming connections of one server for which no hello is accepted yet, including connections in
-a TLS handshake. Above this limit, the server closes the oldest of these connections for each new connection. Correct
-programs send their hello immediately, so the number of these connections is small even if thousands of programs
-reconnect."""
+"""The largest number of *strangers* of one server: incoming connections without an accepted hello. Connections in a TLS
+handshake are included. Above this limit, the server closes the oldest stranger for each new connection. Correct
+programs send their hello immediately, so the number of strangers is small even if thousands of programs reconnect."""
 strangers_address_max: Final = 256
-"""The largest number of incoming connections from one network address for which no hello is accepted yet. The limit is
-half of ``strangers_max``, so that one host cannot keep all other hosts out."""
+"""The largest number of strangers (see ``strangers_max``) from one network address. The limit is half of
+``strangers_max``, so that one host cannot keep all other hosts out."""
 unfinished_bytes_max: Final = 256 * 1024 * 1024
-"""The largest total size of the incomplete frames that a server keeps, in bytes. The frames come from clients, and from
-connections for which no hello is accepted yet. The limit is enough for 25 frames of full length. Above this limit, the
-connection with the incomplete frame that began first is closed."""
+"""The largest total size of the incomplete frames that a server keeps, in bytes. The frames come from clients and from
+strangers (see ``strangers_max``). The limit is enough for 25 frames of full length. Above this limit, the server closes
+the connection with the oldest incomplete frame."""
 unfinished_address_bytes_max: Final = 128 * 1024 * 1024
 """The largest total size of the incomplete frames from one network address, in bytes. The limit is half of
 ``unfinished_bytes_max``."""
@@ -250,11 +251,11 @@ descriptors_reserved: Final = 160
 """The number of file descriptors of a server process that are not used for incoming connections. 64 descriptors are for
 the metrics page. The others are for the log, the snapshots, the process that converts the trace, and the event loop."""
 accept_retry_seconds: Final = 0.5
-"""The time for which a server stops accepting connections after a connection could not be accepted, for example because
-the server had no free file descriptor."""
+"""The time for which a server accepts no connections after an attempt to accept a connection has failed, for example
+because the server had no free file descriptor."""
 
 write_buffer_bytes_max: Final = 8 * 1024 * 1024
-"""The largest number of bytes that may wait in one connection to be sent. Above this limit, nothing more is written
+"""The largest number of bytes that may wait to be sent on one connection. Above this limit, nothing more is written
 until the other end has read."""
 heartbeat_seconds: Final = 5.0
 """The longest time for which one end of a connection sends nothing. After this time, that end sends a keep-alive. If an
@@ -276,11 +277,11 @@ reaction_tries_max: Final = 5
 reaction_pause_seconds: Final = 0.1
 """The pause before the second try to handle a letter. Each later pause is twice as long."""
 tried_letters_max: Final = 1_000
-"""The largest number of letters with a count at one server. The count shows how often the server's process ended while
-the letter was being handled. A count is deleted when the letter is handled or dead. Above this limit, the oldest count
-is deleted."""
+"""The largest number of letters for which a server keeps a count. The count shows how often the process of the server
+ended while the letter was being handled. A count is deleted when the letter is handled or dead. Above this limit, the
+oldest count is deleted."""
 calls_named_max: Final = 65_536
-"""The largest number of handler calls in progress that a server records. The records, 1 KiB each, show after a crash
+"""The largest number of handler calls in progress that a server records. After a crash, the records (1 KiB each) show
 which calls were in progress. Only calls of ``async`` handlers can reach this number, because plain handlers run one at
 a time."""
 reaction_slow_seconds: Final = 5.0
@@ -296,28 +297,30 @@ agent_state_bytes_max: Final = 32 * 1024 * 1024
 """The largest size of the state of one agent, in bytes. Each reaction may write the state as a whole. A reaction fails
 if the new state is larger."""
 worker_start_seconds_max: Final = 60.0
-"""The longest time in which the worker process of an isolated agent must start and import the class of the agent."""
+"""The longest time that the worker process of an isolated agent may take to start and to import the class of the
+agent."""
 
 step_bytes_max: Final = 4 * 1024 * 1024
-"""The largest total size of the inputs of one step of a server, in bytes. Only the last input may make the sum larger
-than this limit."""
+"""The largest total size of the inputs of one step of a server, in bytes. A step takes inputs until it has this size or
+more. So only the last input may exceed the limit."""
 step_letters_max: Final = 65_536
-"""The largest number of copies of letters that one step of a server makes for publishes. The copies take about a tenth
-of a second. A batch to many destinations is divided among several steps."""
+"""The largest number of copies of letters that one step of a server makes for publishes. (A letter has one copy for
+each destination.) The copies take about a tenth of a second. A batch to many destinations is divided among several
+steps."""
 record_piece_bytes_max: Final = 8 * 1024 * 1024
 """The largest size of one piece of a step's record in the log, in bytes. A longer record is stored in several pieces.
 The log numbers each piece like a record."""
 
 backlog_frames_max: Final = 16_384
-"""The largest number of link frames of a server that peers have not acknowledged. Above this limit, the server refuses
-the publishes of clients."""
+"""The largest number of link frames of a server that wait for an acknowledgement by a peer. Above this limit, the
+server refuses the publishes of clients."""
 backlog_bytes_max: Final = 256 * 1024 * 1024
-"""The largest size of the link frames of a server that peers have not acknowledged, in bytes of memory. Above this
-limit, the server refuses the publishes of clients."""
+"""The largest total size of the link frames of a server that wait for an acknowledgement by a peer, in bytes of memory.
+Above this limit, the server refuses the publishes of clients."""
 backlog_letters_max: Final = 200_000
-"""The largest number of letters in all mailboxes of a server together. Above this limit, the server refuses the
-publishes of its clients and reads nothing from its peers. Then the peers also become full and refuse the publishes of
-their clients."""
+"""The largest number of letters in all mailboxes of a server together. Letters that are held (because of a dead letter,
+or during a change of the topology) are included. Above this limit, the server refuses the publishes of its clients and
+reads nothing from its peers. Then the peers also become full and refuse the publishes of their clients."""
 backlog_letter_bytes_max: Final = 256 * 1024 * 1024
 """The largest size of all letters in the mailboxes and timers of a server together, in bytes of memory. The limit is a
 quarter of the memory of a machine with 1 GiB. A multicast is counted only once, together with the list of its
@@ -357,21 +360,23 @@ drop_letters_max: Final = 10_000
 """The largest number of letters that one request deletes, or that expire together from one mailbox. With this number of
 letters, the record in the log has about 1 MiB, and the step that makes the record takes about 20 ms."""
 dead_shown_bytes_max: Final = 4 * 1024 * 1024
-"""The largest size of the fields of one dead letter as JSON, in bytes, if an operator requests to see the fields. The
-limit is half of ``letter_bytes_max``. Longer fields are not shown."""
+"""The largest size of the fields of one dead letter that an operator can see, in bytes of JSON. The limit is half of
+``letter_bytes_max``. Longer fields are not shown."""
 backlog_unwatched_bytes_max: Final = 4 * 1024 * 1024
 """The largest number of bytes that a server writes to the log between two checks of its backlog. After this number of
 bytes, the server checks the backlog even if little time has passed since the last check. The number equals the size of
-one step, so the bytes exceed their limits by a few percent at most."""
+one step, so the backlog exceeds its limits in bytes by a few percent at most."""
 backlog_unwatched_letters_max: Final = 32_768
 """The largest number of letters that come into mailboxes between two checks of the backlog. The log contains a
 multicast only once, so a few kilobytes of the log can be millions of letters. The limit is half of
-``step_letters_max``, so the backlog is checked after each step that makes as many copies as a step may make."""
+``step_letters_max``. So if a step makes the largest allowed number of copies, the backlog is checked after this
+step."""
 
 temporary_client_seconds_max: Final = 600.0
-"""The longest time without a connection for which a server remembers a temporary client. The server would accept a
-repeated publish of a forgotten client as new. Therefore a client that was disconnected for more than half of this time
-gives up. The other half is a margin, because the two ends may notice a broken connection at different times."""
+"""The time for which a server remembers a temporary client that has no connection. After this time, the server forgets
+the client, and would accept a repeated publish of this client as new. Therefore a client that was disconnected for more
+than half of this time gives up. The other half is a margin, because the two ends may notice a broken connection at
+different times."""
 
 publish_window_max: Final = 65_536
 """The largest number of publishes of one client that the server has not accepted yet."""
@@ -422,9 +427,9 @@ live_seconds_max: Final = 30.0
 time, the page ``/live`` reports a failure. The limit is twice the silence (15 s) after which peers and clients
 disconnect, and is enough for a slow handler to end."""
 orphan_seconds_max: Final = 30.0
-"""The longest time that a server which was started by ``antecede up`` may take to stop after ``antecede up`` has ended.
-Of this time, 5 s are for the letters in the mailboxes, and the rest is for a snapshot. After this time, the process
-exits immediately. It loses nothing, because its log has everything."""
+"""The longest time that a server of ``antecede up`` may take to stop after ``antecede up`` has ended. Of this time, 5 s
+are for the letters in the mailboxes, and the rest is for a snapshot. After this time, the process exits immediately. It
+loses nothing, because its log has everything."""
 
 crash_reports_max: Final = 20
 """The largest number of reports of internal errors that are kept per user. The number is enough for a bug report.

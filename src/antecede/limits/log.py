@@ -16,16 +16,16 @@ snapshot_retry_seconds: Final = 10.0
 """The pause before a server tries to take a snapshot again after a failure. The usual causes, a full disk or a lack of
 file descriptors, usually last for seconds."""
 snapshot_build_seconds_max: Final = 1_800.0
-"""The longest time in which a separate process must build a snapshot. After this time, the server ends the process. A
-build takes about as long as a start of the server."""
+"""The longest time that a separate process may take to build a snapshot. After this time, the server ends the process.
+A build takes about as long as a start of the server."""
 snapshot_builds_max: Final = 3
-"""The largest number of builds of a snapshot that may fail one after the other in a separate process. After that, the
-server itself encodes its state, and does no other work meanwhile."""
+"""The number of consecutive failed snapshots after which the server builds the snapshot itself. Before that, a separate
+process builds each snapshot. While the server builds a snapshot itself, it does no other work."""
 
 witness_after_seconds: Final = 0.1
 """The shortest time without a write after which a server writes a group without records to its log. After a crash, this
-group proves that the records before the group were durable. The server writes this group before anybody can notice that
-the server is idle, and kill it."""
+group proves that the records before the group were durable. The time is short: when somebody sees that the server is
+idle and kills it, the group is already written."""
 witness_seconds: Final = 1.0
 """The shortest time between two groups without records in the log (see ``witness_after_seconds``). Each such group
 needs one sync. One sync per second is not noticeable under any load."""

@@ -7,8 +7,8 @@ simulated_messages_max: Final = 1_000_000_000
 """The largest number of messages of one simulated run."""
 
 simulated_delay_seconds_max: Final = 1_000_000
-"""The largest parameter of a distribution of simulated gaps or delays, in seconds. The limit is about 11 days. Longer
-times of a Pareto distribution are cut to this limit."""
+"""The largest parameter of a random distribution of simulated delays or gaps (times between two messages), in seconds.
+The limit is about 11 days. Longer times of a Pareto distribution are cut to this limit."""
 
 scenario_bytes_max: Final = 1024 * 1024
 """The largest size of one scenario file, in bytes."""
@@ -30,13 +30,13 @@ conflicts_bytes_max: Final = 1024 * 1024
 conflict_pairs_max: Final = 65_536
 """The largest number of pairs of operations in one table of conflicting operations."""
 kin_instances_max: Final = 4_096
-"""The largest number of operation instances of one object whose operations conflict with the operation of an ancestor
-or descendant at the same object. (Instance A is an ancestor of instance B, and B is a descendant of A, if B is a nested
-call of A, directly or through other calls.) Each such instance is compared with all others. 4,096 instances give 16
-million pairs, which take some 100 MB."""
+"""The largest number of *kin instances* of one object in a trace. An instance is one execution of an operation. It is a
+kin instance if its operation conflicts with the operation of one of its callers or one of its nested calls, direct or
+indirect, at the same object. Each kin instance is compared with all others. 4,096 instances give 16 million pairs,
+which take some 100 MB."""
 raw_text_bytes_max: Final = 4 * 1024
-"""The largest number of bytes that are kept as text from the start of a quarantined row. Long names in an import are
-cut to the same length."""
+"""The largest size of the text that is kept from a quarantined row, in bytes. The text is the start of the row. Long
+names in an import are cut to the same length."""
 
 diagram_events_max: Final = 2_000
 """The largest number of events in one space-time diagram. A person could not read a larger diagram."""
@@ -102,7 +102,7 @@ still move after the last round are dropped."""
 
 unread_share_max: Final = 0.1
 """The largest share of the rows of a trace that may be unreadable as events. If more rows are unreadable, the whole
-trace is treated as unreadable. A torn line per file or a few rows of another program are common. But with one
+trace is treated as unreadable. An incomplete line per file or a few rows of another program are common. But with one
 unreadable row in ten, the verdict does not mean much."""
 
 report_processes_max: Final = 100
@@ -147,8 +147,8 @@ plan_file_bytes_max: Final = 256 * 1024 * 1024
 their servers, or the pins (rules about servers that share a domain or are routers). All pairs of 4,096 servers fit into
 the file."""
 plan_break_even_servers_max: Final = 1_024
-"""The largest number of servers that is tried in the search for the break-even point. The break-even point is the
-number of servers from which several domains cost less than one flat domain, with uniform traffic."""
+"""The largest number of servers for which the search for the break-even point compares the costs. The break-even point
+is the smallest number of servers for which several domains cost less than one domain, if the traffic is uniform."""
 
 sweep_cells_max: Final = 100_000
 """The largest number of cells of one sweep. Each cell is one simulated run. If each run takes a second, all runs take
@@ -157,6 +157,7 @@ sweep_seeds_max: Final = 10_000
 """The largest number of runs of one setting of a sweep, with different seeds. With this number, half the confidence
 interval is 1/50 of the standard deviation."""
 sweep_scale_max: Final = 100.0
-"""The largest factor by which a study may be longer than in its paper. A larger factor is probably a typing error."""
+"""The largest value of ``--scale`` for a sweep: the factor by which each run is longer than in the study. A larger
+factor is probably a typing error."""
 sweep_file_bytes_max: Final = 1024 * 1024
 """The largest size of one file with the axes of a sweep's grid, in bytes. A thousand values of each axis fit."""

@@ -8,15 +8,15 @@ what happens when the disk is full, or when the server is overloaded. The driver
 ``server`` and ``process`` run one server, ``tcp`` sends and receives frames, and ``client`` is the bus for programs
 that are not agents. A transport that replaces ``tcp`` must offer the same as ``tcp``: a
 :class:`~antecede.server.connections.Connection` that calls a :class:`~antecede.server.connections.Receiver`. The code
-that uses a connection assumes only this: until the connection ends, the parts (:class:`antecede.wire.Part`) that are
-sent arrive complete, in sequence and at most once. When a connection has ended, it is not known whether the last parts
-have arrived.
+that uses a connection assumes only this: until a connection ends, it delivers the sent parts
+(:class:`antecede.wire.Part`) completely, in sequence and at most once. When a connection has ended, it is not known
+whether the last parts have arrived.
 
 **The data directory** contains the log. The first record of the log names the server, and the log contains the topology
 in force. A server does not start with the data directory of another server. It also does not start if the topology file
-differs from the topology in force in a point that concerns this server. There are two exceptions: the topology in the
-file was in force earlier, or belongs to a change that this server has prepared (staged). In these cases, too, the
-server uses the topology that is in force now (:mod:`antecede.server.recovery`).
+contains a different topology, and the difference concerns this server. There are two exceptions: the topology in the
+file was in force earlier, or belongs to a change that this server has prepared (staged). In both cases, the server
+starts, and uses the topology that is in force now (:mod:`antecede.server.recovery`).
 """
 
 from antecede.live.server import ServerRuntime

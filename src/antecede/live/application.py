@@ -108,9 +108,10 @@ def agents_of(topology: TopologyFile, server: str, given: Classes | None = None)
 
 
 def _host(topology: TopologyFile, orders: dict[str, OrderSpec], given: Mapping[str, type[Object]] | None) -> None:
-    """In ``orders``, replace the order of one domain by an order that also knows the replicated objects of the topology
-    and their conflicts. The domain is the one whose servers hold the objects. All its servers need the classes of the
-    objects: even a server that only calls an object must know which operations of the object conflict."""
+    """Change ``orders`` for the replicated objects of the topology. The servers that hold the objects are all in one
+    domain. The order of this domain is replaced by an order that also contains the objects and their conflicts. All
+    servers of the domain need the classes of the objects: even a server that only calls an object must know which
+    operations of the object conflict."""
     domain = next(one for one in topology.domains if set(topology.objects[0].servers) <= set(one.servers))
     kinds = dict(given or {})
     if topology.module is not None and not all(one.name in kinds for one in topology.objects):
@@ -131,7 +132,8 @@ def _host(topology: TopologyFile, orders: dict[str, OrderSpec], given: Mapping[s
 
 
 def load_class(kind: str, base: type[Kind] = Agent) -> type[Kind]:  # type: ignore[assignment]
-    """Import and return the class that ``kind`` names as ``module:Class``. It must be a subclass of ``base``."""
+    """Import and return a class. ``kind`` is the name of the class, ``module:Class``. The class must be a subclass of
+    ``base``."""
     module, _, path = kind.partition(":")
     found = _import(module, f"agent class {kind}")
     for name in path.split("."):
@@ -145,7 +147,7 @@ def load_class(kind: str, base: type[Kind] = Agent) -> type[Kind]:  # type: igno
 
 
 def find_beside(topology_path: str) -> None:
-    """Let Python import modules from the folder of the topology file and from the current folder, too."""
+    """Let Python also import modules from the folder of the topology file and from the current folder."""
     # Installed packages come first: a file of the application may have the name of a module that we need.
     for folder in (str(Path(topology_path).resolve().parent), str(Path.cwd())):
         if folder not in sys.path:

@@ -13,7 +13,7 @@ from antecede.live.logs import ServerLog
 
 
 class AuditFile:
-    """Appends lines to ``FILE``. When ``FILE`` is full, it is renamed to ``FILE.1``, which replaces the previous
+    """Appends lines to ``FILE``. When ``FILE`` is full, the previous ``FILE.1`` is deleted, ``FILE`` is renamed to
     ``FILE.1``, and a new ``FILE`` is begun."""
 
     def __init__(self, path: str | Path, log: ServerLog, bytes_max: int = limits.audit_bytes_max) -> None:

@@ -1,10 +1,11 @@
 """A file in the data directory with the handler calls that are in progress (:mod:`antecede.server.progress`).
 
 After a crash, the server reads from this file which handlers were running. Each of these calls can count as a failed
-try of its letter. The file is mapped into memory and never synced, so recording a call costs no I/O. Disk space for the
-file is allocated before it is used, because writing to a mapped file without disk space would end the process. A server
-also works without this file, for example if it has no data directory, if the disk is full, or if the file system is
-unsuitable. Without the file, no try is counted after a crash for the letters that were being handled.
+try of its letter (the message that the handler got). The file is mapped into memory and never synced, so recording a
+call costs no I/O. Disk space for the file is allocated before it is used, because writing to a mapped file without disk
+space would end the process. A server also works without this file, for example if it has no data directory, if the disk
+is full, or if the file system is unsuitable. Without the file, a crash of the server never counts as a failed try of a
+letter.
 """
 
 import mmap
@@ -29,7 +30,9 @@ class CallsFile:
         self._progress: Progress | None = None
 
     def ended(self) -> Interrupted:
-        """Return the handler calls that were in progress when the previous process of this server ended."""
+        """Return the handler calls that count as failed tries, because they were in progress when the previous process
+        of this server crashed (:func:`antecede.server.progress.interrupted`). After a normal stop or a boot of the
+        computer, there are none."""
         if self._path is None:
             return ENDED_WELL
         try:
@@ -63,8 +66,8 @@ class CallsFile:
             return None
 
     def close(self) -> None:
-        """Clear and delete the file, because the server ends for a reason other than a handler call. So the next start
-        does not count the calls in progress as failed tries of their letters."""
+        """Clear and delete the file. The server calls this when it ends for a known reason, not by a crash. So the next
+        start does not count the calls in progress as failed tries of their letters."""
         if self._progress is not None:
             self._progress.clear()
         if self._file >= 0:

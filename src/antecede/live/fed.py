@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class Fed:
-    """The receiver of one connection. It passes the input to the server's core. If the core then asks for an immediate
-    step, the receiver lets the server process all waiting inputs."""
+    """The receiver of one connection. It passes the input to the server's core. If ``core.received`` returns True, the
+    receiver calls ``ServerRuntime.tick``, which immediately processes all waiting inputs."""
 
     __slots__ = ("_receiver", "_runtime")
 

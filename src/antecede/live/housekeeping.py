@@ -26,7 +26,7 @@ class Housekeeping:
         self._task: asyncio.Task[None] | None = None
         self._snapshotting: asyncio.Future[None] | None = None
         self._building = False
-        """Whether another process builds a snapshot."""
+        """True while another process builds a snapshot."""
 
     def begin(self) -> None:
         """Start the task that does the periodic work."""

@@ -1,9 +1,9 @@
 """Isolated agents: each isolated agent has a worker process that runs its handlers (:mod:`antecede.live.worker`).
 
-A worker starts when its agent gets the first letter. If a reaction takes longer than its limit, the server kills the
-worker. A worker can also end by itself. In both cases, the reaction that was in progress counts as a failed try of its
-letter. The other letters of the batch are handled again (:mod:`antecede.server.driver.retries`). The next batch starts
-a new worker. The server and all other agents continue.
+A worker starts when its agent gets the first letter. If a reaction (one handler call) takes longer than its limit, the
+server kills the worker. A worker can also end by itself. In both cases, the reaction that was in progress counts as a
+failed try of its letter. The other letters of the batch are handled again (:mod:`antecede.server.driver.retries`). The
+next batch starts a new worker. The server and all other agents continue.
 """
 
 import asyncio
@@ -70,10 +70,10 @@ class Isolated:
         self._process: subprocess.Popen[bytes] | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._loaded = False
-        """Whether the worker has loaded the agent with its saved state."""
+        """True if the worker has loaded the agent with its saved state."""
         self._news = b""
-        """The message with a new topology that the worker must get before its next batch. It is empty if there is no
-        such message."""
+        """A message with a new topology. The worker must get this message before its next batch. It is empty if there
+        is no new topology."""
 
     def renewed(self, other: "Isolated") -> "Isolated":
         """Return the isolated agent to use after a change of the topology. If the class of the agent is unchanged,
@@ -205,7 +205,7 @@ class Isolated:
 
 
 def isolated_agents(topology: TopologyFile, host: Host, log: Log) -> dict[str, Isolated]:
-    """Return the isolated agents of a host, by name. An isolated agent always has the class that the topology names,
+    """Return the isolated agents of a host, by name. The class of an isolated agent always comes from the topology,
     even if other classes were given to the server, because the worker process must import the class."""
     text = topology.text()
     found = {}

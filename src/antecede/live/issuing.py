@@ -1,8 +1,8 @@
 """Credentials for a topology: an authority, one key and one certificate per identity, and the access file.
 
 An identity has one Ed25519 key. It is used for the TLS certificate, and to sign proofs of identity
-(:mod:`antecede.access.proof`). A signature for one use is not valid for the other use, because TLS and the proof sign
-contents that begin differently. Only the owner of a file with a private key can read the file.
+(:mod:`antecede.access.proof`). A signature for one use is not valid for the other use, because the signed contents
+begin differently. A file with a private key has the mode 600: other users of the computer cannot read it.
 """
 
 import json
@@ -40,8 +40,7 @@ FOLDERS = TABLES
 same name."""
 _authority_days = 3_650
 _early = timedelta(minutes=5)
-"""A margin for the differences between the clocks of computers. A certificate becomes valid this long before the moment
-of its issue."""
+"""A new certificate is valid from five minutes in the past, because the clock of another computer may be slow."""
 
 
 def new_key() -> PrivateKey:

@@ -1,11 +1,12 @@
 """Ed25519 keys (through the package ``cryptography``), and the folder with the credentials of one identity.
 
 A folder contains ``credential.toml`` (role and name) and ``key.pem`` (the private key). For TLS it also contains
-``certificate.pem`` (the certificate of this identity) and ``authority.pem`` (the certificate of the authority, which
-must have signed the certificates of all other processes). Clients and operators also have ``servers.toml``: the servers
-to trust, as in an access file. After a rotation the folder also has ``previous-key.pem``. The identity then signs with
-both keys, because the process that checks the signature may know only one of them. If ``key.pem`` is not an Ed25519
-key, it is used for TLS only, and the certificate proves the identity.
+``certificate.pem`` (the certificate of this identity) and ``authority.pem`` (the certificate of the authority). The
+other end of a TLS connection is accepted only if this authority has signed the certificate of that end. Clients and
+operators also have ``servers.toml``: the servers to trust, as in an access file. After a rotation the folder also has
+``previous-key.pem``. The identity then signs with both keys, because the process that checks the signature may know
+only one of them. If ``key.pem`` is not an Ed25519 key, it is used for TLS only, and the certificate proves the
+identity.
 """
 
 import ssl
@@ -64,7 +65,7 @@ def verify(public: str, signature: bytes, content: bytes) -> bool:
 
 
 def require_cryptography() -> None:
-    """Raise an error that names the package to install, if it is missing."""
+    """Raise an error if the package ``cryptography`` is missing. The text of the error says what to install."""
     try:
         import cryptography  # noqa: F401
     except ImportError:
@@ -94,7 +95,7 @@ class Credentials:
         self.signer = read_key(self.folder / KEY)
         self._previous = self._earlier()
         self.tls = (self.folder / CERTIFICATE).exists()
-        """Whether connections use TLS: the folder has a certificate."""
+        """True if the folder has a certificate. Then connections use TLS."""
         self._contexts: list[ssl.SSLContext] = []
         self._servers: Access | None = None
         if self.role != SERVER:
@@ -158,13 +159,13 @@ class Credentials:
     # TLS.
 
     def dialing(self) -> ssl.SSLContext | None:
-        """Return the TLS context to dial with, or None if connections do not use TLS. The host name is not checked,
-        because the server proves its name after the handshake."""
+        """Return the TLS context for outgoing connections, or None if connections do not use TLS. The host name is not
+        checked, because the server proves its name after the handshake."""
         return self._context(ssl.PROTOCOL_TLS_CLIENT)
 
     def contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
-        """Return the TLS contexts to listen and to dial with, or None if connections do not use TLS. A listening server
-        refuses processes that show no certificate."""
+        """Return two TLS contexts, for incoming and for outgoing connections, or None if connections do not use TLS. A
+        server refuses incoming connections without a certificate."""
         listening, dialing = self._context(ssl.PROTOCOL_TLS_SERVER), self.dialing()
         return None if listening is None or dialing is None else (listening, dialing)
 

@@ -1,13 +1,14 @@
 """The HTTP pages of a server: ``/metrics`` (figures for Prometheus), ``/health`` (health, for load balancers),
 ``/live`` (whether the server still works or should be restarted) and ``/ready`` (whether the server has started).
 
-Reactions are timed only while the pages are served. All other figures are read from the server's state on request. The
-package ``prometheus-client`` (extra ``metrics``) writes the text; a server without the pages does not import it.
+The server measures how long reactions (handler calls) take, but only if it has these pages. All other figures are read
+from the server's state on request. The package ``prometheus-client`` (extra ``metrics``) writes the text; a server
+without the pages does not import it.
 
 The pages have their own port, and are off by default. If the port is given without a host, they are on the loopback
 interface. They show the state of a server, never the content of a message, and accept no commands. If the server has an
-access file, it checks who calls. Each connection has one request, which has at most a few kilobytes and may take at
-most a few seconds.
+access file, it checks who sends a request. Each connection has one request. A request has at most a few kilobytes and
+may take at most a few seconds.
 
 A separate thread with its own event loop serves the pages. So ``/live`` and ``/ready`` are answered even while the
 server's event loop is blocked. ``/metrics`` and ``/health`` read the server's state in the server's event loop.
@@ -233,7 +234,7 @@ class MetricsPage:
         listener.close()
 
     async def _watch(self) -> None:
-        """Log when the server no longer works, and when it works again."""
+        """Write a log message when the server stops working, and when it works again."""
         known = False
         while True:
             if (runtime := self._runtime) is not None:

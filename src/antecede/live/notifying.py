@@ -1,11 +1,11 @@
 """Notifications to a service manager (systemd, ``Type=notify``): the server is ready, it works, it stops.
 
 The manager gives the address of a datagram socket in ``NOTIFY_SOCKET``. Each notification is one datagram with lines
-``NAME=value``. If ``WATCHDOG_USEC`` is set, the manager expects a sign of life at least once in this number of
-microseconds. The event loop sends signs of life, but only while the server works (:mod:`antecede.live.pulse`). So the
-manager restarts a server for the same reasons for which the page ``/live`` (:mod:`antecede.live.metrics`) reports a
-failure. Without ``NOTIFY_SOCKET`` nothing is sent. If the manager does not read the notifications, this is not an
-error.
+``NAME=value``. ``WATCHDOG_USEC`` is a number of microseconds. If it is set, the manager expects at least one sign of
+life in every period of this length. The event loop sends signs of life, but only while the server works
+(:mod:`antecede.live.pulse`). So the manager restarts a server for the same reasons for which the page ``/live``
+(:mod:`antecede.live.metrics`) reports a failure. Without ``NOTIFY_SOCKET`` nothing is sent. If the manager does not
+read the notifications, this is not an error.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class ServiceManager:
 
 
 def _watchdog_seconds(environment: Mapping[str, str]) -> float:
-    """Return the largest number of seconds between two signs of life that the manager accepts. Return 0 if the manager
+    """Return the longest time (in seconds) that the manager accepts between two signs of life. Return 0 if the manager
     expects no signs of life from this process."""
     for_process = environment.get("WATCHDOG_PID", "")
     if for_process and for_process != str(os.getpid()):

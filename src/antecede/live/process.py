@@ -2,17 +2,18 @@
 
 SIGTERM and SIGINT stop the server gracefully: the server accepts nothing more from outside, lets work in progress end,
 and writes a snapshot. The exit code is then 0. A second signal ends the process immediately, with exit code 130. The
-log is then in the same state as after a kill. After a failed disk or a failed step the exit code is 2. If SIGINT was
-ignored when the process started, the process continues to ignore it. (Shells start background processes with SIGINT
-ignored, because Ctrl-C is meant for other processes.)
+log is then in the same state as after a kill. If the disk or a *step* (the processing of a batch of inputs) fails, the
+exit code is 2. If SIGINT was ignored when the process started, the process continues to ignore it. (Shells start
+background processes with SIGINT ignored, because Ctrl-C is meant for other processes.)
 
 If the server has an access file, SIGHUP makes the server read this file again. If it has no access file, and the
 terminal of the process was closed, SIGHUP stops the server. In all other cases SIGHUP is logged and ignored.
 
 If ``antecede up`` has started a server, the server ends when ``up`` ends, even if ``up`` is killed. The server's
-standard input is a pipe from ``up``, which never writes to it. The system closes the pipe when ``up`` ends, and so the
-server notices the end. (Linux can also send a signal to a child when its parent ends. This signal is not used, because
-Linux sends it already when the *thread* that started the child ends, and other systems have no such signal.)
+standard input is a pipe, and ``up`` holds the other end of this pipe without writing to it. The system closes the pipe
+when ``up`` ends, and so the server notices the end. (Linux can also send a signal to a child when its parent ends. This
+signal is not used, because Linux sends it already when the *thread* that started the child ends, and other systems have
+no such signal.)
 """
 
 import asyncio
@@ -88,9 +89,9 @@ def _await_end_of_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None
 
 
 class _Reloads:
-    """Requests to read the access file again. Such a request may come while the server still reads its log. Then it is
-    carried out when the server has started, because the server read the access file before the log, and the file may
-    have changed since."""
+    """Requests to read the access file again. If a request comes while the server still reads its log, the file is read
+    again after the start of the server. (The server has read the access file before the log, and the file may have
+    changed meanwhile.)"""
 
     def __init__(self) -> None:
         self._runtime: ServerRuntime | None = None
@@ -118,8 +119,9 @@ async def serve(
     **options: Any,
 ) -> int:
     """Run a server until a signal stops it or a change of the topology removes it; then return 0. If the disk or a step
-    fails, raise the error. ``metrics``: the address of the metrics pages, which are already served while the server
-    reads its log. ``until_stdin_closes``: also stop the server when its standard input ends."""
+    (the processing of a batch of inputs) fails, raise the error. ``metrics``: the address of the metrics pages. These
+    pages are already served while the server reads its log. ``until_stdin_closes``: also stop the server when its
+    standard input ends."""
     stop_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
 

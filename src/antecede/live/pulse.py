@@ -27,7 +27,7 @@ class Pulse:
         self._handle: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Record the time, now and several times per second from now on."""
+        """Record the time now, and then several times per second."""
         runtime = self._runtime
         self._turned = monotonic()
         if runtime.driver.taken != self._taken or not runtime.unstepped:

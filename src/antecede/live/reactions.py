@@ -1,11 +1,12 @@
 """Run the reactions that the driver requests, and report their outcomes to the driver.
 
-If all handlers of an agent are plain functions, a batch of this agent runs immediately, between two turns of the
-driver. If an agent has an ``async`` handler, each batch of this agent becomes a task. Until the task ends, the other
-letters of this agent wait, and all other agents continue. A batch of an isolated agent goes to the agent's worker
-process. An ``async`` reaction that takes too long is cancelled. If a plain handler takes too long,
-:mod:`antecede.live.watchdog` ends the process. Any exception of a handler, except Ctrl-C and ``TooEarly``, is a failed
-try. Then :mod:`antecede.server.driver.retries` decides when the letter is tried again.
+The driver requests reactions in batches. A batch has one or several letters for one agent. If all handlers of an agent
+are plain functions, a batch is handled immediately, before the driver continues. If an agent has an ``async`` handler,
+each batch of this agent becomes a task. Until the task ends, the other letters of this agent wait, and all other agents
+continue. A batch of an isolated agent goes to the agent's worker process. An ``async`` reaction that takes too long is
+cancelled. If a plain handler takes too long, :mod:`antecede.live.watchdog` ends the process. Any exception of a
+handler, except Ctrl-C and ``TooEarly``, is a failed try. Then :mod:`antecede.server.driver.retries` decides when the
+letter is tried again.
 """
 
 import asyncio
@@ -108,8 +109,9 @@ class Reactions:
             timeout.reschedule(asyncio.get_running_loop().time() + self._limit(agent))
 
     def _broken(self, due: React, error: BaseException) -> Outcome:
-        """Return the outcome of a batch that had no effect, because the agent could not be loaded, an observer of
-        reactions raised an exception, or the batch was cancelled (the server stops, or the agent leaves)."""
+        """Return the outcome of a batch that had no effect. There are three possible causes: the agent could not be
+        loaded, an observer of reactions raised an exception, or the batch was cancelled. (A batch is cancelled when the
+        server stops, or when the agent leaves this server.)"""
         if is_ctrl_c(error):
             raise error
         self.host.forget(due.agent)

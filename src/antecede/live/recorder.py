@@ -4,8 +4,8 @@ A segment is one file of the log. When a segment closes, the server starts a pro
 to a part of the trace (:mod:`antecede.recording.converting`). When the process has succeeded, the segment is released.
 The store deletes a released segment when recovery does not need it. A failed conversion is tried again, with growing
 pauses. Records that are not converted stay in the log, so nothing is lost while they wait. But the size of the log is
-limited (``store_log_bytes_max``). When the log has reached three quarters of this limit, the server refuses publishes
-of clients. ``status`` shows why the conversion failed.
+limited (``store_log_bytes_max``). When the log has reached three quarters of this limit, the server refuses new
+messages from clients. ``status`` shows why the conversion failed.
 """
 
 import asyncio
@@ -42,8 +42,8 @@ class Recorder:
         self._closed: deque[int] = deque()
         """The number of the last record of each closed segment that waits for its conversion."""
         self._handled = 0
-        """The number of the last record in the last segment that was converted. A part of this record may be in the
-        next segment. Then the record is not converted yet, and ``converted`` is smaller than ``_handled``."""
+        """The number of the last record in the newest converted segment. The next segment may contain the rest of this
+        record. Then this record is not converted yet, and ``converted`` is smaller than ``_handled``."""
         self._behind = False
         self._wait = limits.trace_retry_seconds
         self._not_before = 0.0
@@ -96,8 +96,8 @@ class Recorder:
             self._task = loop.create_task(self._convert())
 
     def status(self) -> dict[str, Any]:
-        """Return the number of the last converted record, the number of closed segments that wait for their conversion,
-        and the reason of the last failure."""
+        """Return the number of the last converted record, and the number of closed segments that wait for their
+        conversion. If the last conversion failed, also return the reason; otherwise this text is empty."""
         return {"converted": self.converted, "segments_behind": len(self._closed), "trouble": self.trouble}
 
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""How long a server keeps data that it no longer needs: the converted trace, and segments of the log.
+"""The limits for data that a server keeps without needing it: the converted trace, and old segments of the log.
 
 There may be a limit of age, a limit of size, or both. Files beyond a limit are deleted, the oldest first. The newest
 file of the trace is never deleted, because the trace continues from it. Segments of the log are not deleted here. They

@@ -1,6 +1,7 @@
 """A server's access file and its own credentials: read at the start, and read again when the process gets SIGHUP.
 
-After SIGHUP, a server uses its rotated key without a restart. Whether TLS is used at all is decided at the start.
+After SIGHUP, a server uses its rotated key without a restart. But a server decides only at its start whether it uses
+TLS.
 """
 
 from pathlib import Path

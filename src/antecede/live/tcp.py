@@ -1,9 +1,12 @@
 """Frames over TCP, with or without TLS (asyncio).
 
 One call of ``send`` writes all its parts (:class:`antecede.wire.Part`) in one frame, unless they are too long for one
-frame. Nagle's algorithm is off, because the sender has already batched its output. If a peer does not read, the write
-buffer grows up to its bound; then the connection reports that it is full. Peers and clients then stop writing. A
-server does not stop writing to a client, but it stops reading from a client that reads nothing. If the input contains bytes that are not frames, the connection is closed with the reason.
+frame. Nagle's algorithm is off, because the sender has already batched its output. If the input contains bytes that are
+not frames, the connection is closed with the reason.
+
+If the other end does not read, the write buffer grows to its limit, and the connection reports that it is full. A
+client then stops writing to its server, and a server stops writing to another server. A server continues to write to a
+client, but it reads nothing more from this client until the client reads.
 
 This module accepts connections itself, because it must count a connection before the TLS handshake. The event loop
 would start the handshake first.
@@ -175,10 +178,10 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._linger = self._loop.call_later(LINGER_SECONDS, self._transport.abort)
 
     def _end_writing(self) -> None:
-        """Close only the direction to the other end. If both directions were closed while there are unread bytes, the
-        connection would be reset, and the other end might never read the reason. So further input from a client or a
-        server is read and dropped until the other end closes its direction, too. The owner is notified first, so that
-        it logs the closing before the other end can notice it."""
+        """Close only the direction to the other end (a client or a server). If both directions were closed while there
+        are unread bytes, the connection would be reset, and the other end might never read the reason. So this end
+        continues to read, and drops the input, until the other end closes its direction. The receiver is notified
+        first, so that this end logs the closing before the other end can notice it."""
         self._ended(self.reason)
         if self._transport.is_closing():
             return
@@ -222,8 +225,8 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._update_reading()
 
     def _update_reading(self) -> None:
-        """Stop or continue reading. This end stops reading while ``hold`` or ``busy`` requires it. It also stops while
-        the connection is full, if ``expect_a_reader`` requires it."""
+        """Stop or continue reading. Reading stops after ``hold(True)`` and after ``busy(True)``. After
+        ``expect_a_reader(True)``, it also stops while the connection is full."""
         paused = self._held or self._busy or (self.full and self._expects_a_reader)
         if self._closing or paused == self._reading_paused:
             return
@@ -235,8 +238,8 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
 
     @property
     def last_received(self) -> float:
-        """The time of the last input. While this end has paused reading, it is the present time. Otherwise the
-        connection would be closed, as if the other end sent nothing."""
+        """The time of the last input. While this end has paused reading, the value is the present time, so that the
+        connection is not closed for lack of input."""
         return self._loop.time() if self._reading_paused else self._last_received
 
 
@@ -258,7 +261,7 @@ def _too_late(reason: str, code: str) -> None:
 
 
 class Listener:
-    """Sockets that listen, and the connections that are being made on them."""
+    """Sockets that listen, and the connections that are being opened on them."""
 
     def __init__(
         self,
@@ -392,7 +395,8 @@ async def dial(
 
 def tls_identity(connected: ssl.SSLObject | None) -> tuple[bytes, tuple[str, ...]]:
     """Return the binding of a TLS connection, and the names in the other end's certificate. The binding is a value that
-    only the two ends know. Without TLS both are empty. There are no names if the certificate was not checked.
+    only the two ends know. Without TLS, the binding and the names are empty. If the certificate was not checked, only
+    the names are empty.
 
     The binding is the ``Finished`` message of the client (``tls-unique``). In TLS 1.3 it depends on the keys of this
     connection alone, like an exported key. (Python does not offer exported keys.)
@@ -407,8 +411,8 @@ def tls_identity(connected: ssl.SSLObject | None) -> tuple[bytes, tuple[str, ...
 
 def _input_buffer() -> memoryview:
     """Return the memory into which all connections of this thread read. Sharing it is safe, because the bytes of one
-    read are copied before the next read begins. Without it, the event loop would allocate this much memory for every
-    read."""
+    read are copied before the next read begins. Without this shared memory, the event loop would allocate new memory
+    for every read."""
     found: memoryview | None = getattr(_of_thread, "input", None)
     if found is None:
         found = _of_thread.input = memoryview(bytearray(_read_bytes))

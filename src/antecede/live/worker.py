@@ -100,7 +100,8 @@ class _Named:
 
 
 def _work(line: _Line) -> None:
-    """Work until the server closes the connection."""
+    """Load the agent's class, then handle batches of letters until the server closes the connection. If the class
+    cannot be loaded, send the reason to the server, and return."""
     setup = line.read()
     assert isinstance(setup, Setup)
     try:

@@ -1,6 +1,6 @@
 """Objects with operations: only conflicting operations are ordered (Enokido, Higaki, Takizawa).
 
-* :mod:`~antecede.objects.model`: an object is a class whose methods are operations, some of which conflict.
+* :mod:`~antecede.objects.model`: an object is a class. Its methods are operations, and some operations conflict.
 * :mod:`~antecede.objects.replay`: computes an operation. After each answer to a call that the operation makes, the
   operation is computed again from the beginning.
 * :mod:`~antecede.objects.instances`: operation instances, roots (operations that users start), and their messages.
@@ -8,7 +8,7 @@
   ``objects`` and, like an order, does no I/O. The docstring of ``site`` shows its parts.
 * :mod:`~antecede.objects.hosting` and :mod:`~antecede.objects.replicas`: combine all objects of a server into one
   member of the order.
-* :mod:`~antecede.objects.calls` and :mod:`~antecede.objects.remote`: a call, at the server and at the client.
+* :mod:`~antecede.objects.calls` and :mod:`~antecede.objects.remote`: the calls, at the server and at the client.
 * :mod:`~antecede.objects.search`: looks for two operations that do not commute although no conflict is declared.
 * :mod:`~antecede.objects.simulation`: simulated groups.
 """

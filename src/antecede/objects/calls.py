@@ -1,14 +1,15 @@
 """Calls of replicated objects at one server: from the caller's letter to the answer in the caller's mailbox.
 
 A call is a letter to an address that ends in ``()``, such as ``account()``. The type of the letter is the operation;
-its body has the time limit and the arguments. The letter does not leave this server. In the same step, the site of
-this server (:mod:`antecede.objects.replicas`) begins a *root*: an operation instance that makes the call. The root's
-messages are messages of the domain's order. When the root has ended, the caller gets a letter with a
-:class:`~antecede.engine.agents.Returned`. This letter does not leave the server either.
+its body has the time limit and the arguments. The letter does not leave this server. In the same step, this server's
+*site* (the code that executes operations, :mod:`antecede.objects.replicas`) begins a *root*: an operation instance that
+makes the call. The root's messages are messages of the domain's order. When the root has ended, the caller gets a
+letter with a :class:`~antecede.engine.agents.Returned`. This letter does not leave the server either.
 
-**Exactly once** follows from the records of the log. The publish or the reaction that begins a call is in one record.
-Later records contain the packets of the call, and the moment at which its time limit ends. Everything else can be
-computed again from these records, so a crash loses nothing of a call. A repeated publish is recognised by its number.
+**Exactly once** follows from the records of the log. A call begins with a publish (a message from a client) or with the
+reaction of an agent. This publish or reaction is in one record. Later records contain the packets of the call, and the
+moment at which its time limit ends. Everything else can be computed again from these records, so a crash loses nothing
+of a call. A repeated publish is recognised by its number.
 """
 
 from collections.abc import Callable, Iterable
@@ -68,8 +69,8 @@ class Calls:
         self._prefix = prefix
         self.site: Replicas | None = None
         self.sure: set[str] = set()
-        """The ids of those answers of this step that may be sent before they are in the log. If a crash loses such an
-        answer, the server gives the same answer again after its restart."""
+        """The ids of some answers of this step: these answers may be sent before they are in the log. If a crash loses
+        such an answer, the server gives the same answer again after its restart."""
         self.newest = RULES
         """The newest version of the rules for objects (see ``RULES``) that every server of the domain understands."""
         for name, consumer in channel.consumers.items():
@@ -101,8 +102,9 @@ class Calls:
         return (parted(running) if running else None), live.runs
 
     def check(self, bodies: list[bytes]) -> None:
-        """Check the calls in one publish of a client. ``bodies``: the bodies of these calls. Raise an error if there is
-        more than one call, if the call is not valid, or if ``limits.calls_open_max`` calls are unfinished."""
+        """Check the calls in one message that a client gives to its server. ``bodies``: the bodies of these calls.
+        Raise an error if there is more than one call, if the call is not valid, or if ``limits.calls_open_max`` calls
+        are unfinished."""
         if self.open >= limits.calls_open_max:
             raise OverloadError(f"this server has {self.open} unfinished calls to objects: try again later")
         if fault := unfit(bodies[0]) if len(bodies) == 1 else "several calls in one publish: expected one":
@@ -135,9 +137,9 @@ class Calls:
             self._perform(self.site.follow(rules), now)
 
     def settle(self, now: float) -> None:
-        """End a step: begin the waiting roots that may begin, and send the clock times that were not sent yet. Call
-        this method in every step, after all other messages of the step have got their stamps. This work must be done in
-        the same step, not in a later one."""
+        """End a step. Start each waiting call that need not wait any longer. Send the times of the logical clock that
+        other servers still need from this step. Call this method in every step, after all other messages of the step
+        have got their stamps (the control information of the order). Do not leave this work to a later step."""
         while self.site is not None and (effects := self.site.settle()):
             self._perform(effects, now)
 
@@ -166,7 +168,7 @@ class Calls:
         return bool(self.sure) and all(letter.id in self.sure for letter in letters)
 
     def resumed(self) -> None:
-        """Prepare the unfinished calls after a start of the server; see :meth:`Replicas.resumed`."""
+        """After a start of the server, remove the deadlines of some unfinished calls; see :meth:`Replicas.resumed`."""
         if self.site is not None:
             self.site.resumed()
 
@@ -209,8 +211,8 @@ class Calls:
             self.site.logged = conflicts
 
     def compare(self, kept: list[Row]) -> None:
-        """Compare the rows in the log (``kept``) with the rows of the operations that were computed again in a
-        recovery. Raise StoreError if they differ."""
+        """Compare the rows (events) in the log (``kept``) with the rows that a recovery has computed again. Raise
+        StoreError if they differ."""
         done: list[Row] = []
         if self.site is not None:
             done, self.site.rows = self.site.rows, []

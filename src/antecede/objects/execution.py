@@ -14,9 +14,9 @@ and each replica gets the answer. An instance that failed or was aborted is not 
 because the outcome might be different.
 
 **Blind operations** conflict with nothing, call nothing and return nothing. Their order does not matter, no conflict
-can undo them, and their answer is the same everywhere. So the home can compute, decide and answer the call of a blind
-operation in the same step, if the operation has the option ``confirm=False`` and the home has a replica. The request is
-then marked as ``final``: each replica applies the call immediately, without a response or a commit.
+can undo them, and their answer is the same everywhere. The option ``confirm=False`` of an operation makes use of this:
+if the home has a replica, it can compute, decide and answer the call in one step. The request is then marked as
+``final``: each replica applies the call immediately, without a response or a commit.
 
 A nested call of a blind operation cannot be decided in this way, because it must commit or abort with its root. But if
 the calling object and the called object have replicas on the same servers, each replica of the calling object calls
@@ -254,8 +254,8 @@ class Execution:
         self.reports.append(Finished(one, answer))
 
     def commit(self, one: Instance) -> None:
-        """Handle the commit of an instance: send the commit to the members that the instance called, and apply the
-        effects of the root if all its instances here commit."""
+        """Handle the commit of an instance. Send the commit to the members that the instance called. If all instances
+        of the root at this object have got the commit, apply their effects."""
         if one.decided or one.state != DONE:
             return
         one.decided = True

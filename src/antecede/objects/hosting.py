@@ -1,4 +1,4 @@
-"""All objects of a server, combined into one object, with which the server takes part in the order ``objects``.
+"""All objects of a server, combined into one object. With this object, the server takes part in the order ``objects``.
 
 A member of the order is a server, and a server may hold replicas of several objects. So the objects of a server are
 combined into *one* object. Its operations are ``account.deposit``, ``ledger.append`` and so on. Its state contains the

@@ -52,8 +52,8 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """An effect: a call fails at this replica although the server where it began has already committed and answered it.
-    So this replica differs from others."""
+    """An effect: a call fails at this replica, although the server where the call began has already committed and
+    answered the call. So this replica differs from others."""
 
     instance: str
     operation: str
@@ -155,7 +155,7 @@ class Root(msgspec.Struct):
 
     @property
     def attempt(self) -> str:
-        """The name of the root's present try."""
+        """The name of the present try (execution) of the root."""
         return self.name if self.tries == 1 else f"{self.name}~{self.tries}"
 
 

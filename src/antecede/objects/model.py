@@ -13,11 +13,10 @@
         def audit(self) -> int:
             return self.balance
 
-Two operations conflict if, and only if, the sequence in which they are executed can make a difference, in the state or
-in an answer (§2 of Enokido, Higaki, Takizawa considers only the state, but an answer that depends on the sequence is
-just as important). The relation is symmetric: if an operation names another one in ``conflicts_with``, the other
-operation need not name the first one. Instead of naming conflicts, a class may have a predicate
-``compatible(one, other)``.
+Two operations conflict if, and only if, the sequence of their execution can change the state or an answer. (§2 of
+Enokido, Higaki, Takizawa considers only the state. But an answer that depends on the sequence is just as important.)
+The relation is symmetric: if an operation names another one in ``conflicts_with``, the other operation need not name
+the first one. Instead of naming conflicts, a class may have a predicate ``compatible(one, other)``.
 
 The attributes of an object are its state; they must be plain values. An operation that calls others is a generator: it
 yields a :class:`Call` and receives the answer. It must be deterministic, because after each answer it is computed again
@@ -178,7 +177,7 @@ def missing_operation(kind: type[Object], name: str) -> str:
 
 
 def relation_of(kind: type[Object]) -> Relation:
-    """Return the relation of the conflicting operations of a class."""
+    """Return the relation that contains the conflicts between the operations of a class."""
     return kind._relation
 
 

@@ -20,7 +20,7 @@ class Outbox:
     def __init__(self, me: int, name: str, order: Objects) -> None:
         self.me = me
         self.name = name
-        """The text with which the ids of all messages of this object begin."""
+        """The text at the beginning of the id of each message of this object."""
         self.order = order
         self.posted = 0
         """The number of messages sent so far."""
@@ -45,8 +45,8 @@ class Outbox:
         self.add(Deliver(message))
 
     def deliver_to_nobody(self, message: Message, ended: bool) -> None:
-        """Record the delivery of a message that is not given to any instance. ``ended``: whether the instance that the
-        label names as the receiver has ended here or never began here. If so, remove the vector of this instance."""
+        """Record the delivery of a message that is not given to any instance. ``ended``: whether the receiving instance
+        (it is named in the label) has ended here or never began here. If so, remove the vector of this instance."""
         label = message.label
         assert label is not None
         if label.type == REQUEST:

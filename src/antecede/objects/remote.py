@@ -6,8 +6,8 @@ raised. If the deadline of the call passes, the server aborts the call and undoe
 :class:`~antecede.errors.CallTimeoutError` is raised, which is a ``TimeoutError``. If the server itself does not
 respond, even some seconds after the time limit, the same exception is raised. The outcome is unknown only in this last
 case, and the text of the exception then states that it is unknown. The call has a number, so it takes effect at most
-once, even if this client fails. (A replica may compute a call several times, for example after a crash, or when the
-call had to make way for an older one.)
+once, even if this client fails. (A replica may compute a call several times, for example after a crash, or if the call
+was aborted once in favour of an older call.)
 
 This module defines the form of a call, the time to wait for the answer, and the meaning of the answer. It does not send
 calls itself: the bus provides a function that sends a call and waits for the answer.
@@ -106,4 +106,4 @@ class RemoteObject:
 
 
 _grace_seconds = 2.0
-"""The number of seconds for which a client still waits for a response when the time limit of its call has passed."""
+"""The number of seconds that a client continues to wait for a response after the time limit of its call."""

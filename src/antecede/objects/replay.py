@@ -1,10 +1,11 @@
 """The computation of an operation from a state, the operation's arguments, and the answers to its calls so far.
 
-An instance that waits for an answer is not kept as a running program, because a crash would lose the program. Only the
-list of its answers is kept. With the next answer, the instance is computed again from the beginning. The effect of the
-instance on the state is an *intention*: it is computed again each time that it is needed. It is applied to the object
-when the root, the outermost call, commits (closed nesting). So an abort only drops the intention. The effects of
-compatible operations that were committed meanwhile remain.
+An instance (one execution of an operation) that waits for an answer is not kept as a running program, because a crash
+would lose the program. Only the list of its answers is kept. When the next answer comes, the instance is computed again
+from the beginning. The change that the instance would make to the state is its *intention*. An intention is not stored
+durably: if necessary, it is computed again. It is applied to the object when the root, the outermost call, commits
+(closed nesting). So an abort only drops the intention. The effects of compatible operations that were committed
+meanwhile remain.
 
 Instances of one root see each other's intentions. Suppose that the n-th call of an instance leads, directly or through
 other calls, to a second instance at the same object. Then the effects of the second instance come between the n-th call
@@ -209,7 +210,7 @@ def compute(
     arguments: Sequence[Any],
     answers: Sequence[Answer] = (),
 ) -> Outcome:
-    """Compute an operation from a given state, which stays as it is."""
+    """Compute an operation on a copy of a state, and return the outcome. The given state does not change."""
     live = Live.copying(kind)
     live.load(state)
     outcome = run(live, name, arguments, answers)
@@ -255,9 +256,9 @@ def _run_instance(live: Live, one: Instance, between: Callable[[int], None] | No
 
 
 def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
-    """Compute the instances of one root on the state ``live``. The instances are given in the order in which they
-    began, and are computed in this order, with one exception: if a call of an instance A led to an instance B, then B
-    is computed during this call of A. Return the outcome of each instance, by id."""
+    """Compute the instances of one root (the outermost call) on the state ``live``. Return the outcome of each
+    instance, by id. ``instances`` is sorted by the time at which the instances began. They are computed in this order,
+    with one exception: if a call of an instance A led to an instance B, then B is computed during this call of A."""
     if len(instances) == 1:
         return {instances[0].id: _run_instance(live, instances[0])}
     outcomes: dict[str, Outcome] = {}
@@ -308,7 +309,7 @@ class Intentions:
         return self.live.dump()
 
     def restore(self, state: State) -> None:
-        """Make this the committed state."""
+        """Set the committed state to ``state``."""
         self.live.load(state)
         self._last: tuple[Any, dict[str, Outcome], list[Change]] | None = None
 
@@ -321,9 +322,9 @@ class Intentions:
         return self._last[1]
 
     def predicted(self, name: str, operation: str, request: Request) -> Answer | None:
-        """Compute an operation that conflicts with nothing, calls nothing and returns nothing (see
-        ``blind_operations``). The state is not changed. Return the operation's answer, or None if this replica alone
-        cannot give an answer."""
+        """Compute an operation that conflicts with nothing, makes no calls and has no return value (see
+        ``blind_operations``). The state does not change. Return the answer: success, or the reason of a failure. Return
+        None if this replica alone cannot decide, so that all replicas must be asked."""
         one = Instance(name, operation, request.arguments, "", request.number, "", 0, shared=request.shared)
         outcome = fold(self.live, [one])[name]
         self._last = (name, {name: outcome}, self.live.rollback())
@@ -338,7 +339,7 @@ class Intentions:
         return True, [list(one) for one in value]
 
     def conclude(self, one: Instance) -> Answer:
-        """Compute and commit an instance of a call, and return its answer. The server where the call began has already
+        """Compute the instance of a call, commit it, and return its answer. The server where the call began has already
         decided that the call commits, and has checked the size of the state. The size is not checked again here,
         because it may be different: this replica may have computed other compatible operations before."""
         self.live.lenient = True

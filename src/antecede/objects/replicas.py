@@ -52,16 +52,16 @@ from antecede.orders.contract import Order
 from antecede.orders.objects import Objects
 
 RULES = 4
-"""The newest version of the rules that this code knows. The rules decide, for example, when roots begin and when clock
-times are sent. A record in the log says when the server begins to follow another version.
+"""The newest version of the rules that this code knows. The rules decide, for example, when roots begin and when times
+of the logical clock are sent. A record in the log says when the server begins to follow another version.
 
 Version 1: at most eight roots run at the same time, and clock times are sent immediately. Version 2: roots begin or
-wait depending on their conflicts, their number and their size in bytes (:mod:`antecede.objects.roots`); the clock times
-of a step are sent at the end of the step. Version 3: roots begin at the end of a step, and may share a request; most
+wait depending on their conflicts, their number and their size in bytes (:mod:`antecede.objects.roots`). The clock times
+of a step are sent at the end of the step. Version 3: roots begin at the end of a step, and may share a request. Most
 clock times are sent only to members that ask for them (``Objects.sparing``). Version 4: if a call need not wait for all
-replicas (``confirm=False``), the server where the call begins may decide and answer it immediately; a nested call of a
-blind operation goes only to the replica on the same server, if possible (:mod:`antecede.objects.execution`); calls of
-operations that make nested calls may share a request, too.
+replicas (``confirm=False``), the server where the call begins may decide and answer it immediately. A nested call of a
+blind operation (see ``blind_operations``) goes only to the replica on the same server, if possible
+(:mod:`antecede.objects.execution`). Calls of operations that make nested calls may share a request, too.
 """
 RULES_OF_SHARING = 3
 RULES_FOR_ALL = 2
@@ -168,8 +168,8 @@ class Placement(Members):
 
 
 class Replicas(Site):
-    """The site of one server: it computes calls at the replicas that the server holds, and runs the roots of its
-    clients and agents."""
+    """The site of one server. It computes calls at the replicas that the server holds. It also runs the roots (the
+    outermost calls) of the server's clients and agents."""
 
     def __init__(self, me: int, servers: tuple[str, ...], objects: tuple[Placed, ...], clocks: str) -> None:
         every = {one.name: one.kind for one in objects}
@@ -188,7 +188,7 @@ class Replicas(Site):
             for one in objects
             for server in one.servers
         }
-        """The conflicting operations at each replica, as in a trace's metadata."""
+        """The pairs of conflicting operations at each replica, in the format of a trace's metadata."""
         self.logged: dict[str, list[list[str]]] = {}
         """The table of conflicts that was last written to the log."""
         self._calls: dict[str, Called] = {}
@@ -223,8 +223,8 @@ class Replicas(Site):
         self.execution.decides = rules >= 4
 
     def settle(self) -> Effects:
-        """Return effects for the end of a step of the server. If roots may begin, begin them. If no root may begin,
-        return the clock times that are still to be sent. Call this method again until it returns no effects."""
+        """End a step of the server, and return effects. If roots may begin, begin them. If no root may begin, return
+        the packets that bring clock times to other members. Call this method again until it returns no effects."""
         if self.rules >= 3 and (admitted := self.roots.admitted()):
             for root in admitted:
                 self._queue(root)
@@ -266,7 +266,7 @@ class Replicas(Site):
             self.outbox.add(Local("begin", part.attempt, ROOT, ""))
 
     def _undo_parts(self, root: Root) -> None:
-        """Record an undone try for each part of a shared root. Each part is the root of one of the shared calls."""
+        """For each part of a shared root, record that its try was undone. A part is the root of one shared call."""
         for part in root.parts:
             self.outbox.add(Local(ABORT, part.attempt, ROOT, ""))
             part.tries += 1
@@ -314,8 +314,8 @@ class Replicas(Site):
         If a call conflicts with nothing and calls nothing, only its deadline can undo it. This server sends a request
         only when the request is durable here. A replica sends its response only when the response is durable there. So
         if this server crashes and loses the responses, the replicas send them again, and ``resumed`` removes the
-        deadline after the restart. An unconfirmed answer is different: it is given in the step in which the call
-        begins, so it must wait until the call is in the log.
+        deadline after the restart. An unconfirmed answer (``confirm=False``) is different: it is given in the step
+        in which the call begins, so it must wait until the call is in the log.
         """
         elsewhere = any(server != self.servers[self.me] for server in self.objects[name].servers)
         whole = qualified(name, operation)
@@ -325,17 +325,17 @@ class Replicas(Site):
         return operation in self._shareable and not self.order.relation.matters(operation)
 
     def resumed(self) -> None:
-        """Prepare the site after a start of the server: remove the deadlines of calls in progress that may already have
-        been answered, so that nothing can undo these calls. Only calls of clients are affected. Agents (their names
-        contain no @) never get an answer before the log has it."""
+        """Prepare the site after a start of the server: remove the deadlines of running calls whose answers may have
+        been sent before the server stopped. Then nothing can undo these calls. Only calls of clients are affected. An
+        agent (its name contains no @) never gets an answer that is not in the log yet."""
         for root in self.roots.running.values() if self.rules >= 3 else ():
             clients = any("@" in self._calls[part.name].caller for part in root.parts or [root])
             if clients and self._is_harmless(self._called(root)):
                 self.roots.keep(root)
 
     def named(self, life: str) -> None:
-        """Set ``life``, the text that identifies the incarnation of the server's data. All ids that are created at this
-        server contain this text."""
+        """Set ``life``, a text that identifies the server's data. After a restore from a backup, this text is
+        different. All ids that are created at this server contain this text."""
         self.outbox.name = f"{self.servers[self.me]}.{life}"
         self._life = life
 

@@ -34,14 +34,14 @@ from antecede.orders.relation import Relation
 
 
 class Roots:
-    """The roots that users started at one object, until each has ended.
+    """The roots that users started at one object, and that have not ended.
 
     A root is in one of three states. It *waits* until it is admitted. It *runs* if its present try is an instance in
     the table of instances. It *rests* if it was wounded and an immediate retry would conflict again.
 
     **Admission.** To *admit* a root is to let it run. Conflicting roots wait for each other anyway. If many of them ran
     at the same time, they would only wound each other. So a root is admitted under three conditions. (1) The number of
-    conflicting roots that run or rest is below a limit. (2) No conflicting root has waited longer. So conflicting roots
+    conflicting roots that run or rest is below a limit. (2) No older conflicting root still waits. So conflicting roots
     of one home are admitted in the order in which they were started. (3) The number and the bytes of all admitted roots
     are within their limits. Old logs follow version 1 of the rules: the oldest roots are admitted, up to a maximum
     number, even if they conflict.
@@ -247,7 +247,7 @@ class Roots:
             self._numbers.discard(_age(one))
 
     def late(self, now: float) -> list[Root]:
-        """Return the roots whose deadline has passed. Remove them from the queues of waiting roots."""
+        """Return the roots whose deadline has passed. If such a root waits in a queue, remove it from this queue."""
         due = self.deadline()
         if due is None or due > now:
             return []

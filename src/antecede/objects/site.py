@@ -79,7 +79,7 @@ class Site(Order):
     def start(
         self, name: str, arguments: Iterable[Any] = (), *, deadline: float | None = None, by: str = ""
     ) -> tuple[str, Effects]:
-        """Start a root: an operation of this object. ``by``: the caller's name, with which the root's name begins.
+        """Start a root: an operation of this object. ``by``: the caller's name; the root's name begins with it.
         Return the root's name and the effects. If the root ends before this method returns, the effects contain
         ``Answered``. If it ends later, a later call of a method of this site returns ``Answered``."""
         if name not in operations_of(self.kind):
@@ -102,7 +102,7 @@ class Site(Order):
         return ()
 
     def _called(self, root: Root) -> str:
-        """Return the name of the operation that decides with which other roots this root conflicts."""
+        """Return the operation of a root. This operation determines which other roots conflict with the root."""
         return root.operation
 
     def tick(self, now: float) -> Effects:
@@ -175,8 +175,8 @@ class Site(Order):
             execution.commit(one)
 
     def _wounded(self, attempt: str, wounded: bool) -> tuple[Verdict, Effects]:
-        """Handle a packet from another object about a root of this home. ``wounded``: whether the root must make way;
-        if False, it may continue."""
+        """Handle a packet from another object about a root that was started here. ``wounded``: whether the root must
+        make way (abort its try and wait); if False, it may continue."""
         if attempt not in self.roots.running and attempt not in self.roots.resting:
             return Verdict.DUPLICATE, []
         if not wounded:
@@ -192,14 +192,14 @@ class Site(Order):
             self._queue(root)
 
     def _queue(self, root: Root | None) -> None:
-        """Queue the present try of a root; do nothing if ``root`` is None."""
+        """Queue the present try (execution) of a root; do nothing if ``root`` is None."""
         if root is not None:
             attempt = root.attempt
             self.table.queue(Instance(attempt, root.operation, root.arguments, attempt, root.number, "", 0))
 
     def _rest(self, attempt: str) -> None:
-        """Let a root of this home make way for an older root: abort its present try. Its next try begins when the older
-        instance has ended."""
+        """Let a root that was started here make way for an older root: abort its present try. Its next try begins when
+        the older instance has ended."""
         self.execution.abort(self.table.instances[attempt])
         self._follow()
         self._queue(self.roots.rest(attempt))
@@ -238,8 +238,8 @@ class Site(Order):
     # Waiting.
 
     def _begin_ready(self) -> None:
-        """Begin the instances that may begin. If an instance of a younger root blocks an older instance, ask the
-        younger root to make way (wound it)."""
+        """Begin each queued instance that no other instance blocks. If an instance of a younger root blocks an older
+        instance, ask the younger root to make way (to abort its try and begin again later)."""
         while self.table.changed:
             self.table.changed = False
             for one in self.table.queued():
@@ -254,8 +254,8 @@ class Site(Order):
                     self._examined.add(one.id)
 
     def _wound(self, one: Instance, younger: list[Instance]) -> bool:
-        """Ask the roots of these younger instances, one after the other, to make way for the older instance ``one``.
-        Stop and return True when a root of this home has made way. Return False if none has."""
+        """Ask the roots of these younger instances, one after the other, to make way (abort and wait) for the older
+        instance ``one``. If a root that was started here makes way, stop and return True. Otherwise return False."""
         for other in younger:
             if other.root in self.wounds:
                 continue
@@ -270,7 +270,7 @@ class Site(Order):
         return False
 
     def _finished(self) -> Effects:
-        """Begin all instances that may begin, then return the effects of the step."""
+        """Begin all queued instances that are not blocked, then return the effects of the step."""
         self._begin_ready()
         return self.outbox.drain()
 

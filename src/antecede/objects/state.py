@@ -20,8 +20,8 @@ come after all others. So equal states behave alike, even if compatible operatio
 orders.
 
 **Digest.** The digest is the sum of the hashes of all cells, and is updated whenever a cell changes. Two replicas are
-equal iff their digests are equal. This comparison is cheap, and the order in which compatible operations were executed
-makes no difference to it.
+equal iff their digests are equal. This comparison is cheap. Its result does not depend on the order in which compatible
+operations were executed.
 """
 
 from collections.abc import Callable, Mapping

@@ -104,8 +104,8 @@ class Table:
         return other.place < one.place if other.state == QUEUED else other.root != one.root
 
     def dump(self) -> Any:
-        """Return the state as plain values. The instances keep their sequence. It matters if several instances block an
-        older instance: their roots are asked in this sequence to make way."""
+        """Return the state as plain values. The sequence of the instances is kept: if several of them block an older
+        instance, their roots are asked in this sequence to make way (to abort and wait)."""
         return (self._handed, self._begun, [instance_out(one) for one in self.instances.values()])
 
     def load(self, state: Any) -> None:

@@ -1,7 +1,7 @@
 """Values of a state: their bytes, their types, and their depth.
 
 A cell of a state (:mod:`antecede.objects.state`) is compared, measured and copied by its bytes. Equal values have equal
-bytes, whatever the order in which dictionaries and sets were filled.
+bytes. The order in which their dictionaries and sets were filled does not matter.
 """
 
 from dataclasses import is_dataclass

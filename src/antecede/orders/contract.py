@@ -10,8 +10,8 @@ randomness:
 * ``tick(now)`` — time has passed. Only orders that *need* timers do anything.
 
 **Every order works on links that reorder.** If an order needs FIFO links, it numbers its own packets. The link below
-the order handles loss and resends. As an additional protection, an order with counters still answers ``DUPLICATE`` to a
-packet that arrives again.
+the order sends lost packets again, and drops duplicates. As an additional protection, an order with counters still
+answers ``DUPLICATE`` to a packet that arrives again.
 
 **What survives a crash.** ``snapshot()`` returns the durable state. A packet that is only *held* is not in this state:
 the packet was not acknowledged, so after a crash the link delivers it again. ``clone()`` copies the whole state,
@@ -177,7 +177,8 @@ class Order(ABC):
 
     def past(self, packet: Packet) -> tuple[int, ...] | None:
         """Return one number for each member: the number of the member's newest message that causally precedes the
-        packet's message. The number for the sender of the packet's message is the number of this message itself.
+        packet's message. The sender of the packet's message is an exception: its number is that of the packet's
+        message.
         Messages that do not affect deliveries here may be ignored. Return None if the stamp does not contain these
         numbers."""
         return None

@@ -1,15 +1,15 @@
 """``direct``: causal order by direct predecessors (Prakash, Raynal, Singhal; "PRS" in Jang et al. §6).
 
-For each process p, a process keeps a set **before[p]** of messages (k, x), where (k, x) is the x-th message of k. These
-messages are known to have been sent to p. If one of them is known to precede another one, only the later one stays in
-the set. Everything that we send to p must be delivered there after the messages in before[p]. A message that is ordered
-after its direct predecessors is ordered after all its predecessors.
+Each process keeps one set **before[p]** for each process p. The set contains messages that are known to have been sent
+to p. A message is written as a pair: (k, x) is the x-th message of process k. If one message is known to precede
+another one, only the later one stays in the set. Everything that we send to p must be delivered there after the
+messages in before[p]. A message that is ordered after its direct predecessors is ordered after all its predecessors.
 
 * A message carries all the sets of its sender. After the send, before[p] has only this message, for each destination p.
 * A message may be delivered at process i when every (k, x) of the before[i] in its stamp has been delivered there.
 * At delivery, the receiver adds the entries of the stamp to its own sets, and keeps only the newest entry of each k.
-  There is one exception: for each other destination p of the message, it removes from before[p] the entries that the
-  stamp has for p, and adds the message itself.
+  There is one exception. If p is another destination of the message, the receiver removes from before[p] the entries
+  that the stamp has for p, and adds the message itself.
 * **recent**, a part of the stamp, contains the last deliveries of the message's sender s. The receiver notes these
   deliveries in its matrix ``known``, and removes the delivered messages from its own before[s].
 

@@ -148,11 +148,11 @@ class Reader:
 class RecordedReader(Reader):
     """A reader of a stamp from the log. It does not compare counters with their last known values.
 
-    The stamp was compared with the state when its packet arrived. If the packet was held, other packets may have
-    arrived later but been delivered first. The log then contains the records of these other packets first. So in a
-    recovery the state is newer than it was when the packet arrived, and the stamp of a faulty member may contradict
-    this newer state. The stamp is accepted nevertheless, because it was accepted when it arrived. Otherwise the log
-    could not be replayed.
+    The stamp was compared with the state when its packet arrived. If the packet was held, packets that arrived later
+    may have been delivered earlier. The log then contains the records of these packets first. So in a recovery the
+    state is newer than it was when the packet arrived, and the stamp of a faulty member may contradict this newer
+    state. The stamp is accepted nevertheless, because it was accepted when it arrived. Otherwise the log could not be
+    replayed.
     """
 
     __slots__ = ()

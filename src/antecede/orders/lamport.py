@@ -10,10 +10,11 @@ Garg derives this order from Lamport's mutual exclusion: a send corresponds to a
 * The sender marks m as deliverable when three conditions hold. (1) m is the smallest message in its own queue. (2) All
   other members have acknowledged m. (3) The sender's copy to itself, if there is one, has arrived. Then the sender
   sends ``release`` to all other members.
-* A release only **marks** m. When the head of its queue is marked, a member removes this message, and delivers it if
-  the member is one of its destinations. So messages are delivered strictly by (time, sender). The book prints another
-  rule: *on receiving this notification, the corresponding message is delivered*. With this rule total order breaks,
-  because a smaller message may still be unmarked here (1178 of 1500 random runs).
+* A release only **marks** m. When the first message in a member's queue is marked, the member removes this message from
+  the queue. If the message is addressed to the member, the member delivers it. So messages are delivered strictly by
+  (time, sender). The book prints another rule: *on receiving this notification, the corresponding message is
+  delivered*. With this rule, the order is not total, because a smaller message may still be unmarked here (1178 of 1500
+  random runs).
 
 All packets are numbered on their link (``resequence``), because the argument below needs FIFO links. Every member gets
 all messages of a sender in sequence. So an ack or a release names a message by its number: the n-th message of its
@@ -69,11 +70,11 @@ class Lamport(SequencedOrder):
         super().__init__(me, members, **options)
         self.clock = 0
         self.queued = [0] * members
-        """The number of messages of each member that were put into our queue."""
+        """For each member: the number of its messages that were put into our queue."""
         self.acked = [0] * members
-        """The number of our messages that each member has acknowledged."""
+        """For each member: the number of our messages that it has acknowledged."""
         self.released = [0] * members
-        """The number of messages of each member that are marked as deliverable."""
+        """For each member: the number of its messages that are marked as deliverable."""
         self._queue: list[Entry] = []
 
     def others(self) -> list[int]:

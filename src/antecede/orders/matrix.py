@@ -10,12 +10,12 @@ after it, and causal order is broken.) A message from j with matrix W may be del
 
 Here "delivered from j" is the number of messages from j that i has delivered. W is merged into M only at this delivery.
 Garg does not count deliveries separately: he uses column i of M. But M[i][i] includes a message from i to itself as
-soon as it is sent. So this message waits for ever (Fig. 12.2), or its duplicate is delivered, too (the ``<=`` of Fig.
-12.4). Therefore this module counts deliveries in a separate vector.
+soon as this message is sent. So the message waits for ever (Fig. 12.2), or a duplicate of the message is delivered, too
+(the ``<=`` of Fig. 12.4). Therefore this module counts deliveries in a separate vector.
 
-**Rows are shared, never copied.** Only process j changes row j, and its counts only grow. So of two versions of row j,
-the newer version (with the greater total) is the entry-wise maximum. Therefore a matrix is a list of immutable rows, a
-stamp consists of references to n rows, and a merge of n² counters needs only n comparisons.
+**Rows are shared, never copied.** Only process j changes row j, and its counts only grow. So of two different versions
+of row j, the one with the greater total is newer, and none of its entries is smaller. Therefore a matrix is a list of
+immutable rows, a stamp consists of references to n rows, and a merge of n² counters needs only n comparisons.
 """
 
 from operator import gt
@@ -37,8 +37,8 @@ def _row(counts: list[int]) -> Row:
 
 
 class Matrix(StampedOrder):
-    """An order in which the stamp of a message contains counts of earlier messages. A message is delivered as soon as
-    this member has delivered all earlier messages to it that are included in these counts."""
+    """An order in which the stamp of a message counts the earlier messages from each member to each member. We deliver
+    a message as soon as we have delivered all other messages to us that its stamp counts."""
 
     name: ClassVar[str] = "matrix"
     source: ClassVar[str] = "Garg §12.2 (RST)"

@@ -1,9 +1,9 @@
 """``objects``: order only conflicting operations (Enokido, Higaki, Takizawa: *Protocol for a Group of Objects*).
 
-Messages are sent and received by *operation instances*, which the message's :class:`~antecede.messages.Label` names. A
-message m1 **significantly precedes** a message m2 (m1 → m2, §3.2) if one object sends or receives m1 before it sends
-m2, in one instance or in instances of conflicting operations. It also does so if a chain of such pairs leads from m1 to
-m2. At a common destination of m1 and m2, two rules hold (§3.3, SO):
+An *operation instance* is one execution of an operation. One instance sends a message, another receives it, and the
+:class:`~antecede.messages.Label` names both. A message m1 **significantly precedes** a message m2 (m1 → m2, §3.2) if
+one object sends or receives m1 before it sends m2, in one instance or in instances of conflicting operations. m1 also
+precedes m2 if a chain of such pairs leads from m1 to m2. Two rules hold at a common destination (§3.3, SO):
 
 1. If m1 → m2, then m1 comes first in two cases: both messages go to one instance, or they go to conflicting instances
    and m2 is a request.
@@ -14,36 +14,36 @@ waits for the end of an instance, and this instance waits for m2. So here a resp
 another instance.
 
 **Vectors (§4.1), as interpreted here.** An object keeps a vector for each running instance, and one for each operation.
-Each is the maximum over all messages that this instance, or any instance of this operation, has received and sent. For
-a received message, its receipt vector RV is used, not its vector V (:mod:`antecede.orders.objects_stamp`). (The paper's
-``V_tj := m.V_j`` contradicts Table 1.) The vector of a message is the maximum over the vectors of the sending instance
-and of all operations that conflict with its operation. The event number of a message (tno) is taken at its send, from a
-Lamport clock that ticks at sends. (The paper's number contains the number of the *instance* first. With it, two nested
-calls can each precede the other.) Every send is numbered, not only "changing actions": otherwise two sends of one
-instance would be unordered. A response has its own number, and its label names its request. It follows that
+Each is the maximum of the vectors of all messages that this instance, or any instance of this operation, has received
+and sent. A received message counts with its receipt vector RV, not its vector V (:mod:`antecede.orders.objects_stamp`).
+(The paper's ``V_tj := m.V_j`` contradicts Table 1.) The vector of a message is the maximum of the vectors of the
+sending instance and of all operations that conflict with its operation. A message gets its event number (tno) from a
+Lamport clock that ticks at sends. (The paper's number begins with the *instance* number. With it, two nested calls can
+each precede the other.) Every send is numbered, not only "changing actions": otherwise two sends of one instance would
+be unordered. A response has its own number, and its label names the instance of its request. It follows that
 
     m1 → m2  implies  m1.RV ≤ m2.V, in every entry, and m1.tno < m2.tno.
 
 **Stability (§4.3), as interpreted here.** Messages are numbered on each link. Every copy and ``clock`` packet carries
 the last number and the sender's time. So an object knows up to which time *all messages from each k have arrived*.
 
-* For rule 1, m waits until all messages from each k have arrived, up to the time m.V[k]. (The paper waits for the
-  *next* message of the same sender, but a predecessor may come from a third object.) Then all predecessors have
-  arrived, and m waits for those that are not delivered. m need not be the top of the queue to be delivered.
+* For rule 1, m waits until all messages that each object k sent up to the time m.V[k] have arrived. (The paper waits
+  for the *next* message of the same sender, but a predecessor may come from a third object.) Then all predecessors of m
+  have arrived, and m waits only for the undelivered ones. m need not be first in the queue.
 * Rule 2 concerns *requests of kind (2)*: they go to several objects, and conflict with some operation. Such a request
-  waits until all messages from all objects have arrived, up to its own time. Then the event numbers decide.
-* A request that conflicts with nothing, a response to a call of one object, and a commit wait for nothing.
+  with the time t waits until all messages that were sent up to t have arrived. Then the event numbers decide.
+* A request that conflicts with nothing, a response to a call to one object, and a commit wait for nothing.
 
 **Clocks.** An object must learn the times of other objects even if it receives no messages from them. For this purpose,
 the paper sends a null message after a silence of δ. Here the time is sent when it is needed. With ``clocks=eager``, a
 sender sends its time to all objects that do not get a copy, and an object that learns of a request of kind (2) sends
-its time to the request's destinations. So a decision takes two one-way delays. With ``clocks=asked``, the destination
-of a message that must wait asks for the times (packet ``ask``). A decision then takes three delays, but no packets are
-needed if no message waits. Servers (``sparing``) are ``eager`` for requests of kind (2) and unlabelled messages, and
-use ``asked`` for others. Links handle loss and resends, so no timer is needed. An idle group sends nothing.
+its time to the request's destinations. So a decision takes two one-way delays. With ``clocks=asked``, if a message must
+wait, its destination asks for the times (packet ``ask``). A decision then takes three delays, but no packets are needed
+if no message waits. Servers (``sparing``) are ``eager`` for requests of kind (2) and unlabelled messages, and use
+``asked`` for others. Links handle loss and resends, so no timer is needed. An idle group sends nothing.
 
-**Why nothing waits for ever.** A message first waits for other messages, which links bring, and for times, which are
-sent. Then it waits for undelivered messages with smaller event numbers. The one with the smallest waits for none.
+**Why nothing waits for ever.** A message first waits for messages that links bring, and for times that are sent. Then
+it waits for undelivered messages with smaller event numbers. The message with the smallest number waits for no other.
 
 **Unlabelled messages** are requests between processes, and each process is treated as one endless instance. Significant
 order is then causal order. With ``conflicts=all``, multicasts also come in the same order everywhere.
@@ -99,7 +99,7 @@ Key = tuple[int, int]
 
 
 class Objects(Order):
-    """Deliver a message as soon as all messages that significantly precede it have been delivered."""
+    """Deliver a message after all messages that must come first by rule 1 or 2 at the top of this file."""
 
     name: ClassVar[str] = "objects"
     source: ClassVar[str] = "Enokido, Higaki, Takizawa §4"
@@ -126,13 +126,13 @@ class Objects(Order):
         """``no``: the number of messages sent. ``sent``: the number of messages sent to each member."""
         self.sent_times = [0] * members
         self.asked = [0] * members
-        """For each member: the latest time that we sent to it, and (``asked``) the latest time that we asked it for."""
+        """``sent_times``: the latest time sent to each member. ``asked``: the latest time for which we asked it."""
         self.sparing = False
-        """Whether times are sent unasked for some messages only. "Clocks" at the top of this file lists them."""
+        """Whether most times are sent only if a member asks. "Clocks" at the top of this file lists the exceptions."""
         self.together = False
         """Whether the times are sent at the end of each step, in one packet for each member (:meth:`times`)."""
         self._later: dict[int, tuple[int, int]] = {}
-        """By member: the time that it needs from us in this step, and a mask of the members that need its time."""
+        """By member: the time to send to it, and a mask of the members to which it should then send its own time."""
         self._copied = [0] * members
         """The time of the last message to each member in this step, or 0."""
         self.arrivals = Arrivals(me, members)
@@ -141,7 +141,7 @@ class Objects(Order):
         """The vectors of running instances (``vectors``) and operations (``seen``), defined at the top of this file."""
         self._held: dict[Key, Waiting] = {}
         self._handed: dict[str, Waiting] = {}
-        """Delivered requests, by message id, that have no running instance yet (with ``defer`` only)."""
+        """Delivered requests whose instances have not begun yet, by message id (used only with ``defer``)."""
         self._until: list[list[tuple[int, Key]]] = [[] for _ in range(members)]
         """For each member: pairs (time, key). The message ``key`` waits for the member's messages up to ``time``."""
         self._behind: dict[Key, list[Key]] = {}
@@ -199,7 +199,7 @@ class Objects(Order):
 
     def times(self) -> Effects:
         """End a step: send our time to the members in ``_later``. A member needs no packet if a message of this step
-        has already brought the needed time to it, and no other member waits for its answer."""
+        has already brought the needed time to it, and no other member needs its time."""
         later, self._later = self._later, {}
         # What a step sends must not depend on earlier ones except by the durable state.
         copied, self._copied = self._copied, [0] * self.members
@@ -213,7 +213,7 @@ class Objects(Order):
     # What instances do.
 
     def begin(self, message: Message) -> None:
-        """Record that a delivered request is received now: its instance begins. Without ``defer``, do nothing."""
+        """Treat a delivered request as received now, because its instance begins. Without ``defer``, do nothing."""
         waiting = self._handed.pop(message.id, None)
         if waiting is not None:  # Two messages with one id are a forgery; the second must not stop us.
             self._note(waiting.label.instance, waiting.label.operation, receipt(waiting.source, waiting.stamp))
@@ -350,7 +350,7 @@ class Objects(Order):
         return waiting.stamp.label is not None and not self.rules.agreed(waiting.label, waiting.message.to)
 
     def spare(self) -> Effects:
-        """Set ``sparing``. Return ``ask`` packets for those times that held messages need but get only if we ask."""
+        """Set ``sparing``. Return ``ask`` packets for times that held messages need and that come only if we ask."""
         self.sparing = True
         effects: Effects = []
         for waiting in self._held.values():
@@ -408,7 +408,7 @@ class Objects(Order):
         return len(packet.stamp.vector) if packet.kind == COPY else 0
 
     def paper_bytes(self, packet: Packet) -> int:
-        """Return the size by Enokido et al. (§4.2): n + 1 event numbers of 10 bytes, n sequence numbers of 4 bytes."""
+        """Return the size in Enokido et al. (§4.2): n + 1 event numbers of 10 bytes, n sequence numbers of 4 bytes."""
         return self.members * 14 + 10 if packet.kind == COPY else 0
 
     # State.

@@ -2,9 +2,9 @@
 
 Every member numbers its messages to each other member, and its clock rises with every send. Let k be a member. As soon
 as its messages 1 … s to us have arrived, no message that k sent up to the time of message s is missing. A heartbeat
-from k contains s, the number of messages that k had sent to us, and c, its time. As soon as these s messages have
-arrived, nothing is missing up to c, because k's later messages have later times (Enokido, Higaki, Takizawa §4.3; in the
-paper, a null message has its own number, which is equivalent).
+(packet ``clock``) from k contains s, the number of messages that k had sent to us, and c, its time. As soon as these s
+messages have arrived, nothing is missing up to c, because k's later messages have later times (Enokido, Higaki,
+Takizawa §4.3; in the paper, a null message has its own number, which is equivalent).
 
 An object needs no heartbeats from itself: it knows which of its messages to itself are still in transit.
 """
@@ -72,7 +72,7 @@ class Arrivals:
         return self.known[member] >= time
 
     def dump(self) -> Any:
-        """Return everything as plain values."""
+        """Return the state as plain values."""
         beyond = [(*key, time) for key, time in sorted(self._beyond.items())]
         return (self.whole, self.known, beyond, sorted(self._early_times), sorted(self._own.items()))
 

@@ -1,25 +1,26 @@
 """``pruned``: causal order with the least control information (Jang, Park, Cho, Yoon §4).
 
-Each process keeps **CI** (``log`` in the code; not the log of a server): the messages that may still be in transit. For
-each sender k, CI has entries (τ, D). Such an entry means that the τ-th message of k may be undelivered at the processes
-in D. A message carries its own τ and the sender's CI. For its destination j it also carries the delivery constraints
-**DC**: the messages of CI that j must have delivered first. **DLV** contains, for each sender, the τ of the sender's
-last message that this process has delivered. Information that can be inferred is removed immediately:
+Each process keeps **CI**, a list of the messages that may still be in transit. (In the code, CI is called ``log``; it
+is not the log of a server.) For each sender k, CI has entries (τ, D). Such an entry means that the τ-th message of k
+may be undelivered at the processes in D. A message carries its own τ and the sender's CI. The copy for destination j
+also carries the delivery constraints **DC**: the messages of CI that j must have delivered first. **DLV** contains, for
+each sender, the τ of the sender's last message that this process has delivered. Information that can be inferred is
+removed immediately:
 
 * *just replaced* (S2): after m was sent to j, j is removed from the sets D of all other messages, because j delivers
   these before m. (The paper's line S2 removes i, the sender, from the sets. It must be j.)
 * *just delivered* (R4): the receiver adds an entry for the message to its log. The set D of this entry does not
   contain the receiver.
-* *already delivered, already replaced* (R5, R6): the CI of a delivered message is merged into the receiver's CI. An
-  entry (τ, D) of sender k that only one of these two CIs has is kept if it is newer than all entries of k in the other
-  CI. Otherwise it is dropped, because the other CI has already removed it. If both have an entry for the same message,
-  the merged entry has only the destinations that are in both sets D.
+* *already delivered, already replaced* (R5, R6): the CI of a delivered message is merged into the receiver's CI.
+  Suppose that only one of these two CIs has an entry for a certain message of sender k. The entry is kept if it is
+  newer than all entries of k in the other CI. Otherwise it is dropped, because the other CI has already removed it. If
+  both CIs have an entry for the same message, the merged entry has only the destinations that are in both sets D.
 * the newest entry of each sender stays, even without destinations (S3, R9), because R5 compares with it.
 
-Rule R1 lets a message wait; here, the hold-back queue of :mod:`antecede.orders.stamped` does this. A message that is
-not newer than DLV is a duplicate. If it were accepted, the values in DLV would decrease, and other messages would wait
-for ever. The paper's rule R8 is left out, because it never applies after R5. CI equals the log of Kshemkalyani and
-Singhal's optimal algorithm.
+By rule R1, a message waits until its constraints are met; here, the hold-back queue of :mod:`antecede.orders.stamped`
+does this. A message is a duplicate if its τ is not larger than its sender's entry in DLV. If such a message were
+accepted, the entry could decrease, and other messages would wait for ever. The paper's rule R8 is left out, because it
+never applies after R5. CI equals the log of Kshemkalyani and Singhal's optimal algorithm.
 
 Destination sets are bit masks. The log about one sender is a flat tuple (τ, D, τ′, D′, …), sorted by τ. Such a tuple is
 immutable, so the copies of a message share it, and the processes of a simulation share it, too.

@@ -11,13 +11,14 @@ The stamp is small for three reasons:
 A stamp consists of the following parts, in this sequence:
 
 * the stamp's own timestamp;
-* a bit map of the senders that have entries, and a bit map of the senders that have more than one empty entry;
+* a bit map of the senders that have entries, and a bit map of the senders that have several entries, or one entry that
+  is not empty;
 * for each sender in the first bit map: the distance of its newest entry from the stamp's own timestamp;
 * for each sender in the second bit map: the number of its entries, and then its entries, newest first. An entry is
   written as two values: its age minus the age of the previous entry (left out for the newest entry), and its
   destinations;
 * the number of constraints, and then the constraints, in ascending order of their senders. A constraint is written as
-  two values: its sender's number minus the sender's number of the previous constraint, and its age.
+  two values: the member number of its sender, minus the member number in the previous constraint; and its age.
 """
 
 from functools import lru_cache
@@ -72,7 +73,7 @@ class Control(msgspec.Struct, eq=False, gc=False):
         return f"Control(time={self.time}, log={self.log})"
 
     def dependents(self) -> int:
-        """Return the number of entries in this member's log of dependencies."""
+        """Return the number of entries in the sender's log."""
         if self._dependents < 0:
             self._dependents = sum(map(len, self.log)) >> 1
         return self._dependents

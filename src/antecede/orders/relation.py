@@ -1,4 +1,4 @@
-"""The relation of conflicting operations, which decides which messages must be ordered at all.
+"""The pairs of operations that conflict. This relation decides which messages must be ordered.
 
 Two operations of an object conflict iff their order can make a difference, in the state or in an answer (Enokido,
 Higaki, Takizawa §2). The relation is symmetric. An operation can conflict with itself. The relation is *not*

@@ -25,14 +25,16 @@ new message waits (``unposted``).
 
 Suppose that send(m) happened before send(m'). When a member started m', its clock had reached the final timestamp of m,
 for one of three reasons. (1) The member had started m itself, and m was final before it started m'. (2) The member had
-delivered m. (3) The member had delivered the last message of a chain, and the sender of the chain's first message had
-started or delivered m. Each copy of m' carries this clock, so every proposal for m' is larger than the final timestamp
-of m. A destination of both messages had voted on m before m' was started, so m was in its queue first. Therefore this
-destination delivers m before m', which is causal order and hence FIFO.
+delivered m. (3) The member had delivered a message that another member sent after this other member had started or
+delivered m. (Or a longer chain of such messages led to the member.) Each copy of m' carries this clock, so every
+proposal for m' is larger than the final timestamp of m. A destination of both messages had voted on m before m' was
+started, so m was in its queue first. Therefore this destination delivers m before m', which is causal order and hence
+FIFO.
 
 Links may reorder packets, because nothing here needs FIFO. A ``final`` packet cannot overtake its copy, because it is
-the answer to the vote on that copy. After the vote, a waiting copy is part of the durable state. If the initiator is
-itself a destination, it sends itself only the copy. It votes and learns the final timestamp without packets.
+the answer to the vote on that copy. After a destination has voted on a copy, the waiting copy is part of its durable
+state. If the initiator is itself a destination, it sends itself only the copy. It votes and learns the final timestamp
+without packets.
 """
 
 from collections import deque
@@ -110,8 +112,8 @@ class Skeen(PlainOrder):
         self._beyond: list[set[int]] = [set() for _ in range(members)]
         self._waiting: deque[Message] = deque()
         self._votes: dict[tuple[int, int], Vote] = {}
-        """The open votes on our messages. A vote has one key (destination, number of the copy) for each destination
-        that has not proposed a time yet."""
+        """The open votes on our messages. Each vote has several keys: one key (destination, number of the copy) for
+        each destination that has not proposed a time yet."""
         self._places: dict[tuple[int, int], Place] = {}
         self._queue: list[tuple[int, int, int]] = []
         """A heap with one entry (time, initiator, number) for each message in ``_places``. If the time of a message has

@@ -1,4 +1,5 @@
-"""The base class of all orders that decide by stamps alone. It holds packets, and releases them without a search.
+"""The base class of orders in which stamps alone decide when a message is delivered. It holds packets that must wait,
+and releases them without a search.
 
 Such an order answers one question about a packet: *which message must be delivered here first?* The answer is a pair
 (member, number) that identifies a message, or ``None``. A packet that must wait is stored under this pair. When the
@@ -33,8 +34,8 @@ class StampedOrder(Order):
 
     @abstractmethod
     def number(self, packet: Packet) -> int:
-        """Return the number of a packet: 1 or more, and larger than that of any earlier packet from its source to this
-        member. Numbers may be skipped."""
+        """Return the number of a packet: 1 or more, and larger than the number of any earlier packet from its source to
+        this member. Numbers may be skipped."""
 
     @abstractmethod
     def missing(self, packet: Packet) -> tuple[int, int] | None:

@@ -8,13 +8,14 @@ The text leaves open how the token moves and what happens to a multicast that do
 * Only the holder numbers messages. A message sent by another member waits in its sender's output queue.
 * The token moves only on request, so that an idle system sends nothing. If a member has a message in its queue and no
   open request, it broadcasts a ``request``. The requests of a member are numbered 1, 2, 3 … The token contains, for
-  each member, the number of the last request that was *served*. A request is open while its number is larger than
-  this number. So requests and the token may arrive in any sequence (after Suzuki and Kasami's mutual exclusion).
+  each member, the number of the last request that was *served*. A request is open while its number is larger than this
+  number. So requests and the token may arrive in any sequence. (This is based on Suzuki and Kasami's algorithm for
+  mutual exclusion.)
 * When a member receives the ``token``, it numbers and sends all messages in its queue, and marks its own request as
   served. Then it passes the token to the next member with an open request, in the order of member numbers (after the
   last comes 0). If no member has an open request, it keeps the token until a request comes. Member 0 has the token
   first.
-* A member delivers messages in the sequence of the numbers that they have for this member, without gaps.
+* Each member delivers its messages in the sequence of their numbers for this member, without gaps.
 
 **No starvation.** A request reaches all members, so from some moment on every holder of the token knows that the
 request is open. From then on, each holder passes the token to a member that is nearer to the requester in the order of
@@ -28,8 +29,8 @@ is before this delivery, and T(m') is after the send of m'. Every other case is 
 is causal, and hence FIFO.
 
 **One token.** Each pass increases the token's own number. A token that is not newer than the last one seen is a
-duplicate. A request that was repeated, or that a newer request of the same member overtook, has no effect. The verdict
-on it is ``DUPLICATE``.
+duplicate. A request has no effect if it was received before, or if a newer request of the same member arrived earlier.
+For such a token or request, the verdict is ``DUPLICATE``.
 """
 
 from collections import deque

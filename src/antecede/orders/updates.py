@@ -21,7 +21,7 @@ When a multicast is sent, the entries of all its destinations are increased in o
 
 An entry that we learned from j is not sent back to j, because j knows it. If the entry counts messages from another
 member to j, then j has already delivered these messages. The exception is entry (j, j), which counts j's messages to
-itself. j counts these messages when it sends them, so it may not have delivered them yet. Our message to j must be
+itself. j counts these messages when it sends them, so perhaps it has not delivered them yet. Our message to j must be
 delivered after them, so its stamp contains this entry.
 """
 
@@ -38,8 +38,8 @@ Entry = tuple[int, int, int]
 
 class Updates(StampedOrder):
     """An order with a matrix clock: it counts the messages that each member has sent to each member. The stamp of a
-    message contains the counts that have changed. A message is delivered only after all earlier messages to this member
-    that these counts include, and the messages of each link are delivered in sequence."""
+    message contains the counts that have changed. These counts show which messages to the receiver were sent earlier.
+    The receiver delivers these earlier messages first. It delivers the messages of each link in sequence."""
 
     name: ClassVar[str] = "updates"
     source: ClassVar[str] = "Laumay et al. §3, appendix A"

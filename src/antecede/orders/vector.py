@@ -22,8 +22,8 @@ Vector_ = tuple[int, ...]
 
 
 class Vector(StampedOrder):
-    """An order for broadcasts. A broadcast is delivered after all broadcasts that its sender had sent or delivered
-    before."""
+    """An order for broadcasts. A member delivers a broadcast only after the earlier broadcasts of the same sender, and
+    after the broadcasts that the sender delivered before it sent this one."""
 
     name: ClassVar[str] = "vector"
     source: ClassVar[str] = "Garg problem 12.4"

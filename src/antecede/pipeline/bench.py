@@ -1,12 +1,12 @@
 """``antecede bench verify``: the speed of judging a trace, compared with floors that are measured in the same run.
 
 A floor is the time of work that cannot be avoided. Two floors are measured. The first is pyarrow's scan of the same
-columns. The second is one walk with the causal kernel, by one thread, over the *lines* (the event sequences of the
-processes); the lines are assembled before the measurement starts. The memory of a run is the sum of the proportional
-set sizes of all processes (driver, JVM, Python workers). It is measured repeatedly during the runs, and the largest
-value is the peak memory. The first run of each kind (files, chunks, DataFrame) is *cold*, the others are *warm*;
-neither includes the start of the session. CPU time is the CPU time of the same processes. Unlike the wall time, it is
-comparable on a busy machine.
+columns. The second is the time in which one thread judges causal order. This thread reads the *lines* (the event
+sequences of the processes) once. The lines are assembled before the measurement starts. The memory of a run is the sum
+of the proportional set sizes of all processes (driver, JVM, Python workers). It is measured repeatedly during the runs,
+and the largest value is the peak memory. The first run of each kind (files, chunks, DataFrame) is *cold*, the others
+are *warm*; neither includes the start of the session. CPU time is the CPU time of the same processes. Unlike the wall
+time, it is comparable on a busy machine.
 """
 
 import os
@@ -147,8 +147,9 @@ def _scan(path: str) -> None:
 
 
 def _kernel_seconds(running: Session, path: str) -> float:
-    """Return the duration, in seconds, of one walk with the causal kernel over the assembled lines, by one thread of
-    this process. Two walks are measured, and the shorter time is returned."""
+    """Return the time, in seconds, in which one thread of this process judges causal order. The lines (the event
+    sequences of the processes) are assembled before the measurement starts. The time is measured twice, and the shorter
+    time is returned."""
     trace = open_trace(running, [path])
     parts = trace.matched()
     assert isinstance(parts, FileParts), "the floor is measured on one machine"

@@ -1,9 +1,9 @@
 """Tables as traces: a Spark DataFrame (classic or Spark Connect), or any table that Arrow can read.
 
-The stages are the same as for files. Only the source of the rows differs. Each partition of a DataFrame is a split that
-has already been read. Spark passes the partition to Python as Arrow batches. A small DataFrame is collected and judged
-in this process, because a Spark job takes seconds even for little work. All other tables (pandas, Polars, pyarrow) are
-already in the memory of this process. So they are judged here too.
+The stages are the same as for files. Only the source of the rows differs. Each partition of a DataFrame is used as a
+*split* (a piece of the input) that has already been read. Spark passes the partition to Python as Arrow batches. A
+small DataFrame is collected and judged in this process, because a Spark job takes seconds even for little work. All
+other tables (pandas, Polars, pyarrow) are already in the memory of this process. So they are judged here too.
 
 In a trace file, the metadata may say which operations conflict. A DataFrame or another table has no such metadata. So
 for significant order, the caller must pass this information.
@@ -28,8 +28,8 @@ from antecede.trace.quarantine import unreadable_rows
 from antecede.trace.schema import COLUMNS, case_matched
 
 Table = Conflicts | Mapping[str, Any] | Sequence[Any] | None
-"""A table of conflicts, which is either already parsed or the JSON document that describes it. ``None`` means that
-there is no table."""
+"""A table of conflicts: a :class:`Conflicts` object, or the content of a JSON document that describes it. ``None``
+means that there is no table."""
 
 _needed = ("process", "index", "kind")
 _payload = ("bytes", "size", "extra")
@@ -42,7 +42,7 @@ def is_spark(table: Any) -> bool:
 
 
 def framed(table: Any, local_max: int = limits.frame_rows_local_max, lasting: bool = False, **layout: Any) -> Trace:
-    """Return the trace in a table. ``layout`` sets options of :class:`Layout`, such as ``figures``.
+    """Return the trace that a table contains. ``layout`` sets options of :class:`Layout`, such as ``figures``.
 
     If a Spark DataFrame has more than ``local_max`` rows, Spark tasks judge it. All other tables are judged in this
     process. If the tasks run on this machine, the stages exchange data through files. These files are removed together
@@ -66,7 +66,7 @@ def framed(table: Any, local_max: int = limits.frame_rows_local_max, lasting: bo
 
 
 def _split(number: int, batches: Iterable[Any]) -> Batches:
-    """Return a partition of a DataFrame as a split that has already been read."""
+    """Return a partition of a DataFrame as a split (a piece of the input). Its rows have already been read."""
     return Batches(number, 0, "", "batches", 0, 0, batches=batches)
 
 
@@ -103,7 +103,7 @@ def _check_columns(columns: Sequence[str]) -> None:
     named = [other.get(name, name) for name in columns]
     absent = [name for name in _needed if name not in named]
     if len(absent) == len(_needed):
-        raise TraceError("the DataFrame has none of the columns process, index and kind of a trace")
+        raise TraceError("the DataFrame is not a trace: it has none of the columns process, index and kind")
     if absent:
         raise TraceError(
             f"the DataFrame lacks the column {absent[0]} of a trace, which every row needs: "

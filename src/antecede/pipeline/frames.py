@@ -117,8 +117,9 @@ def explain(
     conflicts: Table = None,
     local_max: int = _local_max,
 ) -> Report:
-    """Explain violations of an order in the trace in a table: the ``first`` late deliveries, or all late deliveries of
-    one message. Return the report of ``antecede explain``. For significant order, ``conflicts`` must say which
+    """Explain violations of an order in the trace that a table contains. Return the report of ``antecede explain``. If
+    ``message`` is given, it explains all late deliveries of this message, otherwise the ``first`` late deliveries. For
+    total and synchronous order, it explains one cycle of messages. For significant order, ``conflicts`` must say which
     operations conflict."""
     significant = order == "significant"
     request = ExplainRequest(order, message, first, required(conflicts) if significant else None)
@@ -172,8 +173,8 @@ def matched(df: Any, *, local_max: int = _local_max) -> Any:
 
 
 def _as_given(df: Any, table: Any) -> Any:
-    """Return ``table`` as a Spark DataFrame if ``df``, the table that the caller passed, is a Spark DataFrame.
-    Otherwise return ``table`` unchanged."""
+    """Return ``table`` in the form that the caller expects. ``df`` is the table that the caller passed. If ``df`` is a
+    Spark DataFrame, return a Spark DataFrame, otherwise ``table`` unchanged."""
     return df.sparkSession.createDataFrame(table, ddl(table.schema)) if is_spark(df) else table
 
 

@@ -17,7 +17,8 @@ from antecede.pipeline.packing import decoder
 
 Ints = NDArray[np.int32]
 Longs = NDArray[Any]
-"""An array of indices. They have 32 bits if each index is a position in a line, otherwise 64 bits."""
+"""An array of indices, with 32 or 64 bits for each index. The indices of sends and deliveries can have 32 bits, unless
+the indices of a process have large gaps. All other indices have 64 bits."""
 Bytes = NDArray[np.uint8]
 
 
@@ -69,8 +70,8 @@ class Clocks(Places):
 
 
 class Instances(Places):
-    """The operation instances that the rows of a bucket name. ``instance``, ``operation`` and ``parent`` are positions
-    in the lists ``instances``, ``operations`` and ``parents``; -1 means that the row has no such value."""
+    """The operation instances that are recorded in the rows of a bucket. ``instance``, ``operation`` and ``parent`` are
+    positions in the lists ``instances``, ``operations`` and ``parents``; -1 means that the row has no such value."""
 
     kind: Bytes
     type: Bytes
@@ -91,7 +92,7 @@ class Piece(msgspec.Struct, tag="piece"):
     lamport: Lamports | None = None
     clocks: Clocks | None = None
     assumed: Places | None = None
-    """Rows whose position an import had to assume."""
+    """Rows of an imported trace. The import had to assume the positions of these rows in their processes."""
     instances: Instances | None = None
 
     def places(self) -> Iterator[Places]:
@@ -116,7 +117,7 @@ class Region(msgspec.Struct, tag="region"):
     copies: NDArray[Any]
     delivered: Ints
     """The place of each delivery. ``source`` has the sender of each delivered message. ``argument`` has the position of
-    its send in the sender's line."""
+    the send in the sender's line."""
     source: NDArray[Any]
     argument: Ints
 
@@ -134,7 +135,8 @@ class Counted(msgspec.Struct, tag="counted"):
 
 class LatePlaces(msgspec.Struct):
     """Late deliveries. For each delivery there are three places (process and index): the place of the delivery, the
-    place of its send, and the place at which the first message that overtook it was sent."""
+    place of its send, and the place of the send of the overtaking message. If several messages overtook the late
+    message, the overtaking message is the one that was delivered first."""
 
     process: Longs
     index: Longs
@@ -194,13 +196,13 @@ class Judged(msgspec.Struct):
     lamport: Lamported = msgspec.field(default_factory=Lamported)
     late_blobs: int = 0
     """The number of the last output part that may contain late deliveries. The first part has the number 1.
-    ``late_blobs`` can be larger than the number of parts. Then every part may contain late deliveries. It is 0 if no
-    delivery is late, or if late deliveries were not listed."""
+    ``late_blobs`` can be larger than the number of parts. Then every part may contain late deliveries.
+    ``late_blobs`` is 0 if no delivery is late, or if late deliveries were not listed."""
 
 
 class Waits(msgspec.Struct, tag="waits"):
-    """A piece, and the arrivals of its messages that may be *direct*, each with its delivery. An arrival is direct if
-    all events of the process between the arrival and the delivery are deliveries."""
+    """A piece, and those arrivals of the same bucket that may be *direct*. Each arrival is given with its delivery. An
+    arrival is direct if all events of the process between the arrival and the delivery are deliveries."""
 
     piece: Piece
     process: Ints

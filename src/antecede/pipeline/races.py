@@ -1,9 +1,9 @@
 """``races`` on Spark: one task per bucket collects times, and a single task then finds the races.
 
 A *bucket* has all rows of some messages, so its task knows when each copy of a message arrived and was delivered. The
-task emits these times and a *piece*, which contains the valid rows of the bucket. From all pieces the last task
-assembles *lines*, the events of each process in sequence, and walks through them. The report has the same keys as the
-report of :mod:`antecede.trace.races`.
+task emits these times and a *piece*, which contains the valid rows of the bucket. The last task gets all pieces. From
+these pieces it assembles the *lines* (for each process, the sequence of its events). Then it searches the lines for
+races. The report has the same keys as the report of :mod:`antecede.trace.races`.
 """
 
 import os
@@ -94,8 +94,8 @@ def races_in(
 
 
 def races_on(trace: Trace, declared: Declared, wanted: Wanted) -> dict[str, Any]:
-    """Find the races in a trace. Return the report without the duration of the work. The trace must have been read with
-    ``figures``, so that its rows have times."""
+    """Find the races in a trace. Return the report without the duration of the work. The layout of the trace must have
+    ``figures=True`` and ``numbered=True``, so that the rows have times and row numbers."""
     verdict = verdict_on(trace, ())
     stage = partial(timed, numbering=trace.numbering, excluded=Excluded(tuple(verdict.circular)))
     parts = trace.from_buckets(stage, 1)
@@ -136,9 +136,10 @@ def timed(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> 
 
 def raced(packed: Iterable[bytes], task: LinesTask, question: Question | None) -> bytes:
     """Assemble the lines (the events of each process) and find the races. Return packed bytes with the counts, the
-    resolution of the times, and the races with the smallest slack. Each of these races is returned with its chain of
-    messages. The events of a race are given by process and index. If ``question`` is None, nothing is searched: the
-    counts are 0, and no race is returned."""
+    resolution of the times, and the races with the smallest *slack*. The slack is how much later the first message
+    could have arrived without being late. Each of these races is returned with its chain of messages. The events of a
+    race are given by process and index. If ``question`` is None, no search is made: the counts are 0, and no race is
+    returned."""
     times: list[TimedPiece] = []
 
     def pieces() -> Iterator[Piece]:
@@ -214,9 +215,9 @@ class _Reaching(Chains):
     """Finds chains of messages from one send to another."""
 
     def between(self, sent: int, until: int) -> list[tuple[int, int]]:
-        """Return the shortest chain of messages from the send ``sent`` to the send ``until``. The chain begins with a
-        message that is sent at or after ``sent`` in the same process. It ends with a message that the process of
-        ``until`` delivers before ``until``. The chain is empty if both sends are in the same process."""
+        """Return the shortest chain of messages from the send ``sent`` to the send ``until``. The first
+        message of the chain is sent in the process of ``sent``, at ``sent`` or later. The last message is delivered in
+        the process of ``until``, before ``until``. The chain is empty if both sends are in the same process."""
         source, target = self._lines.process_at(np.array([sent, until])).tolist()
         return [] if source == target else self._between(sent, until)
 

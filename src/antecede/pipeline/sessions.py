@@ -96,9 +96,9 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, le
 def _quiet_gateway() -> Iterator[None]:
     """Suppress the tracebacks of two kinds of failures. Other code reports each of these failures in one line.
 
-    py4j logs a traceback, with its own logger or the root logger, each time that it is interrupted or its JVM ends.
-    Python prints a traceback when an interrupt raises an exception in a destructor or a callback, where Python has to
-    drop the exception.
+    When a call of py4j is interrupted or the JVM ends, py4j logs a traceback. It uses its own logger or the root
+    logger. Python prints a traceback when an interrupt raises an exception in a destructor or a callback, where Python
+    has to drop the exception.
     """
 
     def is_others(record: logging.LogRecord) -> bool:
@@ -128,8 +128,8 @@ class _Requests:
 
     While a JVM is being started, requests wait, because a JVM can be ended properly only after its start is complete.
     Python drops an exception that a signal handler raises inside a destructor or a callback. So the exception is raised
-    again every half second until it has an effect. A further signal does not raise it earlier, because an exception
-    right at the start of the cleanup would prevent the cleanup.
+    again every half second until it has an effect. If another signal comes, the exception is not raised earlier,
+    because an exception right at the start of the cleanup would prevent the cleanup.
     """
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ class _Requests:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Return a context manager that delays requests to end the program until its block is done."""
+        """Return a context manager. While its block runs, requests to end the program wait."""
         self._waiting = True
         try:
             yield
@@ -391,8 +391,8 @@ def _error_line(error: BaseException) -> str:
 
 
 def _why(scratch: Path) -> str:
-    """Return the error that the JVM wrote before it failed to start, or an empty text. The JVM's own errors have two
-    lines, which are joined."""
+    """Return the error that the JVM wrote to its log, or an empty text if the log contains no error. Some errors of the
+    JVM have two lines; these lines are joined."""
     try:
         lines = [line.strip() for line in (scratch / "jvm.log").read_text(errors="replace").split("\n")]
     except OSError:

@@ -1,10 +1,11 @@
-"""Turn the closed segments of a log into Parquet: ``python -m antecede.recording.converting DIRECTORY``.
+"""Turn the closed segments of a log into Parquet: ``python -m antecede.recording.converting DIRECTORY``. A *segment* is
+one file of the log. It is closed when the server writes to a later segment.
 
 The conversion is a separate process, so that a server never loads Arrow, and a slow or failing conversion does not
 affect the server. The process runs with low priority, converts all closed segments, and ends. It also ends when the
 server that started it is gone. The next conversion then continues the work.
 
-**Exactly one row per event, even if the process is killed.** Each segment becomes a *piece*, a Parquet file. A piece is
+**Exactly one row per event, even if the process is killed.** Each segment becomes a Parquet file, a *piece*. A piece is
 written under a temporary name, synced and renamed. Then the folder is synced. The metadata of a piece contain the place
 where the next conversion must continue (:class:`~antecede.recording.segments.Place`), so the rows and this place become
 durable together. The next conversion removes files with a temporary name. A lock ensures that only one conversion runs

@@ -1,15 +1,15 @@
 """The trace in one server's data directory: first the rows that were converted to Parquet, then the rest of the log.
 
-The folder ``trace/`` in the data directory has the rows of closed segments, one file per segment::
+A *segment* is one file of the log. It is closed when the server writes to a later segment. The folder ``trace/`` in the
+data directory has the rows of closed segments, one file per segment::
 
     trace/topology.toml                          the topology, needed for routers' ``hop`` rows
-    trace/events-00000000000000123456.parquet    all rows up to record 123456, after those of the previous file
+    trace/events-00000000000000123456.parquet    the rows after the previous file, up to record 123456
 
-The metadata of each Parquet file contain its **place**, the point where the file ends: the last record, the next
-message id and each process's next index. The rows and the place become durable by one rename. So a conversion that
-continues after the newest file neither skips a row nor writes a row twice. The rest of the log is read from the place
-of the newest file on. This is possible even while the server writes the log, because only complete commit groups are
-read.
+The metadata of each Parquet file contain the **place** where the file ends: the number of the last record, and the data
+to continue the trace there (for example, the next index of each process). The rows and the place become durable by one
+rename. So the next conversion neither skips a row nor writes a row twice. The rest of the log begins after the place of
+the newest file. It can be read even while the server writes the log, because only complete groups of records are read.
 
 The first record of a log contains the name of the server. A server with ``--trace`` deletes a segment of its log only
 when the rows of the segment are in a Parquet file. So if the next record that the trace needs is not in the log, the
@@ -49,8 +49,7 @@ CONVERTER_BUSY = 75
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    """The point up to which a log has been turned into rows, with everything needed to continue the trace from
-    there."""
+    """The point in a log where the converted part ends, with all data that is needed to continue the trace after it."""
 
     server: str
     upto: int

@@ -1,7 +1,8 @@
 """Figures of a report as SVG: a map of the traffic, messages per second, and bars.
 
-A chart has no script. Each bar or cell has its value as a ``<title>``, which browsers show under the pointer. Colours
-come from the style sheet of the page, which has variants for light and dark.
+A chart has no script. A cell of the map, or a bar in the chart of messages per second, has its value as a ``<title>``.
+Browsers show the title under the pointer. Colours come from the style sheet of the page, which has variants for light
+and dark.
 """
 
 import re
@@ -29,9 +30,10 @@ def text(value: object, length: int = 40) -> str:
 
 
 def busiest(traffic: Sequence[Mapping[str, Any]]) -> tuple[list[str], dict[tuple[str, str], int]]:
-    """Return the names of the processes that send and receive the most copies of messages, and the number of copies for
-    each pair (sender, receiver). A message to three receivers counts as three copies. If there are more than
-    ``report_processes_max`` processes, all remaining processes together have the empty name, which comes last."""
+    """Return the names of the busiest processes, and the number of copies of messages for each pair (sender, receiver).
+    A message to three receivers counts as three copies. The busiest processes send and receive the most copies. If
+    there are more than ``report_processes_max`` processes, all remaining processes together have the empty name, which
+    comes last."""
     totals: Counter[str] = Counter()
     for row in traffic:
         totals[row["from"]] += row["messages"]
@@ -52,8 +54,8 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def heat_map(traffic: Sequence[Mapping[str, Any]]) -> str:
-    """Draw a map of the numbers of copies: one row per sender, one column per receiver. Return an empty string if there
-    is no traffic."""
+    """Draw a map with one row per sender and one column per receiver. Each cell shows how many copies of messages this
+    sender has sent to this receiver. Return an empty string if there is no traffic."""
     names, cells = busiest(traffic)
     if not cells:
         return ""
@@ -109,8 +111,8 @@ def _shade(count: int, most: int) -> int:
 
 def per_second(by_second: Mapping[int, int]) -> str:
     """Draw one bar per second. Each bar shows how many messages were sent in this second. If the trace is long, one bar
-    stands for several seconds. Return an empty string if all messages were sent in the same second, or if there are no
-    messages. ``by_second`` has the number of messages for each second."""
+    stands for several seconds, and shows the average number per second. Return an empty string if all messages were
+    sent in the same second, or if there are no messages. ``by_second`` has the number of messages for each second."""
     if len(by_second) < 2:
         return ""
     first, last = min(by_second), max(by_second)

@@ -1,5 +1,5 @@
-"""Small files of every format that Antecede reads, for ``antecede sample`` and the guides. All were made for this
-project.
+"""Small files of every format that Antecede reads, for ``antecede sample`` and the guides. All these files were made
+for this project.
 
 A sample is one file or one folder of this package. Each sample has a command with which a user can try it.
 """

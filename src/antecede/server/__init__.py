@@ -2,18 +2,18 @@
 
     link → order (one per domain) → hop → mailbox → engine
 
-A step takes inputs, one after the other, then stamps all messages that it sends. Its result is **one record** of the
-accepted inputs, which the driver's adapter appends to the log. The effects leave when this and all earlier records are
-durable: *persist, then send, then acknowledge*. Reactions may run earlier, because their results are in the same or a
-later record.
+A step processes inputs, one after the other, then stamps all messages that it sends. It returns **one record** of the
+accepted inputs, which the driver's adapter appends to the log. The effects (messages and replies) are sent when this
+and all earlier records are durable: *persist, then send, then acknowledge*. Agents may react before that, because the
+results are in the same or a later record.
 
 After a crash, a new state machine loads the newest snapshot and replays the later records. ``replay(record)`` leads to
 the same state, with the same stamps on the same frames. Frames that were not acknowledged are then resent.
 
-**Exactly once.** A frame is accepted in the record that delivers or forwards its packet. One record has all results of
-a reaction: the sent messages, the agent's new state, and the removal of the letter from the mailbox. A client numbers
-its publishes 1, 2, 3 … without gaps. A repeated publish is answered and not sent again. After a refused publish, the
-server skips later ones until the client sends them again with new numbers, or lets them fail.
+**Exactly once.** The record that accepts a frame also delivers or forwards its packet. One record has all results of a
+reaction: the sent messages, the agent's new state, and the removal of the letter from the mailbox. A client numbers its
+publishes 1, 2, 3 … without gaps. The server answers a repeated publish, but sends its message only once. After a
+refusal, the server skips the later publishes. The client sends these again with new numbers, or reports them as failed.
 
 The machine does no I/O, and uses no clock and no randomness. Its caller passes two times: ``now``, in seconds, for
 resends and timers (see :mod:`antecede.server.clock`), and ``clock_ms``, the wall clock in milliseconds.
@@ -93,14 +93,14 @@ class AgentServer:
         self.stopped: dict[tuple[str, str], str] = {}
         """The stopped links: (domain, peer) → reason (:mod:`antecede.server.arrivals`)."""
         self.kept = True
-        """Whether records are stored. If not (durability ``memory``), they are not even encoded."""
+        """True if records are stored. If not (durability ``memory``), they are not even encoded."""
         self.overloaded, self.overload = False, CATCHING_UP
-        """Whether publishes are refused, and why: too much data waits, the disk is almost full, or the server stops."""
+        """True if publishes are refused, and why: too much data waits, the disk is almost full, or the server stops."""
         self.log_format = FORMAT_OLDEST
         """The log format of new records and of new messages to peers. A :class:`Formatted` item sets it."""
         self.clock, self.truncations = Clock(), Truncations()
         self._multicasts = 0
-        """The number of letters to several destinations that this step sent."""
+        """The number of sends to several destinations in this step. A batch of publishes counts as one send."""
         self.items: list[Item] = []
         self.channel.record_into(self.items)
         self._numbers = 0
@@ -110,7 +110,7 @@ class AgentServer:
         """The errors that peers made in this step, each as (domain, peer, reason)."""
 
     def step(self, inputs: list[Input], now: float, clock_ms: int, acknowledge: bool = True) -> Step:
-        """Take a whole step. If ``acknowledge`` is false, a later step acknowledges the frames that were received."""
+        """Process inputs and end the step. If ``acknowledge`` is false, a later step acknowledges their frames."""
         self.take(inputs, now, clock_ms)
         return self.seal(now, clock_ms, acknowledge)
 
@@ -159,7 +159,7 @@ class AgentServer:
         return Step(record, channel.leaving(now, acknowledge), replies, due, faults)
 
     def begin(self, epoch: str, newest: int = LOG_FORMAT, cuts: Iterable[Truncated] = ()) -> bytes:
-        """Make the first record of a new log, apply it, and return it. ``cuts``: torn writes that recovery removed."""
+        """Make, apply and return the first record of a new log. ``cuts``: incomplete writes that recovery removed."""
         return self.note([Began(self.name, epoch), Formatted(newest), *settings_items(self, newest, cuts=cuts)])
 
     def note(self, items: list[Item]) -> bytes:
@@ -169,7 +169,7 @@ class AgentServer:
         return encode_record(items)
 
     def organise(self, plan: Plan, kept: list[str]) -> None:
-        """Use a new plan from now on. ``kept``: the domains that keep their state; all others begin a new one."""
+        """Use a new plan from now on. The domains in ``kept`` keep their state; all others start with a new one."""
         self.plan = plan
         self.channel.organise(plan.topology, plan.orders, plan.homes, plan.moved, kept)
         self.engine.homes = plan.homes
@@ -186,7 +186,7 @@ class AgentServer:
             self.channel.share_lists()
 
     def replay(self, record: bytes, now: float) -> None:
-        """Apply a record of the log again. Its messages that were not acknowledged are resent later."""
+        """Apply a record of the log again. If messages of this record were not acknowledged, they are resent later."""
         enacted: list[Row] = []
         for item in decode_record(record):
             if isinstance(item, Taken):
@@ -205,12 +205,12 @@ class AgentServer:
         self._replies, self.faults, self._multicasts = [], [], 0
 
     def begin_life(self, life: int) -> None:
-        """Start a life of the server, which lasts until its next stop or crash. Call this after the replay. From then
-        on, a hello (:class:`antecede.link.Hello`) has ``life`` and the number of frames sent before this life."""
+        """Begin a *life* (one run of the server's process). Call this after the replay. From then on, a hello
+        (:class:`antecede.link.Hello`) has ``life`` and the number of frames sent before this life."""
         self.channel.begin_life(life)
 
     def alarm_ms(self) -> int | None:
-        """Return the server time at which the next timer fires or call expires, or None if there is neither."""
+        """Return the server time of the next timer or the next deadline of a call, or None if there is neither."""
         timer = self.timers.alarms[0][0] if self.timers.alarms else None
         call = None if self.calls.site is None else self.calls.alarm_ms()
         return timer if call is None else call if timer is None else min(timer, call)
@@ -383,14 +383,14 @@ class AgentServer:
         self.calls.call(source, id_, outbound.to[0], outbound.type, outbound.body, ask, (deadline_ms, now))
 
     def _set_timer(self, when_ms: int, agent: str, kind: str, body: bytes, answers: str = "") -> None:
-        """Set a timer that delivers a letter later. The "t" in the letter's id shows that no order applies to it."""
+        """Set a timer that delivers a letter later. The "t" in its id shows that no order applies to the letter."""
         self._numbers += 1
         letter = Letter(f"{self._prefix}t{self._numbers}", agent, (agent,), kind, body, answers=answers)
         self.timers.set(self._numbers, when_ms, agent, letter)
 
     def _send(self, source: str, sent: Outbound | Published, *, ask: str = "", replays: str = "") -> Letter:
-        """Send a letter. ``ask``: the id that an answer must quote ("." means the letter's own id), or empty if the
-        letter is not a question. ``replays``: the id of the dead letter that this letter sends again, or empty."""
+        """Send a letter. ``ask``: the id that an answer must quote, "." for the letter's own id, or "" if the letter is
+        not a question. ``replays``: the id of the dead letter that this letter sends again, or empty."""
         self._numbers += 1
         id_ = self._prefix + str(self._numbers)
         ask, to = id_ if ask == "." else ask, sent.to
@@ -402,7 +402,7 @@ class AgentServer:
         return letter
 
     def collect(self) -> None:
-        """Put letters that arrived, and answers to calls, into the mailboxes. Letters without a route become dead."""
+        """Put arrived letters and answers to calls into the mailboxes. Letters without a route become dead letters."""
         channel = self.channel
         if channel.arrived:
             self.engine.deliver_all(channel.arrived)
@@ -420,8 +420,8 @@ class AgentServer:
     # State.
 
     def backlog(self, exact: bool = True) -> Backlog:
-        """Return the amount of data that waits. If ``exact`` is false, omit the bytes that came since the last
-        count."""
+        """Return the amount of data that waits. If ``exact`` is false, do not count the bytes of letters that arrived
+        since the last count."""
         return backlog_of(self.channel, self.engine, self.timers, exact)
 
     def snapshot(self) -> bytes:
@@ -435,8 +435,8 @@ class AgentServer:
         return encode_state(packed(*parts, **head, **log, **rest))
 
     def restore(self, snapshot: bytes, now: float, epoch: str | None = None) -> None:
-        """Load a snapshot into a new server, which then uses the snapshot's topology. A snapshot without the topology's
-        text must have the given ``epoch``, or any epoch if ``epoch`` is None. Otherwise raise an error."""
+        """Load a snapshot into a new server. If the snapshot contains the text of a topology, the server uses this
+        topology. Otherwise raise an error if ``epoch`` is neither None nor the epoch of the snapshot."""
         state, channel, engine, timers = state_of(snapshot, self.name, self.incarnation, epoch)
         self.organisation.load(state.organisation, self)
         self.epoch, self._numbers, self.clients = state.epoch, state.numbers, state.clients

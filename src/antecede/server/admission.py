@@ -1,17 +1,18 @@
 """Track incoming connections, and limit what they may use.
 
-A connection is a *stranger* from the moment it is accepted, TLS handshake included, until its hello is accepted. The
-number of strangers is limited, in total and per address. When a new stranger exceeds a limit, the oldest stranger is
-closed. Correct programs do not suffer from this, because they send their hello immediately. So silent connections can
-neither use up the file descriptors nor block others. The number of clients is limited, too, but a client is never
-closed to make room for a stranger. Other servers can always connect: one connection is reserved for each.
+A new connection is a *stranger* until the server has accepted its hello (its first message). This includes the time of
+the TLS handshake. The number of strangers is limited, in total and per address. When a new stranger exceeds a limit,
+the oldest stranger is closed. This does not affect correct programs, because they send their hello immediately. So
+silent connections can neither use up the file descriptors nor block others. The number of clients is also limited, but
+a client is never closed to make room for a stranger. The limit of clients does not affect other servers: one more
+connection is reserved for each of them.
 
-An access file may set two more limits for an address: how many connections the address has at the same time, including
-the connections of known clients, and how many new connections it makes per second. A connection above one of these
-limits is closed immediately.
+An access file may set two more limits for each address: the number of connections at the same time, and the number of
+new connections per second. The first limit includes strangers and clients, but not other servers. A new connection
+above one of these limits is closed immediately.
 
-Bytes of incomplete frames are counted as well, in total and per address. Above a limit, the connection whose frame
-began first is closed. Frames of other servers are not counted, because there are only few servers.
+The bytes of incomplete frames are also limited, in total and per address. Above a limit, the connection with the oldest
+incomplete frame is closed. Frames of other servers are not counted, because there are only a few servers.
 """
 
 from collections import Counter
@@ -35,15 +36,15 @@ class ConnectionSlot:
         self.address = address
         self.drop = drop
         self.known = False
-        """Whether the hello of this connection was accepted. It is False again after the connection is closed."""
+        """True from the moment when the hello is accepted until the connection is closed."""
         self.server = False
-        """Whether the other end is another server, and its hello was accepted."""
+        """True if the other end is another server, and its hello was accepted."""
         self.unfinished = 0
         """Bytes of a frame that is not complete."""
 
     @property
     def is_client(self) -> bool:
-        """Whether the other end is a client: its hello was accepted, and it is not another server."""
+        """True if the other end is a client: its hello was accepted, and it is not another server."""
         return self.known and not self.server
 
     def proved(self, *, server: bool) -> None:
@@ -90,7 +91,7 @@ class Admission:
 
     @property
     def full(self) -> bool:
-        """Whether there is no place for another client."""
+        """True if the number of clients has reached its limit."""
         return self.clients >= self.clients_max
 
     def limit_addresses(self, limited: AddressLimits) -> None:
@@ -100,8 +101,8 @@ class Admission:
         self._attempts = None if rate is None else Attempts(rate, limits.addresses_watched_max)
 
     def _excess(self, address: str, now: float) -> str:
-        """Return the reason to close a new connection from this address: a limit of the access file that the connection
-        exceeds. Return an empty string if it exceeds none."""
+        """Check a new connection from this address against the limits of the access file. If the connection exceeds a
+        limit, return a text about this limit: the reason to close the connection. Otherwise return an empty string."""
         if self._attempts is not None and not self._attempts.take(address, now):
             return "too many attempts to connect from one address: try again later"
         if self._connected_max is not None and self._connected[address] >= self._connected_max:

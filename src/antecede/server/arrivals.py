@@ -1,9 +1,9 @@
 """Frames, acknowledgements and hellos from peers.
 
 A link stops if the peer sends something that contradicts what was sent before, for example because one of the two
-servers has lost data. Such a link exchanges nothing until an operator resets its domain, or a change of the topology begins
-the domain again. The log does not record that a link stopped; only snapshots do. So after a restart a link may work
-again, until the next contradiction. Other errors only close the connection.
+servers has lost data. A stopped link exchanges nothing until its domain starts with a new state. Either an operator
+resets the domain, or a change of the topology restarts it. The log does not record that a link stopped; only snapshots
+do. So after a restart a link may work again, until the next contradiction. Other errors only close the connection.
 """
 
 from typing import TYPE_CHECKING

@@ -1,13 +1,13 @@
 """The letters that a client had begun to handle before it published something.
 
-A client reports a letter as handled when the letter's handler has returned, or later, together with other letters. The
-handler's publishes reach the server before this report. So each publish names the last letter that its client had begun
-to handle. The server writes this letter, and the letters before it in the mailbox, into the record of the publish. In
-the trace, the deliveries of these letters come before the publish, so the trace shows that the publish depends on the
-letters. Nothing else changes: the letters stay in the mailbox.
+A client reports a letter as handled only after the letter's handler has returned. The handler's publishes reach the
+server before this report. So each publish names the last letter that its client had begun to handle. The server writes
+this letter, and the letters before it in the mailbox, into the record of the publish. In the trace, the deliveries of
+these letters come before the publish, so the trace shows that the publish depends on the letters. Nothing else changes:
+the letters stay in the mailbox.
 
-The server searches for the named letter only at the beginning of the client's own mailbox, among as many letters as the
-largest possible batch has. Each letter is recorded only one time.
+The server searches for the named letter only at the beginning of the client's own mailbox. It reads no more letters
+than one batch can contain. Each letter is recorded only one time.
 """
 
 from itertools import islice
@@ -18,9 +18,9 @@ from antecede.server.items import Begun
 
 
 def begun_letters(engine: Engine, address: str, claims: tuple[Begun, ...], clock_ms: int) -> tuple[Begun, ...]:
-    """Return the letters to record: each letter that the client names, and the letters before it in the mailbox, except
-    letters that are already recorded. ``claims``: for each publish that names a letter, the position of the publish in
-    its batch, and the letter."""
+    """Return the letters to record: each letter that the client names, and the letters before it in the mailbox.
+    Letters that are already recorded are left out. ``claims``: one entry for each publish that names a letter. The
+    entry contains this letter, and the position of the publish in its batch."""
     last = engine.read.get(address)
     named = {claim.letters[0]: claim.at for claim in claims if claim.letters[0] != last}
     found: list[Begun] = []

@@ -37,7 +37,7 @@ class Epoch(msgspec.Struct, frozen=True, array_like=True):
 
 
 History = Annotated[list[Epoch], Meta(max_length=limits.changes_kept_max)]
-"""The topologies so far, oldest first."""
+"""The last topologies of the system (at most ``limits.changes_kept_max``), oldest first."""
 
 
 class Organised(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=41):
@@ -70,7 +70,7 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     """The servers that do not take part. They do not know the new topology before it is in force, so this server does
     not connect with them until the change is decided."""
     history: list[Epoch] = []
-    """The topologies so far, oldest first, if the change adds this server; otherwise empty."""
+    """If the change adds this server: the last topologies of the system, oldest first. Otherwise the list is empty."""
 
 
 class Received(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=43):
@@ -109,8 +109,8 @@ class Paused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     domains: list[str]
     agents: list[str]
     whole: bool = False
-    """Whether the change removes this server. If so, none of its agents reacts and its clients are refused during the
-    pause."""
+    """True if the change removes this server. In this case, during the pause, none of its agents reacts and its clients
+    are refused."""
     attempt: str = ""
     """The name of the attempt to make this change."""
     clients: list[str] = []
@@ -127,4 +127,4 @@ class Learned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
     topology: str
     since: dict[str, int]
     history: list[Epoch]
-    """The topologies so far, oldest first, including those that this server already knew."""
+    """The last topologies of the system, oldest first, including those that this server already knew."""

@@ -1,12 +1,15 @@
 """Server time: the clock for timers, time limits and the age of letters. It never goes back.
 
-The wall clock can be set back or forward at any time. So server time is the last time in the log, plus the seconds that
-have passed by the monotonic clock since the start. While a server is down only the wall clock runs. If the wall clock
-at the start is later than the last wall clock time in the log, server time moves ahead by the difference; otherwise it
-does not move. In a new log, server time begins with the wall clock.
+The wall clock can be set back or forward at any time. So a running server uses the monotonic clock: it adds the
+seconds since its start to the server time at the start.
+
+At the start, server time continues from the last server time in the log. But only the wall clock runs while a server is
+down. So the server compares the wall clock at the start with the last wall clock time in the log. If the wall clock is
+later, the difference is added to server time. If it is not later, nothing is added. In a new log, server time begins
+with the wall clock.
 
 Traces and people see wall clock times. These are computed from server time and the difference between the two clocks.
-The log records this difference each time it changes.
+The log records this difference each time it has changed by more than ``_drift_ms``.
 """
 
 from typing import Final
@@ -32,7 +35,7 @@ class Clock:
     def __init__(self) -> None:
         self.times = Times()
         self.first: list[Item] = []
-        """The item with the time at which this life of the server began; empty if the clock was not started."""
+        """A list of one item: the time at which the server started. The list is empty if the clock was not started."""
         self._begun: float | None = None
         self._start_ms = 0
 
@@ -54,7 +57,7 @@ class Clock:
         return self._begun is not None and abs(wall_ms - server_ms - self.times.ahead_ms) > _drift_ms
 
     def set(self, item: Clocked) -> Clocked:
-        """Set ``times`` from an item of the log, which contains server time and the wall clock. Return the item."""
+        """Set ``times`` from an item of the log. The item contains server time and the wall clock. Return the item."""
         self.passed(item.clock_ms)
         self.times.ahead_ms = item.wall_ms - item.clock_ms
         return item

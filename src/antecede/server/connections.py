@@ -45,8 +45,8 @@ class Connection(Protocol):
 
     @property
     def last_received(self) -> float:
-        """The time of the last input. While this end has paused reading, it is the present time. Otherwise the
-        connection would be closed, as if the other end sent nothing."""
+        """The time of the last input. While this end does not read, this is the present time, so that the connection is
+        not closed because of silence."""
         ...
 
     @property

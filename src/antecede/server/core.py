@@ -1,8 +1,8 @@
 """A whole server without sockets, disk and clock: its driver, and the classes for peers, clients and operators.
 
 The adapters (:mod:`antecede.live` with asyncio, :mod:`antecede.simulator.servers` in virtual time) create one
-:class:`ServerCore` per life of a server. They give it the parts that arrive on connections. They also call its driver,
-so that it takes turns (:mod:`antecede.server.driver`).
+:class:`ServerCore` for each start of a server. They give it the parts that arrive on connections. They also call its
+driver, which processes the inputs in steps (:mod:`antecede.server.driver`).
 """
 
 from collections.abc import Callable
@@ -54,11 +54,11 @@ class ServerCore:
         cuts: bool = False,
         covers: int = 0,
     ) -> None:
-        """``first``: the first record of this life. ``cuts``: whether this record reports torn writes that were removed
-        from the log. ``token``: the token that all processes share if there is no access file. ``authoriser``: if None,
-        only this token is checked. ``keyring``: the server's identity, if there is an access file. ``newest_version``:
-        the newest wire version of this server. ``covers``: the number of records in the log after the newest
-        snapshot."""
+        """``first``: the first record of this run of the server. ``cuts``: whether this record reports that torn
+        (incomplete) writes were removed from the log. ``token``: the token that all processes share if there is no
+        access file. ``authoriser``: if None, only this token is checked. ``keyring``: the server's identity, if there
+        is an access file. ``newest_version``: the newest wire version of this server. ``covers``: the number of records
+        in the log after the newest snapshot."""
         self.machine = machine
         self.log = log = QuietLog(log)
         self.guard = guard = Guard(authoriser or Authoriser(token=token), keyring, audit, log)
@@ -96,9 +96,9 @@ class ServerCore:
     # What the adapter calls.
 
     def received(self, receiver: Receiver, parts: list[AnyPart], now: float) -> bool:
-        """Give parts that have arrived on a connection to the receiver of this connection. Return True if a turn should
-        be taken immediately. After a :class:`antecede.errors.WireError` the caller must call
-        :func:`antecede.server.connections.break_off`."""
+        """Give parts that have arrived on a connection to the receiver of this connection. Return True if the caller
+        must now let the driver process its inputs (``Driver.turn``). If this method raises a
+        :class:`antecede.errors.WireError`, the caller must call :func:`antecede.server.connections.break_off`."""
         driver = self.driver
         driver.now = now
         if driver.awake:
@@ -226,8 +226,8 @@ class ServerCore:
         self.marks.watch(self.upkeep.stopping)
 
     def hold(self, held: bool) -> None:
-        """Stop reading from all connections if ``held`` is true. Read again if ``held`` is false. But as long as too
-        many letters wait (``marks.held``), never read from peers."""
+        """Stop reading from all connections if ``held`` is true. Read again if ``held`` is false. Exception: while too
+        many letters wait (``marks.held``), nothing is read from peers."""
         self.entry.hold(held)
         self.peering.hold(held or self.marks.held)
 

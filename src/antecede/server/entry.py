@@ -3,10 +3,12 @@ instead of a hello.
 
 Before its hello a connection is a *stranger*: it may send only short frames with one part each, and is closed if the
 hello does not come soon. If the server has an access file, the other end must first prove its identity
-(:mod:`antecede.access.proof`), and the hello must fit this identity. An operator's request is such a short frame. There
-is one request per connection, so an operator remains a stranger until the connection is closed. An operator with a long
-request first sends the command ``LONG``, and may then send longer frames. The other end of a refused connection gets
-the reason and a code.
+(:mod:`antecede.access.proof`), and the hello must fit this identity. If a connection is refused, the other end gets the
+reason and a code.
+
+An operator sends one request per connection, and no hello. So the connection of an operator is a stranger until it is
+closed, and the request must be a short frame. An operator with a long request first sends the command ``LONG``. After
+this command, the operator may send longer frames.
 """
 
 from collections.abc import Callable
@@ -113,17 +115,16 @@ class Incoming:
         self._since = now
         self._known: Receiver | None = None
         self._asked = False
-        """Whether an operator's request has come (the command ``LONG`` is not one). A second request is an error."""
+        """Whether an operator's request has come. A second request is an error. The command ``LONG`` is not counted."""
         self._long = False
         self._patience = limits.hello_seconds_max
-        """A number of seconds. If the connection has not become the connection of a server or a client after this time,
-        it is closed."""
+        """The connection is closed after this number of seconds if no hello of a server or a client was accepted."""
         self._refused = False
         """Whether the connection was refused, or was used only to exchange a topology. In both cases, all further parts
         are ignored."""
         self._teacher = ""
-        """The name of the server at the other end, if that server has a newer topology and will send it next; otherwise
-        empty."""
+        """The name of the server at the other end, if that server has a newer topology and will send it next. In all
+        other cases, the name is empty."""
         self._proof: Answering | None = None
         self._who: Who | None = None
         """The identity that the other end has proved, or None if it has proved none."""
@@ -185,7 +186,8 @@ class Incoming:
         self._who, self._counted = who, True
 
     def _identify(self, role: str, token: str) -> Who | Refusal:
-        """Return the identity of the sender of a hello with this role, or the reason why the sender is refused."""
+        """Return the identity of the other end, or the reason why it is refused. ``role``, ``token``: the role and the
+        token in its hello or request."""
         refusal = self._entry.guard.authoriser.token_refusal(token)
         if refusal is None:
             return TOKEN

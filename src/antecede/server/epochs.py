@@ -1,8 +1,8 @@
-"""The topologies that were in force, one after the other, for the metadata of a trace (:mod:`antecede.trace.epochs`).
+"""The epochs of a server, for the metadata of a trace (:mod:`antecede.trace.epochs`).
 
-The entry of an epoch lists processes of one server, each with the index of its first event in the epoch. A process
-without new events is not listed: its index is the same as in an earlier epoch. So processes without events need no
-space.
+An *epoch* is the time during which one topology is in force. The entry of an epoch lists processes of one server, each
+with the index of its first event in the epoch. A process is not listed if it had no events since the last epoch that
+lists it, because its index is still the same. So processes without events need no space.
 """
 
 from msgspec.structs import replace
@@ -23,8 +23,9 @@ def first_epoch(file: TopologyFile) -> list[Epoch]:
 def next_epoch(
     epochs: list[Epoch], file: TopologyFile, change: int, indices: dict[str, int], clock_ms: int
 ) -> list[Epoch]:
-    """Return the list of epochs after a change, with the new epoch as the last. If the list is too long, the oldest
-    epoch is merged into the next one. ``indices``: the index of the next event of each process of this server."""
+    """Return the list of epochs after a change of the topology. The new epoch is the last in the list. If the change
+    added this server, the list contains only the new epoch. If the list is too long, the oldest epoch is merged into
+    the next one. ``indices``: the index of the next event of each process of this server."""
     if not indices or (epochs and epochs[-1].epoch == file.epoch):
         # The change has added this server, which was started with the new topology: it was not part of the system.
         epochs = []
@@ -48,10 +49,10 @@ def _fresh(epochs: list[Epoch], indices: dict[str, int]) -> dict[str, int]:
 def learned_epochs(
     epochs: list[Epoch], file: TopologyFile, change: int, history: list[Known], indices: dict[str, int]
 ) -> list[Epoch]:
-    """Return the list of epochs after this server has learned changes that it had missed, with a new epoch for each of
-    these changes. For the processes of this server, all new epochs begin now. This server knows the domains and agents
-    of the newest topology only, so only the last epoch contains them. The other new epochs contain the guarantee of
-    their topology; the traces of other servers contain the domains and agents."""
+    """Return the list of epochs with a new epoch for each change of the topology that this server had missed. The
+    server has now learned these changes from ``history``. For its processes, all new epochs begin now. This server
+    knows only the domains and agents of the newest topology. So only the last epoch contains domains and agents.
+    The other new epochs contain the guarantee of their topology. The traces of other servers contain the rest."""
     before = epochs[-1].change if epochs else 0
     clock_ms = next((one.clock_ms for one in history if one.change == change), 0)
     for one in history:

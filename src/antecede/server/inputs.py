@@ -93,8 +93,8 @@ class Look(msgspec.Struct, frozen=True, gc=False):
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """The reply that a client's publishes up to this number are accepted: each will be delivered exactly once, or
-    become a dead letter."""
+    """A reply to a client: the server has accepted the client's publishes up to this number. Each of them will be
+    delivered exactly once, or become a dead letter."""
 
     client: str
     number: int
@@ -104,9 +104,9 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False):
-    """The reply that the server refused one publish of a client, or several consecutive publishes. It contains the
-    reason. The server also skips all publishes that the client sent after the refused ones. If ``retry`` is true, the
-    skipped publishes fail as well, and the program may publish all of them again later. If ``retry`` is false, the
+    """A reply to a client: the server has refused one of its publishes, or several consecutive ones. The reply contains
+    the reason. The server also skips all publishes that the client sent after the refused ones. If ``retry`` is true,
+    the skipped publishes fail as well, and the program may publish all of them again later. If ``retry`` is false, the
     client itself sends the skipped publishes again, with new numbers."""
 
     unhurried: ClassVar[bool] = False
@@ -134,7 +134,7 @@ class Denied(msgspec.Struct, frozen=True, gc=False):
     def replies(self, last: int) -> "list[Accepted | Refused]":
         """Return a list with the reply to these publishes. ``last``: the number of the client's last publish that was
         accepted. Publishes up to this number are not refused. The list is empty if an earlier publish of the client was
-        refused, because the client then sends these publishes again with new numbers."""
+        refused, because the reply to the earlier publish also applies to these publishes (see :class:`Refused`)."""
         known = last + 1 - self.number
         if known >= self.count:
             return [Accepted(self.client, last)]

@@ -7,8 +7,8 @@ a reaction, a timer that fired, a peer's identity). It contains nothing that fol
 at the end of the step.
 
 After a restart, unacknowledged frames are made again from the log, with the same bytes. So the rules that group letters
-into trains belong to the log's format: a log is replayed by the rules under which it was written. An item of the log
-(:class:`Formatted`) marks the place from which newer rules are in force.
+into trains (the contents of frames) are part of the log's format. A replay uses the rules that were in force when the
+log was written. An item of the log (:class:`Formatted`) shows where newer rules begin.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -52,13 +52,13 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     answers: str = ""
     replays: str = ""
     context: str = ""
-    """The span in which it was sent, as a W3C trace context, and the publish's label (:mod:`antecede.labels`)."""
+    """The publish's span, as a W3C trace context, and the publish's label (:mod:`antecede.labels`)."""
     source: str = ""
     """The original sender, if it is not the client itself. So a replayed dead letter keeps its sender."""
     asked: str = ""
     """The id that an answer must quote, if this publish resends a dead letter that is a question; otherwise empty."""
     deadline_ms: int = 0
-    """The server time by which a call must have ended, in milliseconds. It is 0 for any other publish."""
+    """If this publish is a call: the server time, in milliseconds, by which the call must have ended. Otherwise 0."""
     begun: tuple[Begun, ...] = ()
 
 
@@ -69,7 +69,7 @@ class Reacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
     reactions: tuple[Reaction, ...]
     state: State | None
     clock_ms: int
-    """The server time at which the reactions ended. The delay of a timer that a reaction sets begins at this time."""
+    """The server time at which the reactions ended. If a reaction sets a timer, the timer's delay starts then."""
 
     @property
     def letters(self) -> list[str]:
@@ -132,10 +132,10 @@ class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_
 
 
 class Met(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=8):
-    """The incarnation and the life of a peer, which this server has learned from the peer's hello. If a later hello has
-    another incarnation, the peer has lost data. A later hello may have another life. In that case, this server compares
-    the number of frames that the peer had sent before the new life with the number of frames that it has received from
-    the peer. If the peer had sent fewer frames, the peer was restored from an old backup."""
+    """A peer's *incarnation* (the number of the peer's data directory) and *life* (a random number that the peer
+    chooses at each start), from the peer's hello. If a later hello has another incarnation, the peer has lost data. If
+    it has another life, the peer was restarted. The hello then says how many frames the peer had sent before the
+    restart. If this server has received more, the peer was restored from an old backup."""
 
     domain: str
     peer: str
@@ -149,8 +149,8 @@ class Began(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
     server: str
     epoch: str
     incarnation: int = 0
-    """The incarnation with which the log of a restored server was begun, or 0 if the log was begun with the incarnation
-    that is in the data directory."""
+    """The incarnation at the beginning of a restored server's log. The value is 0 if the log was begun with the
+    incarnation that is in the data directory."""
 
 
 class Enacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=10):
@@ -196,7 +196,7 @@ class Formatted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
 
 
 class Resumed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=16):
-    """The server has started again. The last steps of its previous life may be lost. Handlers may already have seen
+    """The server has started again. The last steps before the restart may be lost. Handlers may already have seen
     letters that these steps created, because reactions can run before a step is durable. So from here on letters get
     numbers that no lost letter can have had."""
 
@@ -236,8 +236,8 @@ class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
 
 
 class Tried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=30):
-    """The handler calls that were in progress when a life of the server ended, each as (agent, id of the letter). Each
-    call counts as one try of its letter."""
+    """The handler calls that were interrupted when a life of the server (one run of its process) ended, each as (agent,
+    id of the letter). Each call counts as one try of its letter."""
 
     life: int
     calls: tuple[tuple[str, str], ...]
@@ -288,9 +288,9 @@ class Acknowledged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_f
 
 
 class Restored(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=40):
-    """The records before this one come from a backup. From here on, the server has another incarnation, and its peers
-    have other incarnations, too. A replay never applies this item, because a replay begins with a snapshot that already
-    includes the item. A trace needs the item, because letters get other ids from here on."""
+    """The records before this one come from a backup. From here on, the server and all its peers have new incarnations
+    (see :class:`Met`). A replay never applies this item, because a replay begins with a snapshot that already includes
+    the item. A trace needs the item, because letters get other ids from here on."""
 
     incarnation: int
 
@@ -334,7 +334,7 @@ listed here."""
 LOG_FORMAT: Final = 3
 """The log format of a new log."""
 FORMAT_OLDEST: Final = 2
-"""The oldest log format that has its own rules. Log format 1 has the same rules as this format."""
+"""The oldest log format that this server must distinguish. Log format 1 is older, but has the same rules."""
 FORMAT_WITH_LISTS: Final = 3
 """The first format in which a train or a record contains each list of destinations only once. In this format, a batch
 whose reactions requested nothing is one short item (:class:`Handled`)."""
@@ -368,7 +368,7 @@ _To = tuple[str, ...]
 
 
 def _with_lists(item: Item, change: Callable[[_To], _To]) -> Item:
-    """Return the item after ``change`` was applied to each of its lists of destinations."""
+    """Apply ``change`` to each list of destinations in an item, and return the changed item."""
     if isinstance(item, Published | PublishedMany):
         return msgspec.structs.replace(item, to=change(item.to))
     if isinstance(item, Reacted):
@@ -398,8 +398,8 @@ def _long(to: _To, lists: list[_To]) -> _To:
 
 
 def enacted_items(conflicts: dict[str, list[list[str]]] | None, rows: list[Row], clock_ms: int) -> list[Item]:
-    """Return those items of a step's record that are about objects: first the new conflicts, then the objects' actions.
-    If there are no new conflicts or no actions, there is no item for them."""
+    """Return the items about objects for a step's record: first an item with the new conflicts (if there are any), then
+    an item with the objects' actions (if there are any)."""
     items: list[Item] = [] if conflicts is None else [Related(conflicts)]
     return [*items, Enacted(rows, clock_ms)] if rows else items
 
@@ -442,7 +442,7 @@ def joined(stored: Iterable[bytes]) -> Iterator[bytes]:
 
 
 LIFE_NUMBERS: Final = 10**9
-"""How many numbers each life of a server has for its letters. At each start, the numbers continue after the next
+"""The size of a block of letter numbers. At each start of the server, the numbers of new letters begin after the next
 multiple of this value."""
 _nul: Final = "\0"
 _piece: Final = b"\xc1"

@@ -4,8 +4,9 @@
 topology (:class:`Organised`). A change is made in steps. Each step is an item of the log:
 
     Paused      the pause begins: letters that would enter the region of the change (the domains that pause) wait here
-    Staged      this server is ready: it knows the new topology, and stores the belongings of leaving agents separately
-    Received    the belongings of agents that will live here have come from another server
+    Staged      this server is ready: it knows the new topology, and stores the belongings (all data) of leaving agents
+                separately
+    Received    another server has sent the belongings of agents that will live here
     Committed   the new topology is in force: the arrived agents live here now, and the departed agents are forgotten
     Abandoned   instead of Committed: the leaving agents stay here, and the belongings that have come are forgotten
     Learned     changes that were made without this server are in force (:mod:`antecede.server.peering.learning`)
@@ -15,9 +16,10 @@ The other steps can be repeated or taken back. At the moment of the first commit
 in the region of the change (:mod:`antecede.topology.change`); see :mod:`antecede.server.change.changing`.
 
 A change lets some domains start with a new state. For each domain, ``since`` contains the number of the last change
-that gave the domain a new state. Two servers may connect if they agree on the members, the order and this number of
-every domain that they share (:meth:`Organisation.digest`). So when a domain has started with a new state, servers never
-accept a frame that is older than this state, even if a later change brings the same topology back.
+that gave the domain a new state. Two servers may connect if each domain that they share has the same members, the same
+order and the same number in ``since`` on both servers (:meth:`Organisation.digest`). So when a domain has started with
+a new state, servers never accept a frame that is older than this state, even if a later change brings the same topology
+back.
 """
 
 import hashlib
@@ -67,7 +69,8 @@ class SavedOrganisation(msgspec.Struct):
     """An entry for each topology that was in force so far, and for the present one, oldest first. Only the last
     ``changes_kept_max`` entries are kept."""
     adopted: dict[str, str] = {}
-    """Clients that came from servers that were removed: the name of the client → its address, which it keeps."""
+    """Clients that moved here from removed servers: the client's name → its address. Clients keep their old
+    addresses."""
     removed: bool = False
     """Whether a change has removed this server."""
     paused: int = 0
@@ -80,9 +83,8 @@ class SavedOrganisation(msgspec.Struct):
     whole: bool = False
     """Whether all agents of this server are paused, because the change removes this server."""
     attempt: str = ""
-    """The name of the attempt in which this server takes part, or an empty string if it takes part in no attempt. An
-    attempt tries to make one change of the topology. While this server takes part, the change is staged here, or
-    letters wait here for the change."""
+    """The name of the *attempt* (one try to make a change of the topology) in which this server takes part. While it
+    takes part, the change is staged here, or letters wait here for the change. At other times, the name is empty."""
 
 
 class Organisation(SavedOrganisation):
@@ -229,8 +231,8 @@ class Organisation(SavedOrganisation):
 
     def is_apart(self, server: str) -> bool:
         """Return whether ``server`` does not take part in the change that is staged here. Letters must not be forwarded
-        to such a server: they may come from servers that have already made the change, and ``server`` may not know the
-        senders of these letters."""
+        to such a server. The letters may come from servers that have already made the change, and ``server`` may not
+        know the senders."""
         return self.staged is not None and server in self.staged.absent
 
     def made_by(self, change: int) -> str | None:
@@ -304,9 +306,9 @@ def digest_of(file: TopologyFile, domain: str, since: int) -> str:
 
 
 def plan_for(file: TopologyFile, basis: Plan) -> Plan:
-    """Return the plan of the topology in ``file``. A domain keeps its order from ``basis`` if its members are the same
-    in both, and one of two conditions holds: the order has replicated objects, or ``file`` names the same order. All
-    other domains get a new order, as ``file`` names it. Raise TopologyError if this order is not valid."""
+    """Return the plan of the topology in ``file``. A domain keeps its order from ``basis`` if two conditions hold. (1)
+    ``basis`` and ``file`` give the domain the same members. (2) The order has replicated objects, or ``file`` names the
+    same order. All other domains get the order that ``file`` names. Raise TopologyError if this order is not valid."""
     orders = {}
     for domain in file.domains:
         known = basis.orders.get(domain.name)

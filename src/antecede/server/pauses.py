@@ -12,7 +12,7 @@ from antecede import limits
 
 
 def is_last_try(tries: int) -> bool:
-    """Return whether a handler that has failed ``tries`` times is not tried again."""
+    """Return whether to give up after a handler has failed ``tries`` times."""
     return tries >= limits.reaction_tries_max
 
 

@@ -64,8 +64,8 @@ class Progress:
         self._free = list(range(self._slots - 1, _plain, -1))
         self._agents: dict[int, str] = {}
         self.number = 0
-        """A number that changes each time a batch of calls begins or continues. If a watchdog sees the same number with
-        the same letter twice, the same call is still running."""
+        """A number that changes when a batch of calls begins, and when an ``async`` batch continues. If a watchdog sees
+        the same number with the same letter twice, the same call is still running."""
         self._running = -1
         """The slot of the batch of calls that has the event loop now. A slot is a part of the memory. The value is −1
         if no batch has the event loop."""

@@ -14,11 +14,11 @@ with the first record counts in the same way, and gets the same ids. A reader th
 result of ``save``, which is small: mainly the count and the next index of each process. ``tests/simulation`` compares
 the ids with those that servers really used.
 
-**Texts for people.** A ``send`` row has the class of its notification and its label, which the log has next to the body
-(:mod:`antecede.labels`). The record of a reaction contains only the id of its letter. So the projection reads each
-letter in the record of its arrival at this server, and keeps its columns until all destinations on this server have
-handled the letter (:class:`_Known`). The record of the arrival also contains the size of the letter's stamp, and
-whether its packet was held.
+**Texts for people.** A ``send`` row has the class and the label of its notification. The log stores the label next to
+the body (:mod:`antecede.labels`). The record of a reaction contains only the id of the letter. So the projection reads
+the letter's columns earlier, in the record of the letter's send or arrival at this server. The projection keeps these
+columns until all destinations on this server have handled the letter (:class:`_Known`). The record of an arrival also
+contains the size of the letter's stamp, and whether the letter's packet was held.
 
 **Timers are not messages.** No order applies to an agent's notification to itself at a certain time, or to the timeout
 of its question. If such a notification had a ``send`` row, its delivery would look late. The reaction to a timer gives
@@ -62,7 +62,7 @@ from antecede.trace.epochs import Epoch
 
 _Sent = Published | PublishedMany | Outbound
 _ms = 1_000_000
-"""Nanoseconds of a millisecond."""
+"""The number of nanoseconds in one millisecond."""
 
 
 class _Known(msgspec.Struct, array_like=True, gc=False):
@@ -73,7 +73,7 @@ class _Known(msgspec.Struct, array_like=True, gc=False):
     stamp_bytes: int | None
     held: bool | None
     left: int
-    """How many mailboxes of this server still have the letter."""
+    """The number of mailboxes of this server that still have the letter."""
 
 
 class _Organisation(msgspec.Struct, array_like=True):
@@ -104,8 +104,8 @@ class Projection:
         self.indices: dict[str, int] = {}
         self.hops = 0
         self.ahead_ms = 0
-        """By how many milliseconds the wall clock is ahead of server time. Items contain server time, but rows contain
-        the time of the wall clock."""
+        """The number of milliseconds by which the wall clock is ahead of server time. Items contain server time, but
+        rows contain the time of the wall clock."""
         self.conflicts: _Conflicts | None = None
         """For each replica of an object: the pairs of operations that conflict. None if the log contains no such
         pairs."""
@@ -214,8 +214,8 @@ class Projection:
 
     @property
     def epochs(self) -> list[Epoch]:
-        """The topologies so far, for the metadata of the trace. The list is empty if this server has no rows, because
-        the change that adds this server may not be in force yet."""
+        """The topologies so far, for the metadata of the trace. The list is empty if this server has no rows: such a
+        server may not be part of the system yet."""
         return self._organisation.epochs if self.indices else []
 
     def save(self) -> bytes:

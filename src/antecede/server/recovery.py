@@ -7,10 +7,11 @@ itself. But a server refuses to start unless its topology file contains one of t
 
 * the topology in force, or one that was in force before;
 * the topology of a change that is staged;
-* a topology to which the other servers may have changed alone, because the change does not need this server.
+* a topology that can come into force without this server. The other servers may already use this topology.
 
-A log of an older format is replayed by the rules of that format. Then a record says that the newest rules are in force
-and that a new life begins. The driver takes no step before this record is durable (:mod:`antecede.server.driver`).
+A log of an older format is replayed by the rules of that format. Then the server adds a record. The record says that
+the server has started again, and that the newest rules are in force from now on. The driver takes no step before this
+record is durable (:mod:`antecede.server.driver`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,11 +40,11 @@ def recover(
     wall_ms: int = 0,
     cuts: list[Truncated] | None = None,
 ) -> bytes:
-    """Bring a new machine to the end of its log, which is given as a snapshot and all that was stored after it.
-    ``epoch``: the epoch of the topology file. ``newest``: the newest log format of this server. ``ended``: the handler
-    calls that were in progress when the last life ended. ``wall_ms``: the wall clock, in milliseconds. ``cuts``: writes
-    that a crash had interrupted, and that were removed from the log. Return the record that must be appended before any
-    input."""
+    """Bring a new machine to the state at the end of its log. Return the record that must be appended before any input.
+    ``snapshot``: the newest snapshot, if there is one. ``stored``: everything that the log contains after this
+    snapshot. ``epoch``: the epoch of the topology file. ``newest``: the newest log format of this server. ``ended``:
+    the handler calls that were in progress when the server's previous process ended. ``wall_ms``: the wall clock, in
+    milliseconds. ``cuts``: the writes that a crash interrupted. They were removed from the log."""
     given = machine.plan.file
     known = replay(machine, snapshot, stored, epoch, now)
     if wall_ms:
@@ -63,7 +64,8 @@ def resume(
     ended: Interrupted = ENDED_WELL,
     cuts: Iterable[Truncated] = (),
 ) -> bytes:
-    """Apply and return the first record of a new life. The last record of the log must have been replayed before."""
+    """Apply and return the first record after a restart of the server. Call this when the whole log has been
+    replayed."""
     newest = max(newest, machine.log_format)
     settings = settings_items(machine, newest, ended, machine.truncations.unknown(list(cuts)))
     return machine.note([Formatted(newest), Resumed(), *settings])
@@ -106,8 +108,9 @@ def topology_of(snapshot: bytes | None, stored: Iterable[bytes]) -> tuple[str, s
 
 
 def _begun(machine: AgentServer, first: bytes, rest: Iterator[bytes], epoch: str) -> Iterator[bytes]:
-    """Check the first record of a log; return all records. If the log got its topology only in a later record, let the
-    machine use this topology from the beginning."""
+    """Check the first record of a log; return all records. The first record may contain only the epoch of the topology.
+    If this epoch differs from ``epoch``, find the topology in a later record, and let the machine use it from the
+    beginning."""
     items = decode_record(first)
     if not items or not isinstance(items[0], Began):
         raise StoreError("the data directory does not contain a server's log")

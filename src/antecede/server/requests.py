@@ -82,8 +82,8 @@ def _send_for(machine: "AgentServer", given: OnBehalf, clock_ms: int) -> Iterato
 
 
 def _commit(machine: "AgentServer", given: Committed | Learned, clock_ms: int) -> Iterator[Item]:
-    """Let a change of the topology come into force. From now on, letters that depend on a dead letter are held for the
-    agents that have ``dead_follow = "hold"`` in the new topology."""
+    """Let a change of the topology come into force. From now on, a letter is held if it depends on a dead letter and
+    its agent has ``dead_follow = "hold"`` in the new topology."""
     yield given
     holding = machine.plan.holding(machine.name)
     if holding != sorted(machine.engine.following.agents) and not machine.organisation.removed:
@@ -140,9 +140,9 @@ def _too_many(engine: Engine) -> list[str]:
 def settings_items(
     machine: "AgentServer", newest: int, ended: Interrupted = ENDED_WELL, cuts: Iterable[Truncated] = ()
 ) -> list[Item]:
-    """Return the items with which a life of the server begins. They contain the settings that have changed, the handler
-    calls that were in progress when the last life ended (``ended``), the torn writes that were removed from the log
-    (``cuts``), and the time. ``newest``: the log format in which this life writes."""
+    """Return items for the server's first record after a start. They contain the settings that have changed, the
+    handler calls that were in progress when the server's previous process ended (``ended``), the torn writes that were
+    removed from the log (``cuts``), and the time. ``newest``: the log format in which the server writes from now on."""
     engine = machine.engine
     holding = machine.plan.holding(machine.name) if newest >= FORMAT_WITH_LISTS else []
     items: list[Item] = [Holding(holding)] if holding != sorted(engine.following.agents) else []

@@ -25,7 +25,7 @@ class Shutdown:
         core.stop(reason)
 
     def waits(self, now: float) -> bool:
-        """Return whether to wait for work in progress. During this wait, the driver's turns continue."""
+        """Return whether to wait for work in progress. During this wait, the driver continues to take steps."""
         core = self._core
         return core.driver.busy and now < self._until and not core.failure
 
@@ -35,7 +35,7 @@ class Shutdown:
 
     @property
     def steps_left(self) -> bool:
-        """Whether the driver must take another turn before the snapshot, because some inputs are not processed yet."""
+        """True if the driver must take another step before the snapshot, because some inputs are not processed yet."""
         driver = self._core.driver
         return bool(driver.inputs) and driver.can_step and not self._core.failure
 

@@ -42,9 +42,8 @@ class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     """Letters of this server that are in transit through a total order and will come back to this server. For each of
     them: its number, and the letter."""
     waiting: list[tuple[int, bool, Position]]
-    """Letters that wait until letters in ``away`` are back. For each waiting letter: the number of the last letter in
-    ``away`` for which it waits; whether the destinations of the waiting letter are on this server; and the waiting
-    letter."""
+    """Letters that cannot be sent until letters in ``away`` are back. Each entry has three values: the number of the
+    last letter in ``away`` that must be back; whether all destinations are on this server; and the waiting letter."""
     mailboxes: dict[str, list[Position]]
     states: dict[str, bytes]
     born: dict[str, str]
@@ -57,7 +56,7 @@ class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     stopped: list[tuple[str, str, str]]
     log_format: int = FORMAT_OLDEST
     deaths: int = 0
-    """The number of letters that have ever died here."""
+    """The number of letters that have become dead letters on this server so far."""
     died: list[tuple[int, int]] = []
     """For each letter in ``dead``: the number of the dead letter, and the server time at which it became dead. Empty in
     snapshots before log format 3."""
@@ -76,11 +75,13 @@ class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     newest_held: int = 0
     since_held: dict[str, int] = {}
     tries: dict[str, int] = {}
-    """How often the server's process ended while an agent handled a letter. A key is ``LETTER-ID AGENT``."""
+    """For each letter and agent: how often the server's process ended while the agent was handling the letter. A key is
+    ``LETTER-ID AGENT``."""
     tried_life: int = 0
     careful: list[str] = []
     read: dict[str, str] = {}
-    """For some clients: the last letter that the client has begun to handle, according to the records of the log."""
+    """Client → the last letter that the client has begun to handle, as far as the log shows this. Not every client has
+    an entry."""
     times: Times = msgspec.field(default_factory=Times)
     truncations: list[Truncated] = []
     """The truncations of the log that no operator has acknowledged. The field ``newest_cut`` is the largest group
@@ -96,9 +97,8 @@ def check_server(me: str, server: str) -> None:
 
 
 def unknown_topology(server: str, begun: str, epoch: str) -> TopologyError:
-    """Return the error for a data directory that does not contain the text of its topology, and whose topology has a
-    different epoch than the server's topology file. ``begun``: the epoch of the data directory's topology. ``epoch``:
-    the epoch of the file."""
+    """Return the error for a data directory with an unknown topology. The directory contains only the epoch of its
+    topology (``begun``), and not the text. The server's topology file has another epoch (``epoch``)."""
     return TopologyError(
         f"the data directory of server {server} was begun under topology epoch {begun}, but the file has {epoch}: "
         "start once with the previous topology file, then run: antecede topology apply"
@@ -110,8 +110,8 @@ def state_of(
 ) -> tuple[State, SavedChannel, SavedEngine, Timers]:
     """Return the state in a snapshot, and the parts of this state that contain letters: the channel, the engine and the
     timers. Raise an error if the snapshot does not belong to this server. ``epoch``: the epoch that the topology must
-    have. It is checked only if the snapshot does not contain the text of the topology. If ``epoch`` is None, any epoch
-    is right."""
+    have, or None to accept every epoch. The epoch is checked only if the snapshot does not contain the text of the
+    topology."""
     try:
         state = decode_state(snapshot)
         parts = unpacked(state)

@@ -14,8 +14,8 @@ class Timers:
         self.waiting: dict[int, tuple[int, str, Letter]] = {}
         """The number of each timer → the server time in milliseconds at which it fires, its agent, and its letter."""
         self.alarms: list[tuple[int, int]] = []
-        """A heap with the time and the number of each timer. The time is the server time in milliseconds at which it
-        fires."""
+        """A heap with a pair (time, number) for each timer. The time is the server time in milliseconds at which the
+        timer fires."""
         self._footprint = footprint
 
     def __len__(self) -> int:

@@ -1,9 +1,9 @@
 """Truncations of a server's log. A truncation is the removal of a torn write during recovery.
 
-A torn write is normal after a power cut, and nothing in it was ever confirmed. But a durable group that is damaged
-later also looks like a torn write, if no later group proves that it was durable. Then recovery removes confirmed data.
-So the log contains an item for every truncation. ``status`` shows each truncation until an operator has checked the
-disk and acknowledges the truncation.
+A torn write is normal after a power cut, and nothing in it was ever confirmed. But a durable group of records may be
+damaged later. If no later group proves that this group was durable, the damage looks like a torn write, and recovery
+removes confirmed data. So the log contains an item for every truncation. ``status`` shows each truncation until an
+operator has checked the disk and acknowledges the truncation.
 """
 
 from collections.abc import Iterable

@@ -1,5 +1,5 @@
-"""The regular work of a server: check the limits of its queues and mailboxes, watch its connections, prove that the
-last group of the log is durable, and take snapshots.
+"""The regular work of a server: check the limits of its queues and mailboxes, watch its connections, take snapshots,
+and prove that the end of the log is durable.
 
 A new snapshot is needed when the log has grown enough since the last snapshot, in bytes or in records. The adapter (the
 code that does the server's I/O) lets another process build the snapshot from the log (:mod:`antecede.server.building`).
@@ -8,11 +8,11 @@ other process can build snapshots, the server itself copies the state of its sta
 copy. No snapshot is taken while records wait for room on the disk, because the snapshot would contain changes that are
 not in the log.
 
-A group of the log may be damaged after it was durable. Recovery can recognise this only if a later group exists.
-Without a later group, the damage looks like a torn write, and recovery removes the rest of the group. So a server that
-has nothing to write for a moment adds a *witness*, an empty group. It does so at most once per ``witness_seconds``, so
-the cost is small. One witness is enough: an empty group contains nothing that could be lost, so a witness does not need
-a second witness. An idle server writes nothing more.
+A group of the log (records that are written together) may be damaged after it was durable. Recovery can recognise this
+only if a later group exists. Without a later group, the damage looks like a torn write, and recovery removes the rest
+of the group. So a server that has nothing to write for a moment adds a *witness*, an empty group. It does so at most
+once per ``witness_seconds``, so the cost is small. One witness is enough: an empty group contains nothing that could be
+lost, so a witness does not need a second witness. An idle server writes nothing more.
 """
 
 from collections.abc import Callable
@@ -76,7 +76,7 @@ class Upkeep:
         self._keeping = False
         """Whether a snapshot is being written."""
         self.failures = 0
-        """How often in a row a snapshot could not be written."""
+        """The number of failed attempts to write a snapshot since the last success."""
         self._not_before = 0.0
         """After a failure: the earliest time at which the next snapshot may be tried."""
         self._watch_at = 0.0

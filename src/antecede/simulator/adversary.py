@@ -1,8 +1,8 @@
 """Simulated networks on which packets arrive in unfavourable sequences, to find errors in orders (ordering protocols).
 
-With delays from a distribution alone, most packets overtake only a few others, and only by a little time. A faulty
-order shows its error when one packet is very late and long chains of messages overtake it. So each schedule uses one of
-the following networks. Each network has a different kind of unfavourable arrivals:
+If delays are only drawn from a distribution, most packets overtake only a few others, and arrive only a little before
+them. A faulty order shows its error when one packet is very late and long chains of messages overtake it. So each
+schedule uses one of the following networks. Each network has a different kind of unfavourable arrivals:
 
 =============  =====================================================================================
 ``any``        any packet in flight may be next, with equal probability
@@ -11,9 +11,9 @@ the following networks. Each network has a different kind of unfavourable arriva
 ``starved``    each packet has a fixed rank, and the packet in flight with the best rank arrives next
 ``timed``      exponential delays, as by default in ``antecede simulate``
 ``heavy``      delays with a heavy tail
-``slow link``  timed, and one random link is very slow (no link, if the same process is drawn as source and target)
-``slow peer``  timed, and everything to one process is very slow
-``slow kind``  timed, and one kind of packet is very slow: copies of messages, or all other packets
+``slow link``  like ``timed``, but one random link is very slow (none if its source and target are the same process)
+``slow peer``  like ``timed``, but all packets to one random process are very slow
+``slow kind``  like ``timed``, but one kind of packet is very slow: copies of messages, or all other packets
 =============  =====================================================================================
 """
 

@@ -87,8 +87,8 @@ class ChannelWorld(World):
         self._numbers = {name: number for number, name in enumerate(self.names)}
         self._routed = issubclass(channel, RoutedChannel)
         self._reliable = self._routed and not (loss or duplicate or crash or partition)
-        """Whether the world has a topology and no faults. In such a world nothing can be lost, so links never resend,
-        and acknowledgements take no time."""
+        """True if the world has a topology and no faults. In such a world nothing can be lost. So acknowledgements take
+        no time, and links wait as long as possible before they resend a frame (``link_resend_seconds_max``)."""
         self._network = Network(self, delay, faults, fifo=fifo_links, loss=loss, duplicate=duplicate)
         self._faults = faults or Random(0)
         self._crash = crash

@@ -5,8 +5,8 @@ and their deliveries are not counted.
 
 The mean stamp size is computed in two steps: first the mean over the copies of each message, then the mean of these
 means over all messages. So every message has the same weight (as in the figures of Jang et al.). A mean over all copies
-would give more weight to multicasts with many destinations, and the stamps of these multicasts are pruned most. The
-report also contains the totals over all copies, from which a reader can compute the mean over all copies.
+would give more weight to multicasts with many destinations, and the stamps of these multicasts are shortened (pruned)
+most. The report also contains the totals over all copies, from which a reader can compute the mean over all copies.
 """
 
 from math import ceil, exp, floor, log
@@ -24,7 +24,8 @@ INSTANT = -(10**6)
 
 
 class MessageTotals:
-    """A message that some destinations have not delivered yet, with the sizes of its copies' stamps so far."""
+    """Counters for one message that some destinations have not delivered yet. They count the copies of the message,
+    and the sizes of the stamps of these copies."""
 
     __slots__ = ("bytes", "copies", "counted", "dependents", "paper_bytes", "remaining", "time")
 
@@ -41,8 +42,8 @@ class Figures:
     def __init__(self, warmup: int = 0, *, routed: bool = False) -> None:
         self.warmup = warmup
         self._routed = routed
-        """Whether a message travels hop by hop through domains. Then several copies, one after the other, lead to one
-        destination. In this case, the stamp size of a message is the sum of the stamp sizes of all its copies, divided
+        """Whether a message travels hop by hop through domains. Then several copies lead to one destination: one copy
+        for each hop. In this case, the stamp size of a message is the sum of the stamp sizes of all its copies, divided
         by the number of its destinations."""
         self._packets = 0
         self.sends = 0

@@ -1,8 +1,8 @@
 """The packets of a played scenario, and the state of each packet: flying, lost or arrived.
 
 A packet is *posted* when a process hands it to the network. It is *flying* until it arrives or is lost. In general, a
-statement of the script decides when a packet arrives or is lost. Only packets that are marked with ``mark_due`` arrive
-without a statement. A lost packet flies again when its link resends it. A statement may name a packet before the packet
+statement of the script decides when a packet arrives or is lost. Only packets that are marked with ``mark_due`` need no
+further statement. A lost packet flies again when its link resends it. A statement may name a packet before the packet
 exists. The statement then waits until the packet is posted.
 """
 
@@ -40,8 +40,8 @@ class Flight(msgspec.Struct, eq=False):
 
     @property
     def ends(self) -> bool:
-        """Whether this packet brings a message to one of the message's destinations, and not to a process on the way
-        there."""
+        """Whether this packet brings a message to a destination of this message. This is False for a control packet,
+        and for a copy that only passes through the process."""
         return self.packet.message is not None and self.at in letter_of(self.packet.message).to
 
 
@@ -101,7 +101,7 @@ class Flights:
             flight.arrivals += 1
 
     def mark_due(self, flight: Flight) -> None:
-        """Mark a flying packet, so that it arrives without a statement of the script (see ``next_due``)."""
+        """Mark a flying packet, so that ``next_due`` returns it. It then needs no further statement of the script."""
         heappush(self._due, flight.age)
 
     def next_due(self) -> Flight | None:
@@ -135,8 +135,9 @@ class Flights:
         self.early.setdefault((line.parcel, line.at), deque()).append(line)
 
     def awaited(self, at: str, before: float = inf) -> list[str]:
-        """Return the names of the messages that are not posted yet, although an ``arrive`` statement for the process
-        ``at`` already waits for them. Statements in the line ``before`` and in later lines are ignored."""
+        """Return the names of the messages that are not posted yet, although an ``arrive`` statement already waits for
+        them. ``at``: the process of the ``arrive`` statements. ``before``: only statements in lines with smaller
+        numbers count."""
         return [
             parcel.message
             for (parcel, place), waiting in self.early.items()

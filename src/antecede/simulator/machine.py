@@ -2,13 +2,13 @@
 in memory.
 
 As on a live server, :class:`antecede.channel.Channel` and its :class:`~antecede.channel.MessageConsumer` connect links
-with an order, and forward messages between domains. A machine gives one input to its channel, lets the channel finish
-the step, and returns the result: the events of the orders, in sequence, and the frames and acknowledgements that leave.
-The caller decides whether these frames and acknowledgements arrive.
+with an order, and forward messages between domains. In each step, a machine gives one input to its channel, and lets
+the channel finish the step. The result of the step contains the events of the orders, in sequence, and the frames and
+acknowledgements that leave. The caller decides whether these frames and acknowledgements arrive.
 
 **What a crash loses.** The state of the links is durable after every step. The state of an order is durable only up to
-its last step with a ``Persist``. So a crash reveals an order that should have returned ``Persist`` but did not: after
-the crash, the links remember packets that the state of the order does not contain. Effects that an order returns before
+its last step with a ``Persist``. So a crash shows the mistake of an order that forgets to return ``Persist``: after the
+crash, the links remember packets that the state of the order does not contain. Effects that an order returns before
 ``Persist`` are carried out even if the machine crashes before the step is durable. Such effects have *leaked*.
 
 Each letter is a separate message of the order, so that a trace and a script can refer to each letter.
@@ -73,8 +73,8 @@ class Step(msgspec.Struct):
     frames: list[InTransit]
     acks: list[InTransit]
     leaked_events: int = 0
-    """The number of events that came before the first ``Persist`` of the step. In a step without ``Persist``, these are
-    all events."""
+    """The number of events that take place even if the machine crashes in this step: the events before the first
+    ``Persist`` of the step. In a step without ``Persist``, these are all events."""
     leaked_frames: int = 0
 
     def sizes(self, letter: str, domain: str | None = None) -> list[int]:

@@ -12,9 +12,9 @@ A process with ``receive`` statements takes messages only through these statemen
 determines where they wait:
 
 * **In front of** an order that can judge a packet without accepting it (``selective``): the program gets the first
-  packet that the order would deliver *now*, after the messages that the program has already received. For example,
-  the matrix protocol lets a program take a message that arrived after another one. It refuses a message that depends on
-  another message to this process, as long as the program has not received that other message.
+  packet that the order would deliver *now*. This depends on the messages that the program has already received. For
+  example, the matrix protocol lets a program take a message that arrived after another one. It refuses a message that
+  depends on another message to this process, as long as the program has not received that other message.
 * **Behind** any other order, in a queue, in the sequence in which the order delivers them. The program can take only
   the first message of the queue. The buffer protocol, for example, has no information about dependencies, so it cannot
   offer a choice. With domains, messages also wait in a queue: a router cannot choose, because processes in the next
@@ -35,8 +35,8 @@ from antecede.simulator.statements import ReceiveLine, SendLine
 
 
 class Programs:
-    """For each process: the statements that it still has to carry out, and the messages that have arrived but that it
-    has not received yet."""
+    """The remaining statements of each process, and the messages that have arrived and wait for a ``receive`` statement
+    of the process."""
 
     def __init__(self, processes: Collection[str], receiving: Collection[str], selective: bool) -> None:
         self._waiting: dict[str, deque[SendLine | ReceiveLine]] = {process: deque() for process in processes}

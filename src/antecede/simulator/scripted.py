@@ -5,11 +5,11 @@ Each process is a :class:`~antecede.simulator.machine.Machine` that runs the cha
 handles all copies, including those from a process to itself. ``--raw`` leaves the links out.
 
 Some packets arrive without a statement, the oldest first: (1) control packets, unless the file says ``control manual``,
-(2) copies at a process that is not their destination, unless a later line names them there, (3) packets that an earlier
-line named before they were sent. Acknowledgements arrive immediately and are never visible.
+(2) copies that only pass through a process, unless a later line names them there, (3) packets that an earlier line
+named before they were sent. Acknowledgements arrive immediately and are never visible.
 
-A process carries out its statements in sequence. So a send waits until all arrivals that earlier lines name have
-happened, and until all earlier ``receive`` statements have got a message (:mod:`antecede.simulator.programs`).
+A process carries out its statements in sequence. So a send waits for all arrivals at its process that earlier lines
+name, and for all earlier ``receive`` statements of its process (:mod:`antecede.simulator.programs`).
 """
 
 from collections import deque
@@ -56,8 +56,8 @@ class ScriptedWorld:
         self.may_refuse: set[str] = set()
         """Messages that the order may refuse, because the script has a line ``expect MESSAGE refused`` for them."""
         self.stops: dict[tuple[str, str], int] = {}
-        """For a copy, given as (message, process): the number of the last line that names this copy. Until the play
-        reaches this line, the copy arrives at the process only if a statement says so."""
+        """(message, process) → the number of the last line that lets a copy of the message arrive at the process, or
+        loses it. Until the play reaches this line, the copy arrives only if a statement says so."""
         self._local = {
             (line.message, line.source)
             for line in scenario.statements
@@ -197,13 +197,13 @@ class ScriptedWorld:
         return self.machines[flight.at].channel.consumers[flight.sent.domain].order
 
     def _named_early(self, flight: Flight) -> ArriveLine | LoseLine | None:
-        """Return the first statement that waits for a packet; None if none waits or the first says ``again``."""
+        """Return the first statement that waits for a packet; None if none waits, or the first has ``again``."""
         line = self.flights.next_early(flight)
         return None if isinstance(line, ArriveLine) and line.again else line
 
     def _remind(self, flight: Flight) -> None:
         """Let the receiver of a frame acknowledge the frame again, because the sender does not know that the frame has
-        arrived. Do nothing if the receiver is down."""
+        arrived. Do nothing if the receiver is down, or has not accepted the frame yet."""
         if self.machines[flight.at].up and not self.programs.choosing(flight):
             self._carry_out(flight.at, self._received(flight))
 
@@ -218,7 +218,7 @@ class ScriptedWorld:
         return not stopped and not flight.ends
 
     def settle(self) -> None:
-        """Let all packets arrive that need no statement of the script, the oldest first."""
+        """Process the packets that need no further statement, the oldest first. They arrive, or they are lost."""
         while flight := self.flights.next_due():
             self._proceed(flight)
 
@@ -349,7 +349,7 @@ class ScriptedWorld:
 
     def crash(self, line: int, process: str) -> None:
         """Crash a process. It loses the packets that are not on its disk: packets that its order holds, and packets
-        that wait in front of its order."""
+        that have arrived but that its order has not accepted yet."""
         machine = self.machines[process]
         if not machine.up:
             raise self.scenario.error(line, f"{process} is already down")
@@ -436,7 +436,7 @@ class ScriptedWorld:
         return [process for process in self.programs.receiving() if self.machines[process].up]
 
     def stuck(self) -> bool:
-        """Return whether nothing can arrive any more, but a message is held or not posted, or a ``receive`` waits."""
+        """Return whether nothing can arrive, although a message (held or not posted) or a ``receive`` still waits."""
         if self.on_its_way():
             return False
         holding = any(order.held() for machine in self._running() for order in machine.orders())

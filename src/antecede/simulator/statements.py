@@ -61,7 +61,8 @@ class LoseLine(Statement, frozen=True):
 
 
 class ReceiveLine(Statement, frozen=True):
-    """The statement ``receive P [from Q]``: the program of process P takes a message (from process Q)."""
+    """The statement ``receive P [from Q]``: the program of process P takes a message. With ``from Q``, the program
+    takes only a message from process Q."""
 
     process: str
     source: str | None

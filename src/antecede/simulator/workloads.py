@@ -19,7 +19,7 @@ Destinations = Callable[[int], int]
 
 
 def uniform(processes: int, rng: Random) -> Destinations:
-    """Return a function that chooses one other process, each with the same probability."""
+    """Return a function that chooses one of the other processes. Each of them has the same probability."""
 
     def choose(process: int) -> int:
         other = below(rng, processes - 1)
@@ -46,8 +46,8 @@ def broadcast(processes: int, rng: Random) -> Destinations:
 
 
 def clusters(processes: int, rng: Random, size: int = 4, locality: float = 0.9) -> Destinations:
-    """Return a function that chooses one other process. For a share ``locality`` of the messages, it chooses from the
-    sender's group of ``size`` consecutive processes; otherwise, from all processes."""
+    """Return a function that chooses one other process. With the probability ``locality``, it chooses from the sender's
+    group of ``size`` consecutive processes. Otherwise it chooses from all other processes."""
     anywhere = uniform(processes, rng)
 
     def choose(process: int) -> int:

@@ -84,9 +84,10 @@ def read_records(
 def read_state(
     directory: str, upto: int, files: Files | None = None
 ) -> tuple[int, bytes | None, Iterator[tuple[int, bytes]]]:
-    """Return the incarnation of a data directory, a snapshot, and the records after this snapshot, up to record
-    ``upto``. The snapshot is the newest readable one that covers no record after ``upto``; it is None if there is no
-    such snapshot. Nothing is changed. A server may have the directory open at the same time."""
+    """Return the incarnation of a data directory (the random number that identifies it), a snapshot, and the records
+    after this snapshot, up to record ``upto``. The snapshot is the newest readable snapshot that covers no record after
+    ``upto``. If there is no such snapshot, return None instead of it, and all records up to ``upto``. Nothing is
+    changed. A server may have the directory open at the same time."""
     files = files or Files()
     with named(directory):
         identity = identity_of(files, directory)

@@ -1,7 +1,7 @@
 """The speed of the log, compared with bare system calls on the same disk in the same minute.
 
 The lower bound (``floor``) is a loop that only writes the bytes of a group into an allocated file and syncs the file. A
-sync takes twenty times as long on a busy machine as on a quiet machine. So the loop and the log are measured
+sync can take twenty times as long on a busy machine as on a quiet machine. So the loop and the log are measured
 alternately, several times each, and the medians are compared.
 """
 
@@ -28,9 +28,10 @@ def bench_store(
     rounds: int = 3,
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Measure the store with each durability, and the lower bound (``floor``). Return a report. The keys of its medians
-    are the names of the durabilities, and ``floor``. The files are written into ``directory`` (default: the temporary
-    folder). After each measurement, ``step`` is called with the number of measurements done and their total number."""
+    """Measure the store with each durability. Also measure the lower bound (``floor``): the same writes and syncs
+    without a log. Return a report. It has an entry with medians for each durability and for ``floor``. The files are
+    written into ``directory`` (default: the temporary folder). After each measurement, ``step`` is called with the
+    number of measurements done and their total number."""
     samples: dict[str, dict[str, list[float]]] = {}
 
     def note(durability: str, figure: str, value: float) -> None:
@@ -136,8 +137,8 @@ def _seconds(once: Callable[[], object]) -> float:
 
 
 def _flat_out(store: Store, record: bytes, records: int) -> float:
-    """Return how many records per second become durable if the caller waits only when the log accepts no more. The log
-    decides how many records are in a group."""
+    """Return how many records per second become durable if the caller waits only when the log accepts no more records.
+    The log decides how many records are in a group."""
     append = store.append
     started = perf_counter()
     for _ in range(records):

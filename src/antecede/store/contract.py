@@ -1,7 +1,7 @@
 """The interface of the two kinds of stores: a log on a disk, and a store without a disk.
 
-The owner of a store (usually a server) appends records (any bytes), and is notified of the number up to which all
-records are durable. ``append`` only puts a record into a list. Records that arrive while one group is being synced
+The owner of a store (usually a server) appends records (any bytes). When records have become durable, the store
+notifies the owner. ``append`` only puts a record into a list. Records that arrive while one group is being synced
 become the next group, so that many records share the cost of a sync.
 """
 
@@ -31,7 +31,7 @@ class Figures:
         self.syncs = Durations()
         """The durations of all syncs. Each is a part of the duration of its commit."""
         self.durable_bytes = 0
-        """The bytes of the records that became durable."""
+        """The number of bytes of the records that became durable."""
         self.snapshot_upto = 0
         """The number of the last record that the newest snapshot covers."""
         self.snapshot_at: float | None = None
@@ -133,9 +133,9 @@ class Store(Protocol):
 
     def commit_here(self) -> None:
         """Make the appended records durable in the owner's thread, before this call returns. ``on_durable`` is not
-        called for them. Do the same as ``commit_soon`` instead if a commit is running, if recent syncs were slow, if
-        many bytes are pending or do not fit into the segment, if there is no spare segment, or if the commit thread
-        must check for space."""
+        called for them. But in each of these cases, do the same as ``commit_soon``: a commit is running; recent syncs
+        were slow; many bytes are pending; the pending bytes do not fit into the segment; there is no spare segment; the
+        commit thread must check for space."""
         ...
 
     def wait(self, upto: int, timeout: float | None = None) -> bool:
@@ -165,9 +165,9 @@ class Store(Protocol):
         ...
 
     def vouch(self) -> None:
-        """Let the commit thread write a group without records (a *witness*). It proves that all earlier groups were
-        durable when it was written. If records are appended before the thread writes, it writes only the group of these
-        records. With durability ``disk``, that group proves the same."""
+        """Let the commit thread write a group without records (a *witness*). The witness proves that all earlier groups
+        were durable when it was written. If records are appended before the thread writes, the thread writes only the
+        group of these records. With durability ``disk``, that group proves the same."""
         ...
 
     def forget_cuts(self) -> None:

@@ -1,9 +1,9 @@
 """A data directory: its identity, the process that has it open, and its files.
 
-The first segment is written before the identity. So a directory with an identity must also have a segment. If it has
-none, it is refused. If a directory has segments or snapshots but no identity, there are two cases. If it has only
-segments of zeros, its creation was not finished, and starts again. If a segment contains data, or if there is a
-snapshot, the identity was lost, and the directory is refused.
+The first segment is written before the identity. So a directory that has an identity but no segment is refused. If a
+directory has segments or snapshots but no identity, there are two cases. If it has only segments that are filled with
+zeros, its creation was not finished, and starts again. If a segment contains data, or if there is a snapshot, the
+identity was lost, and the directory is refused.
 """
 
 import os

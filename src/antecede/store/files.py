@@ -65,7 +65,7 @@ class Files:
         return os.fstat(file).st_size
 
     def read(self, file: int, count: int, offset: int) -> bytes:
-        """Return that number of bytes, or fewer at the end of the file."""
+        """Return ``count`` bytes from ``offset`` on, or fewer at the end of the file."""
         data = os.pread(file, count, offset)
         while data and len(data) < count:
             more = os.pread(file, count - len(data), offset + len(data))

@@ -8,16 +8,16 @@ all records::
     body     length u32 x records · the records
 
 ``checksum`` is the CRC-32 of the header up to this field, and of the body. ``previous`` is the checksum of the previous
-group. So a group is good only if the group before it is the one that was there when it was written. The flag
-``VOUCHES`` says that all earlier groups were synced before this group was written. With this flag, a bad earlier group
-means corruption and not a torn write.
+group. A group is good only if the previous group still has this checksum. The flag ``VOUCHES`` says that all earlier
+groups were synced before this group was written. If a group has this flag and an earlier group is bad, the log is
+corrupt: the bad group is not a torn write.
 
-``allocated`` is the length that the segment got before its first group was written, in units of 64 bytes. A segment
-that is shorter than ``allocated`` has lost bytes that were durable.
+``allocated`` is the length of the segment, in units of 64 bytes. The segment got this length before its first group was
+written. If the segment is shorter now, it has lost bytes that were durable.
 
 The **seal** is a random number that never leaves the directory. A client can send bytes that look like a group and
-become part of a record. But the client does not know the seal. So such bytes cannot mislead the search for a good group
-after a bad one.
+become part of a record. But the client does not know the seal. So recovery never mistakes such bytes for a group when
+it searches the bytes after a bad group.
 """
 
 import re

@@ -1,13 +1,13 @@
 """The write-ahead log of a server: it numbers records, and a thread makes them durable.
 
-The commit thread (or the owner's thread, in ``commit_here``) takes the oldest records that fit into one group, writes
-the group with one call, syncs it, and only then notifies the owner (after ``commit_here``, the owner reads
-``durable``). Other records wait until then. So, with the durability ``disk``, **group k+1 is written only after group k
-is synced**. Recovery relies on this: if a group exists, all earlier groups were complete.
+The commit thread takes the oldest records that fit into one group, writes the group with one call, syncs it, and then
+notifies the owner. (In ``commit_here``, the owner's thread does this itself. Then the owner reads ``durable``.)
+Meanwhile, other records wait. So, with the durability ``disk``, **group k+1 is written only after group k is synced**.
+Recovery relies on this: if a group exists, all earlier groups were complete.
 
 A failed write or sync is final. The kernel may have dropped the bytes and marked them as written, so the log can
-neither try again nor continue. From then on, ``append``, ``snapshot``, ``release``, and ``wait`` for a record that
-is not durable raise an error. Opening the directory again shows what is durable.
+neither try again nor continue. From then on, ``append``, ``snapshot``, ``adopt_snapshot`` and ``release`` raise an
+error. ``wait`` also raises an error if its record is not durable. Opening the directory again shows what is durable.
 
 The setting *durability* decides what is synced. With ``disk``, every group is synced. With ``os``, groups are only
 given to the kernel, so they survive a kill of the process, but not a power cut. (Full segments, snapshots and a clean
@@ -105,7 +105,7 @@ class LogStore(Closing):
         self._slow_share = 0.0
         """The approximate share of slow syncs among all syncs. Recent syncs have more weight than older ones."""
         self._maintenance = Lock()
-        """A lock for tasks of which only one runs at a time: writing a snapshot, releasing records, closing the log."""
+        """Lets only one of these tasks run at a time: writing a snapshot, releasing records, closing the log."""
         self._kept = Retention(segments, judged.recovered.snapshot)
         self._prepare()
         self._thread: Thread | None = None
@@ -327,8 +327,8 @@ class LogStore(Closing):
             self._waiting.wake(last)
 
     def _prepare(self) -> None:
-        """Allocate the next segment. If there is no space, set ``full``. If ``full`` was already set before the call,
-        try to allocate only if ``_look`` is set."""
+        """Allocate the next segment. If there is no space, set ``full``. If ``full`` is already set and ``_look`` is
+        not set, do not try to allocate."""
         full: StoreFullError | None = None
         if self.full is None or self._look:
             try:
@@ -372,7 +372,7 @@ class LogStore(Closing):
                 raise self._refusal(size)
 
     def _refusal(self, size: int) -> StoreError:
-        """Return the error with which a record of this size is refused; called with the lock held."""
+        """Return the error for a refused record of this size; called with the lock held."""
         if self._failure:
             return again(self._failure)
         if self._closed:
@@ -432,7 +432,7 @@ class LogStore(Closing):
             self._wake.release()
 
     def _write_witness(self) -> None:
-        """Write an empty group, which proves that all earlier groups were synced. If it is lost, no record is lost."""
+        """Write an empty group, to prove that all earlier groups were synced. The loss of this group is harmless."""
         if not self._sure:
             self._segments.sync()
             self._sure = True
@@ -440,8 +440,8 @@ class LogStore(Closing):
             self._write([], 0)
 
     def _finish(self) -> None:
-        """Make everything durable, and write a witness (an empty group). It proves that all groups before it were on
-        disk. So damage after a clean close is never mistaken for a torn write."""
+        """Make everything durable, and write a witness (an empty group). The witness proves that all earlier groups
+        were on disk. So damage after a clean close is never mistaken for a torn write."""
         try:
             self._write_witness()
             self._segments.sync()

@@ -64,8 +64,8 @@ class Judged(msgspec.Struct):
     recovered: Recovered
     tail: Tail
     starts: dict[int, int]
-    """For each segment that begins with an intact group: the number of its first record. The key is the number of the
-    segment."""
+    """The key is the number of a segment that begins with an intact group. The value is the number of the segment's
+    first record."""
     segments: list[int]
 
 
@@ -155,8 +155,8 @@ def _newest(files: Files, directory: str, seal: int, oldest: int) -> tuple[Snaps
 
 
 def _needed(segments: list[int], starts: dict[int, int], snapshot: Snapshot | None) -> list[int]:
-    """Return the segments that recovery must read. These are the segment that contains the last record of the snapshot,
-    and all later segments. If there is no snapshot, or no segment contains this record, these are all segments."""
+    """Return the segments that recovery must read: the segment that contains the last record of the snapshot, and all
+    later segments. Return all segments if there is no snapshot, or if no segment contains this record."""
     if snapshot is None:
         return segments
     begin = segments[0]

@@ -1,13 +1,15 @@
 """Decides which records may be deleted, and when.
 
-The two newest snapshots are kept. So if the newest one is damaged, nothing is lost. A segment is deleted when all its
-records are
+The two newest snapshots are kept. So if the newest one is damaged, nothing is lost. A segment is deleted when both
+conditions hold for all its records:
 
-- covered by the *older* of the two snapshots that are known to be good, so that recovery can fall back to it, and
-- released by the owner of the log (the server), which may need them for another purpose (converting them to a trace).
+- The *older* of the two newest good snapshots covers the records. So recovery can use this snapshot if the newest
+  snapshot is damaged.
+- The owner of the log (the server) has released the records. Before that, the owner may need them for another purpose:
+  to convert them to a trace.
 
-So nothing is deleted before there are two good snapshots and a release. The snapshot that recovery read completely is
-known to be good. The snapshot before it was not read, so it is not known to be good.
+So no segment is deleted before there are two good snapshots and a release. The snapshot that recovery read completely
+is known to be good. The snapshot before it was not read, so it is not known to be good.
 """
 
 from antecede.errors import UsageError

@@ -5,10 +5,10 @@ accepted. A record is *pending* if it is accepted, but not written yet. While th
 records fit into it, so accepted records can always be written. If the spare segment cannot be allocated, only records
 that fit into the rest of the current segment are accepted.
 
-The first segment is small, and each segment has twice the size of the previous one, up to the full size. If the pending
-records would not fit into the spare segment, the spare segment is made longer first. This is possible, because nothing
-was written to it yet. So a segment keeps its length from its first group on, and no segment is shorter than the one
-before it.
+The first segment is small, and each segment has twice the size of the previous one, up to the full size. If a new
+record and the pending records together would not fit into the spare segment, the spare segment is made longer before
+the record is accepted. This is possible because nothing was written to the spare segment yet. So a segment keeps its
+length from its first group on, and no segment is shorter than the one before it.
 
 Each group contains the checksum of the group before it, so the groups form a chain. A segment may be deleted when all
 its records are released and the next segment has a durable group. Recovery can then begin the chain at this group.
@@ -49,8 +49,8 @@ class Sizes(msgspec.Struct, frozen=True):
 
     @property
     def headers_bytes_max(self) -> int:
-        """The largest total size of the headers of groups when all pending records are written. The number of these
-        groups is limited, because any two consecutive groups together are larger than one group of the largest size."""
+        """The largest number of bytes that the group headers need when all pending records are written. The number of
+        groups is limited, because two consecutive groups are together larger than ``group_bytes_max``."""
         return (2 * self.pending_bytes_max // self.group_bytes_max + 2) * HEADER_BYTES
 
     def check(self) -> None:
@@ -97,7 +97,8 @@ class Segments:
         """The size of all segments, including the spare segment."""
 
     def adopt(self, file: int, offset: int, end: int) -> None:
-        """Continue in a segment that recovery left open."""
+        """Continue to write in the last segment, which recovery left open as ``file``. The next group is written at
+        ``offset``. The segment has ``end`` bytes."""
         self._file, self.end, self.left = file, end, end - offset
         for number in {*self._starts, self.current}:
             with self.files.opened(self._path(number)) as other:
@@ -186,7 +187,7 @@ class Segments:
         self.files.fdatasync(self._file)
 
     def sync_from_outside(self) -> None:
-        """Sync the current segment. This method is for a thread that does not write to the segment: it opens the file a
+        """Sync the current segment from a thread that does not write to it. This method opens the segment's file a
         second time. Raise a StoreError if the file cannot be opened."""
         path = self._path(self.current)
         with named(path):

@@ -1,13 +1,13 @@
-"""A simulated disk that forgets: the file layer for simulations and tests, with all failures of a real disk.
+"""A simulated disk that can lose data. It replaces the real file layer in simulations and tests.
 
-Each file has two contents: the visible bytes, which readers see, and the bytes on the disk. They differ in the writes
-that were not synced. These writes are recorded for each page. In the same way, there are visible file names, and file
-names on the disk. The following failures are simulated:
+Each file has two contents: the visible bytes, which readers see, and the bytes on the disk. The two contents differ
+where a write was not synced. The unsynced writes are recorded for each page. File names are treated in the same way:
+there are visible names, and names on the disk. The following failures are simulated:
 
-- :meth:`kill` ends the process: unsynced data is still visible, and still not on the disk.
-- :meth:`power_cut` forgets unsynced data. For each unsynced page, the disk may have any state of the page since the
-  last sync, perhaps torn: new bytes up to some position, and old bytes after it. The pages are independent, because a
-  disk reorders writes. Any unsynced change of a name may be lost.
+- :meth:`kill` ends the process. Unsynced data is still visible, but is still not on the disk.
+- :meth:`power_cut` may lose unsynced data. Each unsynced page then has one of the contents that it had since the last
+  sync. A page may also be torn: new bytes up to some position, and old bytes after it. The pages are independent,
+  because a disk reorders writes. Any unsynced change of a name may be lost.
 - A sync may **fail**. Then the bytes are visible, but not on the disk. A later sync ignores them, as on a
   real disk, unless the process writes them again.
 - A full disk: ``capacity`` is the size of the disk in bytes.

@@ -3,7 +3,7 @@ at the first record.
 
 A snapshot is written under a temporary name, synced and renamed to its final name; then the directory is synced. So a
 file with a final name was written completely, though the disk may have damaged it later. A snapshot is a sequence of
-*parts*, which are read exactly as they were passed in::
+*parts*. Each part is read exactly as it was written::
 
     magic 8 · seal u64 · format u16 · 0 u16 · upto u64 · (length u32 · part) … · end u32 · parts u64 · checksum u32
 
@@ -43,7 +43,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """The snapshot covers all records up to this number."""
 
     def parts(self) -> Iterator[bytes]:
-        """Return an iterator over the parts, as they were passed in. Only one part is in memory at a time."""
+        """Return an iterator over the parts, exactly as they were written. Only one part is in memory at a time."""
         return _read(self.files, self.path, self.seal, self.upto)
 
     def data(self) -> bytes:
@@ -68,7 +68,7 @@ def draft_snapshot(files: Files, directory: str, seal: int, upto: int, state: by
 
 
 def draft_path(directory: str, upto: int, mark: str) -> str:
-    """Return the temporary path of a snapshot. If such a file is left over, it is removed at the next start."""
+    """Return the temporary path of a snapshot. If such a file still exists at the next start, it is removed."""
     return f"{directory}/{snapshot_name(upto)}.{mark}{TEMPORARY}"
 
 

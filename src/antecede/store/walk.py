@@ -4,21 +4,21 @@ A group is good if it matches its checksum and follows the previous group: segme
 checksum of the previous group all agree. If the next group is not good, there are exactly three possible reasons:
 
 1. The segment is full, and the chain continues at the beginning of the next segment. This is checked first.
-2. A later group is intact, in this or a later segment, and it proves that all groups before it were on disk: its flag
-   **vouches** means that all earlier groups were synced before this group was written. So the bad group was intact and
-   durable at that time. A crash cannot damage durable bytes, so the log is corrupt. A :class:`CorruptLogError` is
-   raised, and nothing is removed.
+2. The bad group was durable and is damaged now. The proof is a later group, in this or a later segment, that is intact
+   and has the flag **vouches**. The flag means that all earlier groups were synced before the later group was written.
+   A crash cannot damage durable bytes, so the log is corrupt. A :class:`CorruptLogError` is raised, and nothing is
+   removed.
 3. No later group proves that the bad bytes were on disk. With durability ``disk``, group k+1 is written only after
    group k is synced. So the bad bytes are the last write before a crash. This write was never reported as durable.
    (With durability ``os``, the bad bytes were perhaps never synced.) This is a torn write. Everything after the last
-   good group will be removed.
+   good group will be removed. (If all these bytes are zeros, nothing is torn: the log simply ends there.)
 
 A segment gets its length before its first group is written, and every group records this length. A segment that is
-shorter than recorded has lost durable bytes. So it is corrupt, too, even if its groups are good. Each segment, even one
-without groups, is at least as long as the segment before it.
+shorter than recorded has lost durable bytes. Such a segment is corrupt even if its groups are good. Each segment, even
+one without groups, is at least as long as the segment before it.
 
-The lengths in a bad header cannot be trusted, so the search for case 2 looks for the beginning of a group at every byte
-after the header. Only one group is in memory at a time.
+The lengths in a bad header cannot be trusted. So the search for a later group (case 2) tests every byte after the last
+good group. Only one group is in memory at a time.
 """
 
 from collections.abc import Iterator
@@ -206,10 +206,11 @@ class Walk:
         return None
 
     def _behind(self, file: int, begin: int, segment: int) -> tuple[int, tuple[int, Group] | None]:
-        """Search a segment, from offset ``begin`` on, for a later group. It must prove that the group after the last
-        good group had been synced. Return two values. The first is the offset after the last byte that is not zero, or
-        0 if all bytes are zero. The second is the offset and the header of the later group, or None if there is no such
-        group. If a later group is found, the search stops there."""
+        """Search a segment, from offset ``begin`` on, for the proof that the bad group (the group after the last good
+        one) was synced. The proof is a later, intact group with the flag ``VOUCHES``. Return two values. The first is
+        the offset after the last byte that is not zero, or 0 if all bytes are zero. The second is the offset and the
+        header of the later group, or None if there is no such group. If a later group is found, the search stops
+        there."""
         pattern = group_pattern(self.seal)
         last, offset = 0, begin
         while window := self.files.read(file, _window_bytes, offset):
@@ -229,8 +230,8 @@ class Walk:
         return last, None
 
     def _witness(self, file: int, offset: int, segment: int) -> tuple[int, Group] | None:
-        """Check whether there is an intact group at this offset which proves that the group after the last good group
-        had been synced. If so, return this offset and the header of the group at this offset. Otherwise return None."""
+        """Check whether the group at this offset is intact and proves that the bad group (the group after the last good
+        one) was synced. If so, return the offset and the header of the group at this offset. Otherwise return None."""
         found = read_group(self.files, file, offset, self.seal)
         if isinstance(found, str):
             return None
@@ -256,8 +257,8 @@ def read_group(files: Files, file: int, offset: int, seal: int) -> tuple[Group, 
 
 
 def records_after(walk: Walk, after: int, upto: int | None = None) -> Iterator[tuple[int, bytes]]:
-    """Yield the records after number ``after``, with their numbers, to the end of the chain or up to number
-    ``upto``."""
+    """Yield the records after number ``after``, with their numbers. Stop after number ``upto``, if it is given, or at
+    the end of the chain."""
     for _, group, body in walk:
         if group.last > after:
             for number, record in enumerate(split_records(group, body), group.first):

@@ -1,9 +1,9 @@
 """Judge a recorded trace in a test: if an order is broken, the test fails with an explanation and a diagram.
 
 A trace is a path, several paths, a :class:`~antecede.record.Recording` or :class:`~antecede.record.Recorder`, a
-:class:`~antecede.testing.World`, or a list of rows (dictionaries or events). A test also fails if the check could not
-see everything: if the trace has no deliveries, or if rows could not be used and were set aside (unless
-``complete=False``). With ``undelivered=False``, a test also fails if copies of messages were never delivered.
+:class:`~antecede.testing.World`, or a list of rows (dictionaries or events). A test also fails if the trace has no
+deliveries, or if rows could not be used and were set aside. (With ``complete=False``, a test does not fail because of
+rows that were set aside.) With ``undelivered=False``, a test also fails if copies of messages were never delivered.
 """
 
 import os
@@ -40,8 +40,9 @@ def assert_fifo(trace: Any, *, complete: bool = True, undelivered: bool = True) 
 def assert_order(trace: Any, *orders: str, complete: bool = True, undelivered: bool = True) -> None:
     """Fail if the trace breaks one of the orders: ``fifo``, ``causal``, ``total``, ``synchronous``, ``significant``.
 
-    Without ``orders``, causal order is checked. With ``complete=True``, also fail if rows could not be used and were
-    set aside. With ``undelivered=False``, also fail if copies of messages were never delivered.
+    Without ``orders``, causal order is checked. Also fail if the trace has no deliveries. With ``complete=True``, also
+    fail if rows could not be used and were set aside. With ``undelivered=False``, also fail if copies of messages were
+    never delivered.
     """
     __tracebackhide__ = True
     found = problem(trace, orders or ("causal",), complete=complete, undelivered=undelivered)

@@ -6,7 +6,7 @@ An order passes if it keeps its own promises. The kit has several stages, each w
 a requirement, the error message states this requirement in one sentence. The stages are:
 
 * **declaration**: the class has a name, a source, known guarantees and needs, and can be created.
-* **effects**: a step sends and delivers nothing before its changes are durable.
+* **effects**: a step (one call of the order) sends and delivers nothing before its changes are durable.
 * **stamps**: a stamp is hashable and never changes, can be converted to bytes and back, and ``size`` is the length of
   these bytes.
 * **hostile bytes**: for any bytes, ``decode`` raises :class:`~antecede.errors.StampError` or returns a stamp. The
@@ -18,7 +18,8 @@ a requirement, the error message states this requirement in one sentence. The st
 * **schedules** (:mod:`antecede.simulator.campaign`): the same requirement in random runs with larger groups, on
   networks that reorder and repeat packets, and on links with losses and crashes.
 
-In the project's tests, its own orders pass this kit, and orders with deliberate errors fail it.
+The project's tests run this kit on the project's own orders, which must pass. The tests also run it on orders with
+deliberate errors, which must fail.
 """
 
 from collections.abc import Callable, Iterator
@@ -52,7 +53,7 @@ class Checked(msgspec.Struct):
     packets: int = 0
     """The number of packets whose stamps were encoded and decoded."""
     forgeries: int = 0
-    """The number of forged stamps that ``decode`` was given."""
+    """The number of forged stamps that were passed to ``decode``."""
     snapshots: int = 0
     states: int = 0
     """The number of states that the explorer visited."""
@@ -158,7 +159,7 @@ def _check_declaration(spec: OrderSpec) -> None:
 
 class _Run:
     """A random run of a small group, with one instance of the order for each member. Stamps travel as bytes, and
-    packets arrive in any sequence. The run stops while some packets are still in transit."""
+    packets arrive in any sequence. At the end of the run, some packets may still be in transit."""
 
     def __init__(self, spec: OrderSpec, seed: int, steps: int = 40) -> None:
         self.spec = spec
@@ -178,7 +179,8 @@ class _Run:
                 self.take(self.arrive(packet)[1])
 
     def step(self, what: str, call: Callable[[], Any]) -> Any:
-        """Do one step of an order, and return its result; report an exception as a broken requirement."""
+        """Do one step (one call of an order), and return its result. Report an exception as a broken requirement.
+        ``what`` describes the step."""
         __tracebackhide__ = True
         try:
             return call()
@@ -386,8 +388,8 @@ def _check_damaged(run: _Run, order: Order, data: bytes) -> None:
 
 
 def _broken(kind: str) -> str:
-    """Return a kind of violation as words that follow "a shortest run" in an error message, for example ``breaks causal
-    order``."""
+    """Return the words for a kind of violation, for example ``breaks causal order``. In the error message, these words
+    come after "a shortest run"."""
     if kind == "undelivered":
         return "leaves a message undelivered"
     return "breaks the contract" if kind == "contract" else f"breaks {kind} order"

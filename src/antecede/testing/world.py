@@ -6,10 +6,11 @@
     assert world.state("orders").stock == 8
     world.check()
 
-The servers are the same state machines that run live. Each server has the real log on a simulated disk. When the power
-is cut, this disk loses everything that was not synced. A world has no threads, no sockets and no wall clock, so the
-same seed gives the same run. The run may differ if a handler uses random numbers or a clock. When such a handler is
-repeated after a crash, it may act differently from its first call. Only the effects of the committed call remain.
+The simulated servers use the same state machines as real servers. Each server has the real log on a simulated disk.
+When the power is cut, this disk may lose data that was not synced. A world has no threads, no sockets and no wall
+clock, so the same seed gives the same run. The run may differ if a handler uses random numbers or a clock. When such a
+handler is called again after a crash, its second call may differ from the first. Only the effects of the
+committed call remain.
 """
 
 from collections.abc import Iterable, Mapping
@@ -95,8 +96,8 @@ class World:
         self._world.client(client).call(object_, operation, arguments, timeout)
 
     def run(self, seconds: float | None = None) -> None:
-        """Run until the period with faults is over and nothing is pending. With ``seconds``, run only for this number
-        of virtual seconds, with the faults that are planned for this time."""
+        """Run until the period with faults is over and nothing is pending. With ``seconds``, stop after this number of
+        virtual seconds. If the period with faults is not over then, the next call continues it."""
         try:
             with noted():
                 self._world.run(seconds)
@@ -104,8 +105,8 @@ class World:
             raise self._failure([str(error)]) from None
 
     def crash(self, server: str, *, power: bool = True) -> None:
-        """Stop a server now. It restarts by itself. If ``power`` is true, the crash is a power failure: the server's
-        disk loses everything that was not synced. If it is false, only the process is killed."""
+        """Crash a server now. The server restarts by itself. If ``power`` is true, the crash is a power failure: the
+        server's disk may lose data that was not synced. If ``power`` is false, only the process is killed."""
         self._known(server)
         self._world.crash(server, "power" if power else "kill")
 
@@ -189,7 +190,7 @@ class World:
         conditions hold:
 
         * Every accepted publish is delivered once, in the orders that the topology guarantees.
-        * Nothing waits anywhere.
+        * All servers are up, and nothing is pending: no letter, no question, no timer, no call.
         * A replay of the logs gives the same states.
         * The number of dead letters is ``dead``. If ``dead`` is None, any number is correct.
         """

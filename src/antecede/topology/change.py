@@ -3,28 +3,32 @@ which changes are refused.
 
 **Routes.** Messages are ordered along the route from server to server. If the route between two servers changes, a
 message on the new route could overtake one on the old route. So every message on the old route must have arrived before
-the first one is sent on the new route. The **region** of a change is the set of domains in which this matters:
+the first one is sent on the new route. The **region** of a change is the set of domains that must pause until all their
+letters have arrived:
 
-* domains that are removed, or that get other members or another order: their stamps lose their meaning;
+* domains that are removed, or that get other members or another order, because old stamps then lose their meaning;
 * all domains on the old or the new route between two servers whose route changes;
 * all domains on the old or the new route to an agent that moves or is removed, or to a server that is removed.
 
-In the region, every letter that was stamped reaches its mailbox before the change takes effect. Letters that were not
-stamped wait where they would enter the region: at their origin, or at a router at the border of the region. The route
-from outside to this router is the same before and after the change. Otherwise the domains on this route would be in the
-region, too.
+If a domain of the region has already stamped a letter (put the order's control information on it), the letter reaches
+its mailbox before the change takes effect. The other letters wait where they would enter the region: at their origin,
+or at a router at the border of the region. The route from outside to this router is the same before and after the
+change. Otherwise the domains on this route would also be in the region.
 
 Adding an agent, or a server with a separate new domain, changes no route: the region is empty and nothing pauses.
 
 **Servers that must take part** (``needed``) are those for which something changes:
 
-* members of domains that pause or begin;
-* servers that are added or removed, and servers that get or lose agents or clients;
-* servers whose address changes, and the servers that connect to them and so need the new address.
+* members of domains that pause, or that start with a new state;
+* servers that are added or removed, servers that get or lose agents or clients, and servers of agents that get another
+  class;
+* servers whose address changes, and the servers that connect to them and so need the new address;
+* all servers, if the application's module changes.
 
-The first server of the old topology always takes part, too. So if two changes of the same topology are tried, at most
-one of them can be made, even if servers cannot reach each other. A server that does not take part learns the change
-later, from this first server. So all servers must take part if the first server is removed or gets another address.
+The first server of the old topology must take part in every change. So if two changes of the same topology are tried,
+at most one of them can be made, even if servers cannot reach each other. A server that does not take part learns the
+change later, from this first server. So all servers must take part if the first server is removed or gets another
+address.
 
 A server that need not take part may be down, and learn the change later (:mod:`antecede.server.peering.learning`). Its
 domains, its agents and its routes to the servers that it knows stay the same. (If one of these routes changed, a domain
@@ -62,8 +66,8 @@ class Change(msgspec.Struct, frozen=True):
     """The domains of the old topology that pause until all their letters have arrived."""
     begun: tuple[str, ...]
     """The domains of the new topology that start with a new state: domains that are new or changed, and domains in the
-    region. In these domains, a server that has made the change does not connect to a server that has not made it,
-    because the two would forward letters differently."""
+    region. In these domains, a server that has made the change does not connect to a server that has not made it.
+    (The two servers would forward letters differently.)"""
     leaving: dict[str, str]
     """Agents that leave their server, each with the server that gets its state. If the agent is removed, an empty text
     takes the place of this server."""
@@ -162,8 +166,8 @@ def _same_domain(old: TopologyFile, new: TopologyFile, name: str) -> bool:
 
 
 def _region(old: TopologyFile, new: TopologyFile, leaving: list[AgentHome]) -> set[str]:
-    """Return the domains of the old topology in which all letters must have arrived before the new topology is in
-    force."""
+    """Return the domains of the old topology in which all letters must have arrived before the new topology takes
+    effect."""
     before, after = old.organisation, new.organisation
     changed = {name for name in before.domains if name not in after.domains or not _same_domain(old, new, name)}
     region = set(changed)

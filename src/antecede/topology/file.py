@@ -18,15 +18,15 @@
     [moved]
     s9 = "s1"                                # s9 was removed, and its clients are on s1 now
 
-Nothing in the file is guessed: an unknown key, an undeclared server or a repeated address is an error that names file
-and line.
+Nothing in the file is guessed: an unknown key, an undeclared server or a repeated address is an error. The message
+names the file and, if known, the line.
 
 **Canonical form.** The sequence in the file does not matter, because all names are sorted in natural order (``s2``
 before ``s10``). The servers within a domain are sorted, too, and a server's position there is its member number in the
-order's stamps. So two servers whose files differ only in layout agree on everything, and have the same **epoch**, a
-hash of the canonical form. Any other difference gives another epoch. Exceptions are the addresses of metrics pages and
-the settings of mailboxes and reactions (:mod:`antecede.topology.mailboxes`, :mod:`antecede.topology.reactions`). They
-are not part of the epoch, so they may change, and may differ between servers.
+order's stamps. So the layout of a file has no effect. Two servers have the same **epoch** (a hash of the canonical
+form) if their files differ only in layout. Any other difference gives another epoch. Exceptions are the addresses of
+metrics pages and the settings of mailboxes and reactions (:mod:`antecede.topology.mailboxes`,
+:mod:`antecede.topology.reactions`). They are not part of the epoch, so they may change, and may differ between servers.
 """
 
 import hashlib

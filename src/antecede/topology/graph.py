@@ -3,8 +3,9 @@
 A *domain* is a group of servers that use one order. A server in several domains is a *router*. Consider a graph in
 which every server and every domain is a node, and an edge connects each server with each of its domains. The orders
 inside the domains give an order from end to end if and only if this graph is a **forest**: it has no cycle. Two other
-tests are wrong. The test in the paper accepts a domain inside another domain, although such a topology breaks order. A
-graph that has only domains as nodes contains a cycle for a star, although a star is safe.
+tests are wrong. The test in the paper accepts a domain inside another domain, although such a topology breaks order.
+The second test searches for a cycle in a graph that has only domains as nodes. It rejects a star, although a star is
+safe.
 
 In a forest there is at most one route between two servers. In other graphs the shortest route is used. If several
 routes are equally short, the sequence in which the domains are given decides.
@@ -52,7 +53,7 @@ class Topology:
         return tuple(self._domains_of[server])
 
     def is_router(self, server: str) -> bool:
-        """Return whether a server is in several domains, so that messages pass through it."""
+        """Return whether a server is a router, which means that it is in several domains."""
         return len(self._domains_of[server]) > 1
 
     @cached_property
@@ -102,9 +103,9 @@ class Topology:
         return [(_SERVER, server) for server in self.domains[name].servers]
 
     def tree(self, source: str) -> dict[str, tuple[str, str]]:
-        """Return the shortest routes from ``source`` as a dictionary. A key is a server that can be reached, the
-        nearest servers first. ``source`` itself is not a key. The value is the last step of the route to this server:
-        the domain of the step, and the server before it."""
+        """Return the shortest routes from ``source`` as a dictionary. The keys are the other servers that can be
+        reached, the nearest server first. The value is the last step of the route to this server: the domain of the
+        step, and the previous server on the route."""
         known = self._trees.get(source)
         if known is not None:
             return known

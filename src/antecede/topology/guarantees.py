@@ -2,17 +2,18 @@
 
 Between two domains the **weakest order on the route** determines the guarantee. Only FIFO and causal order can hold
 across domains. Nothing orders the deliveries of different domains relative to each other, so total order ends at a
-domain's border. Between separate trees nothing is guaranteed, because there is no route. The orders of domains outside
+domain's border. If no route connects two domains, nothing is guaranteed between them. The orders of domains outside
 the route do not matter: in a forest, a chain of messages that leaves the route at some server can return to the route
 only at the same server.
 
 A topology is refused in these cases:
 
 * It is not a forest. Such a topology breaks causal order, whatever its orders are (Laumay et al. §4.3).
-* It has several domains, and an order that does not have the guarantee of the file. (This guarantee is ``causal``
-  unless the file declares a weaker one.)
-* An order needs timers. Servers do not call the method ``tick`` of orders.
-* It has a replicated object, and no domain with an order based on conflicts contains all servers of this object.
+* It has several domains, and the order of one domain does not give the guarantee that the file asks for. (The file
+  asks for ``causal`` unless it declares a weaker guarantee.)
+* An order needs timers. (Servers do not support timers: they never call the method ``tick`` of an order.)
+* It has a replicated object without a suitable domain. A suitable domain contains all servers of the object, and its
+  order is based on conflicts.
 * It has several domains and an order that supports only broadcasts. (A message between domains is a multicast to some
   members of a domain, not a broadcast.)
 * It has several domains and an order based on conflicts. (Conflicts are not visible across domains.)

@@ -10,7 +10,7 @@
 If a mailbox contains more than its quota, its oldest letters **expire**: they become dead letters, with the reason.
 With ``full = "refuse"``, a full mailbox refuses letters from clients of its own server. Letters from agents and from
 other servers cannot be refused; they make the oldest letters expire. These settings take effect at the server of the
-mailbox. They are not part of the epoch: they may change from one start of a server to the next.
+mailbox. They are not part of the epoch (a hash of the topology), so they may change whenever the server restarts.
 """
 
 from functools import cached_property

@@ -10,7 +10,8 @@
 If a plain handler exceeds the limit, its server's process ends, because nothing else can stop the handler. An ``async``
 handler is cancelled. The handlers of an agent with ``isolate = "process"`` run in a worker process. At the limit this
 worker process is killed, but the server and all other agents continue. In all three cases, the server counts one failed
-try of the letter. These settings are not part of the epoch: they may change from one start of a server to the next.
+attempt to process the letter. These settings are not part of the epoch (a hash of the topology), so they may change
+whenever the server restarts.
 """
 
 from collections.abc import Callable
@@ -44,7 +45,8 @@ class ReactionSettings(msgspec.Struct, frozen=True):
         return max(self.seconds, *self.named.values(), 0.0)
 
     def keys(self, agent: str) -> str:
-        """Return the largest time, in seconds, that one reaction of this agent may take."""
+        """Return an agent's own settings as text for its entry in a topology file, or an empty text if there are none.
+        An example: ``, isolate = "process", reaction_seconds_max = 5``."""
         seconds = f", reaction_seconds_max = {self.named[agent]:g}" if agent in self.named else ""
         return (', isolate = "process"' if agent in self.isolated else "") + seconds
 

@@ -4,8 +4,8 @@ The size s of domains can be chosen. :mod:`antecede.topology.cost` defines the c
 
 * **flat**: one domain of all servers. The cost of a message is n².
 * **bus**: several domains of s servers, called leaves. The first server of each leaf is a router. All routers form one
-  more domain, the backbone. No route is longer than three domains. The longest route costs least with about 0.84·√n
-  servers per leaf: about 2.83·n. So with this size of leaves, the cost grows linearly.
+  more domain, the backbone. No route is longer than three domains. If each leaf has about 0.84·√n servers, the cost of
+  the longest route is lowest: about 2.83·n. So with this size of leaves, the cost grows linearly.
 * **daisy**: a chain of domains of s servers. Each domain shares one server with the next domain.
 * **tree**: domains of s servers, filled level by level. In each domain, up to k servers have another domain below
   them (``branches``; default s − 1). The length of routes grows with the logarithm of n.
@@ -50,8 +50,8 @@ def make(
     branches: int | None = None,
 ) -> TopologyFile:
     """Return a topology of this shape. All servers are on ``host`` and have consecutive ports, beginning with ``port``.
-    ``size``: the servers per domain, by default :func:`best_size`. ``branches``: only for a tree, the largest number of
-    servers of a domain that have another domain below them. Raise TopologyError if a value is not valid."""
+    ``size``: the servers per domain, by default :func:`best_size`. ``branches`` is allowed only for a tree. At most
+    this many servers in each domain have another domain below them. Raise TopologyError if a value is not valid."""
     if shape not in SHAPES:
         raise TopologyError(f"unknown shape {shape!r}: expected one of {', '.join(SHAPES)}")
     if not 1 <= servers <= limits.topology_servers_max:

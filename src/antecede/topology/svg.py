@@ -1,8 +1,9 @@
 """A topology as a picture in SVG. A domain is a box. A server is a *pill*, a small rounded box, in each of its domains.
 
-The central domain is on top. A router belongs to several boxes. The box nearest to the central domain is its upper box;
-its other boxes are drawn below this one. The router has one pill in the lowest row of its upper box, and one pill on
-the upper edge of each lower box. Lines connect these pills. The pills of routers are dark.
+The central domain is on top. A router belongs to several boxes. The router's *upper box* is the one that is nearest to
+the central domain. The router's other boxes, its *lower boxes*, are drawn below the upper box. The router has one pill
+in the lowest row of the upper box, and one pill on the upper edge of each lower box. Lines connect these pills. The
+pills of routers are dark.
 
 The layout is a tidy tree. Each box reserves the width of everything below it, so nothing can overlap. One pass upwards
 computes the widths, and one pass downwards computes the positions. If a router has many boxes that have nothing below
@@ -234,8 +235,8 @@ def _place(root: _Box, left: float, top: float) -> None:
 
 
 def _routers(box: _Box) -> Iterator[tuple[str, float, list[_Box]]]:
-    """Yield, for each router that leads to boxes below: its name, the x-coordinate of the middle of the first row of
-    these boxes, and the boxes."""
+    """Yield three values for each router that has boxes below it: the router's name, an x-coordinate, and the boxes.
+    The x-coordinate is the middle of the first row of these boxes."""
     for name, group in box.groups:
         row = [child for child in group if child.passage is None]
         yield name, (row[0].left + row[0].right + row[-1].left + row[-1].right) / 4, group

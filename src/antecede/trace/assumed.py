@@ -1,4 +1,4 @@
-"""The verdicts that are certain although an import had to assume the positions of some rows of a trace.
+"""The certain verdicts on an imported trace. They are true even if the import assumed wrong positions for some rows.
 
 A foreign record may show that a process sent a message, but not when. The import then chooses a position among the rows
 of the process and marks the row ``assumed``. It is not known which other rows of the process really come before this
@@ -10,15 +10,14 @@ position. A delivery that is late in the certain trace is late for every positio
 late in the imported trace. A delivery that is late in the imported trace, but not in the certain trace, is *undecided*.
 Total and synchronous order are about sequences of rows, and are judged without the assumed rows.
 
-These rows are left out of the certain trace, because they could neither be late there nor make a delivery late:
+Two kinds of rows are left out of the certain trace, because they could neither be late nor cause a late delivery there:
 
-* every assumed delivery. It has no certain effect on later rows of its process, and no other delivery of the process
-  certainly came before it.
-* an assumed send with its deliveries, if at most one of these deliveries is not assumed. The message of an assumed send
-  certainly depends on no other message, so it cannot make another delivery late. Its own delivery can be late only if
-  another process delivered the message first, so two deliveries would be needed.
+* every assumed delivery. It is not certain which rows of its process come after it, or which deliveries come before it.
+* an assumed send with its deliveries, if at most one of these deliveries has a known position. It is not certain which
+  rows come before the send, so its message cannot make another delivery late. Its own delivery can be late only if
+  another process delivered the message first. This requires two deliveries with known positions.
 
-If two or more deliveries of an assumed send are not assumed, the send becomes the only row of a separate process.
+If two or more deliveries of an assumed send have known positions, the send becomes the only row of a separate process.
 """
 
 from collections import Counter

@@ -4,8 +4,8 @@ An *instance* is one execution of an operation at an object. Two instances of an
 conflict at that object and neither instance is an ancestor of the other. (A caller waits for the operation that it
 called. So the two operations are open at the same time, and neither can exclude the other. See Enokido, Higaki,
 Takizawa §2 on nested operations.) Two *requests* conflict iff their operations conflict. Ancestors make no difference
-here, because a request gets its position in the order before its instance begins, and at that time the ancestors of the
-instance are not known yet.
+here. The reason is that a request gets its position in the order before its instance begins. At that time, the
+ancestors of the instance are not known yet.
 
 Instances of one operation at one object share a **cell**, so that the knowledge about all of them can be kept together.
 An instance has a separate cell if its operation conflicts with the operation of one of its ancestors or descendants at
@@ -57,7 +57,7 @@ class Cells:
         check_relatives(len(relatives), where)
         shared: dict[str, int] = {}
         members: list[tuple[str, str | None]] = []
-        """For each cell its operation and, if the cell belongs to one instance only, the name of this instance."""
+        """For each cell its operation and, if the cell belongs to a single instance, the name of this instance."""
         begin = len(self.rivals)
         for name, instance in own.items():
             if instance.operation is None:

@@ -1,19 +1,19 @@
 """The reason why a delivery is late: the overtaking chain with the fewest messages.
 
-Let m be a message from p to q. A chain of messages m1 … mk overtakes m if three conditions are true: p sends m1 with m
-or after m, each receiver then sends the next message of the chain, and q delivers mk before m (Garg §12.1: "a single
-message not be overtaken by a sequence of messages"). The first message may be a copy of m itself to another
-destination. Let T_h[r] be the first position at process r that a chain of at most h messages can reach from send(m).
-T_0 has only one entry, the position of send(m) at p. In round h, all messages are examined that some process s sent
-after T_(h−1)[s] (in round 1: with or after send(m)). T_h[r] is the smallest of T_(h−1)[r] and the positions at which r
+Let m be a message from p to q. A chain of messages m1 … mk overtakes m if three conditions are true: p sends m1 after m
+(or m1 is m itself), each receiver then sends the next message of the chain, and q delivers mk before m (Garg §12.1: "a
+single message not be overtaken by a sequence of messages"). If m1 is m itself, the chain begins with a copy of m to
+another destination. Let T_h[r] be the first position at process r that a chain of at most h messages can reach from
+send(m). T_0 has only one entry, the position of send(m) at p. Round h examines the messages that each process s sent
+after T_(h−1)[s]. Round 1 also examines m itself. T_h[r] is the smallest of T_(h−1)[r] and the positions at which r
 delivered such messages. The first h with T_h[q] < deliver(m) is the length of a shortest chain.
 
 **Only new sends are examined.** If T became smaller at a process, only the sends between its new T and its old T are
 examined, because the sends after the old T were examined in an earlier round. So every send is examined once. Every
 message of round h was sent after a delivery that round h − 1 found, so a chain found in round h has exactly h messages.
 
-**Only a part of the trace is examined.** Take any sequence of all events that agrees with happened-before. In this
-sequence, every chain lies between send(m) and deliver(m). One such sequence is computed once, for all explanations. The
+**Only a part of the trace is examined.** All events are put into one sequence that agrees with happened-before. In this
+sequence, every chain lies between send(m) and deliver(m). The sequence is computed once, for all explanations. The
 search along a process stops at the first event that comes after deliver(m) in this sequence.
 
 Among the shortest chains, the one that arrives first at q is chosen. The same rule is then applied at each process of

@@ -2,10 +2,10 @@
 
 **Vector clocks.** There are two rules, and the trace decides which one applies. The *own entry* of a row is the entry
 of its clock for its own process. If the own entry is ``index`` + 1 on most rows that have a clock, the rule is
-``exact``: in the clock of an event f, the entry of each process p must be the index + 1 of p's last event in the past
-of f (f included). A missing entry is 0. Otherwise the clocks count in another way and the rule is ``order``: V(e) <
-V(f) iff e → f, for all events e and f that have a clock. Two tests examine each such event f. In these tests, only
-events that have a clock are considered:
+``exact``. Take an event f and a process p, and let k be the index of p's last event in the past of f (f included). Then
+the entry of p in the clock of f must be k + 1, or 0 if there is no such event. A missing entry is 0. If the rule is not
+``exact``, the clocks count in another way and the rule is ``order``: V(e) < V(f) iff e → f, for all events e and f that
+have a clock. Two tests examine each such event f. In these tests, only events that have a clock are considered:
 
 * V(f) is at least V(e), entry by entry, for every e → f;
 * for every process p, the number of p's events whose own entry is at most V(f)[p] equals the number of p's events in
@@ -14,8 +14,9 @@ events that have a clock are considered:
 If every event passes, the rule holds for every pair. First, let e → f. Then V(e) ≤ V(f) by the first test. V(e) and
 V(f) are different: by the second test, V(f) counts f in the entry for f's process, but V(e) does not. Second, let V(e)
 < V(f) and let p be e's process. Then V(e)[p] ≤ V(f)[p], so e is one of the events that the second test counts for p. By
-the first part, own entries rise along each process, so the counted events are the first events of p. The events of p in
-f's past are first events of p, too, and their number is the same. So e is in f's past.
+the first part, own entries rise along each process. So if the second test counts k events of p, these are the first k
+events of p. By the second test, f's past also contains k events of p, and these also are the first k. So e is in f's
+past.
 
 An event *disagrees* if it breaks the rule ``exact``, or fails one of the tests of the rule ``order``.
 
@@ -69,8 +70,8 @@ def own_entry(event: Event) -> int:
 
 
 class _Exact:
-    """The rule ``exact``: in the clock of an event, the entry of each process is the index + 1 of the last event of
-    this process in the past of the event."""
+    """The rule ``exact``. Let k be the index of the last event of a process p in the past of an event (the event
+    included). Then the entry of p in the event's clock must be k + 1, or 0 if the past has no event of p."""
 
     def __init__(self, trace: Matched) -> None:
         self._names = trace.names

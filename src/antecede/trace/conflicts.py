@@ -45,7 +45,8 @@ class Conflicts(msgspec.Struct, frozen=True):
         return Conflicts(self.tables | {name: dict.fromkeys(every, every) for name in self.everything})
 
     def at(self, process: str) -> Pairs:
-        """Return the conflicts at one object; ``process`` is the object's name."""
+        """Return the conflicts at one object; ``process`` is the object's name. Call :meth:`over` first, because this
+        method ignores ``everything``."""
         found = self.tables.get(process)
         return found if found is not None else self.tables.get(EVERY, {})
 

@@ -165,12 +165,12 @@ def quantile(ascending: Sequence[int], percent: int) -> int:
 
 
 def held(trace: Matched, hops: Iterable[Event] = ()) -> dict[str, tuple[int, int]]:
-    """Return for each process the number of its arrivals, and how many of them were held.
+    """Return for each process the number of its arrivals, and how many of them were held (not delivered at once).
 
     An arrival is not counted if its message was already delivered to that process. An arrival is *direct* if its
-    message was delivered in the same step. The rows do not show the steps. So an arrival is treated as direct if two
+    message was delivered at once. The rows do not show this exactly. So an arrival is treated as direct if two
     conditions are true: every index between the arrival and the delivery belongs to a delivery, and the two rows have
-    the same time (or one of them has no time). All other arrivals were held, including those of messages that were
+    the same time (or one of them has no time). All other arrivals are treated as held, even if their messages were
     never delivered. (If a message arrives a second time before its delivery, the receiver had lost it after the first
     arrival. Then the first arrival is treated as held.)
 
@@ -244,8 +244,9 @@ def drawn(messages: int) -> list[int]:
 
 
 def concurrency(trace: Matched) -> tuple[float | None, int]:
-    """Return the share of pairs of messages in which neither send happened before the other, and how many messages were
-    compared. With fewer than two messages the share is ``None``."""
+    """Return two values: a share, and the number of messages that were compared with each other. Two messages are
+    *concurrent* if neither send happened before the other. The share is the number of concurrent pairs divided by the
+    number of all pairs. It is ``None`` if there are fewer than two messages."""
     sends = list(_events(trace, SEND))
     bits = {sends[rank].message or "": 1 << number for number, rank in enumerate(drawn(len(sends)))}
     compared = len(bits)

@@ -6,17 +6,17 @@ process that had no event in the previous epoch. The first index of this process
 epoch (0 in the first epoch). A process is identified by its address, so its index continues if a change moves it to
 another server. Each server lists its own processes. The lists of all files are united.
 
-**The rule.** If FIFO or causal order was guaranteed only in a part of the system or of the time, a late delivery is a
-violation only where the order was guaranteed. Let m be a message that was delivered late, and m′ the message that
-overtook it. The late delivery is a violation if the order was guaranteed on the route of m in the epoch in which m was
-sent, in the epoch in which m′ was sent, and in all epochs between them. Otherwise it is counted as ``not_guaranteed``.
+**The rule.** FIFO or causal order may be guaranteed only in some domains, or only in some epochs. Then a late delivery
+is not always a violation. Let m be a message that was delivered late, and m′ the message that overtook it. The late
+delivery is a violation if the order was guaranteed on the route of m in the epoch in which m was sent, in the epoch in
+which m′ was sent, and in all epochs between them. Otherwise it is counted as ``not_guaranteed``.
 Suppose that one of the two messages was sent before a change and the other one after it. Then the weaker of the two
 guarantees holds, as ``docs/design/change.md`` states. If the topology is a forest, only the route of m matters: a chain
 that leaves this route at some server comes back to the route at the same server.
 
-*Soundness*: every reported violation breaks a guarantee. *Completeness* is limited: if several messages overtook a
-delivery, the delivery is judged by the first of these messages only. So a violation may be missed, and ``holds`` may be
-true, if the other messages were sent in other epochs.
+*Soundness*: every reported violation breaks a guarantee. *Completeness* is limited: if several messages overtook m,
+only the first of them is examined. If the other messages were sent in other epochs, a violation may be missed. Then
+``holds`` may be true, although a guarantee was broken.
 
 An order that no domain guaranteed in any epoch is judged over the whole trace, as if the trace had no epochs. The
 reason is that the user asks whether the order was kept, not whether it was guaranteed. Total and synchronous order are

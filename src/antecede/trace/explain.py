@@ -233,8 +233,8 @@ def _shortened(circle: list[str], homes: Mapping[str, Homes]) -> list[str]:
 
 
 def _way_back(start: str, after: Mapping[str, list[str]], shorter_than: int) -> list[str] | None:
-    """Return the shortest path from the message ``start`` back to itself, or ``None`` if this path has ``shorter_than``
-    messages or more. ``after`` contains, for each message, the messages that come after it."""
+    """Return the shortest path from the message ``start`` back to itself. Return ``None`` if no such path has fewer
+    messages than ``shorter_than``. ``after`` contains, for each message, the messages that come after it."""
     previous = {start: start}
     edge = [start]
     for _ in range(shorter_than - 1):

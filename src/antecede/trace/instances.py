@@ -9,7 +9,7 @@ rules fill in missing information, so that a minimal trace can be judged too:
   other rows. So if they are recorded, they mark its start and end. Let A and B be instances at one object. A *precedes*
   B if the last row of A comes before the first row of B (Enokido, Higaki, Takizawa §3.1). If neither precedes the
   other, they are interleaved.
-* Its **operation** is the first operation that its rows name. Without an operation it is compatible with all instances.
+* Its **operation** is the first operation that its rows name. An instance without one is compatible with all instances.
 * It **aborted** if it has a ``local`` row of type ``abort``. Then all its effects are undone, and no later instance
   depends on it by a conflict. (By §4.1 of the paper, an object's vector includes only what commits.)
 * Its **parent** is the first parent in the rows with the same instance name, in the order of processes and indices.
@@ -17,8 +17,8 @@ rules fill in missing information, so that a minimal trace can be judged too:
   instance. All other types except ``request`` are treated as a **response**. An instance begins with its request (§3.2
   of the paper, R1). So if neither the delivery nor its send has a type, there are two cases: the delivery is a request
   if it is the first message that its instance received or sent, and a response otherwise.
-* An instance has **one request**, the first. If several replicas make the same nested call, its request comes more than
-  once. The later requests are ignored.
+* An instance has **one request**, the first. If several replicas make the same nested call, the request of this call
+  comes more than once. The later requests are ignored.
 """
 
 from collections.abc import Collection
@@ -96,8 +96,8 @@ class Instances:
         return self.by_name[process][event.instance]
 
     def received_as(self, process: int, position: int, event: Event) -> str | None:
-        """Return the role of a delivery in significant order: request or response. If the order ignores the delivery,
-        return ``None``.
+        """Return the role that a delivery has for the rule "significant order": request or response. If this order
+        ignores the delivery, return ``None``.
 
         The order ignores a delivery if no instance received it, or if its instance aborted. It also ignores a delivery
         that only ended its instance or repeats the instance's request.

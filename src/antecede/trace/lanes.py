@@ -61,8 +61,8 @@ class Lanes:
 
 
 class Arrays:
-    """Operations on vectors that are arrays of numpy. The class has only those operations of :class:`Lanes` that a walk
-    over a trace needs."""
+    """Operations on vectors that are arrays of numpy. The class has only the operations of :class:`Lanes` that are
+    needed to read the events of a trace one after the other."""
 
     def __init__(self, entries: int) -> None:
         self._numpy: Any = import_module("numpy")

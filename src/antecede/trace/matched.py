@@ -1,15 +1,15 @@
-"""A valid trace in the form that every verdict starts from: processes as numbers, sends by message.
+"""A valid trace, prepared for all verdicts: each process has a number, and a table gives the send of each message.
 
 ``lines[p]`` are the valid events of process ``p`` in the order of their indices, without ``hop`` rows. Processes are
 numbered in the order of their names, so sorting by number also sorts by name. ``sends[m]`` is the send of message
 ``m``, as (process, position in ``lines[process]``). ``origins`` has the same pair for each delivery, because in a trace
 of millions of events it is slow to look up every message id in ``sends``.
 
-**The walk over all events.** :meth:`Matched.in_causal_order` walks all events so that each comes after everything that
-happened before it. It keeps a cursor for each process: the position of its next event. A delivery may come as soon as
-the cursor of its sender has passed the send. The walk takes one process after the other, beginning with the one that
-has the most deliveries. It advances the other processes only as far as is necessary for the next delivery. So few
-messages are in transit at any moment. This saves memory in the code that uses the walk.
+**The walk over all events.** :meth:`Matched.in_causal_order` yields all events. Each event comes after all events that
+happened before it. The method keeps a cursor for each process: the position of its next event. A delivery may come as
+soon as the cursor of its sender has passed the send. The method takes one process after the other, beginning with the
+process that has the most deliveries. It advances the other processes only as far as is necessary for the next delivery.
+Therefore, only a few messages are in transit at any moment. This saves memory in the code that uses the events.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,8 +33,8 @@ class Matched(msgspec.Struct, frozen=True):
     lines: list[list[Event]]
     sends: dict[str, tuple[int, int]]
     origins: list[list[tuple[int, int] | None]]
-    """One list for each list in ``lines``, with one entry for each event. For a delivery, the entry is the place of the
-    send of its message: (process, position), as in ``sends``. For any other event, the entry is ``None``."""
+    """One list for each list in ``lines``, with one entry for each event. For a delivery, the entry says where its
+    message was sent: (process, position), as in ``sends``. For any other event, the entry is ``None``."""
     deliveries: int
 
     def sent(self, message: str) -> Event:

@@ -27,9 +27,10 @@ def measure(
     tables: str | os.PathLike[str] | None = None,
     conflicts: Conflicts | None = None,
 ) -> dict[str, Any]:
-    """Measure the given traces, as one trace; return the report. ``tables`` is a directory for tables in Parquet.
+    """Measure the cost of order in the given traces, which are read as one trace. Return the report.
 
-    ``conflicts`` replaces the table of conflicting operations in the trace's metadata.
+    If ``tables`` is given, tables in Parquet are written to this directory. ``conflicts`` replaces the table of
+    conflicting operations in the trace's metadata.
     """
     started = time.perf_counter()
     loaded = load(paths)
@@ -108,8 +109,8 @@ def seconds(nanoseconds: float) -> float:
 
 
 def held_figures(held: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
-    """Return the report's keys ``held`` and ``arrivals``: the share of the arrivals that were held, and the number of
-    arrivals."""
+    """Return the report's keys ``held`` and ``arrivals``: the share of the arrivals that were held (not delivered at
+    once), and the number of arrivals."""
     arrivals = sum(one[0] for one in held.values())
     if not arrivals:
         return {"held": None, "arrivals": None}
@@ -117,8 +118,9 @@ def held_figures(held: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
 
 
 def rates(span: Span | None, by_second: Mapping[str, Mapping[int, int]]) -> dict[str, Any] | None:
-    """Return the value of the report's key ``rates``: the number of messages sent per second. There is one number for
-    the whole time of the trace, and one for the busiest second."""
+    """Return the value of the report's key ``rates``: the number of messages sent, the mean number per second, and the
+    number in the busiest second. These numbers are given for all processes together and for each process. If no send
+    has a time, return None."""
     if span is None or not by_second:
         return None
     length = seconds(span.last - span.first)
@@ -167,7 +169,8 @@ def rate_rows(by_second: Mapping[str, Mapping[int, int]]) -> list[dict[str, Any]
 
 
 def held_rows(held: Mapping[str, tuple[int, int]]) -> list[dict[str, Any]]:
-    """Return the table ``held``: for each process, the number of arrivals, and how many of them were held."""
+    """Return the table ``held``: for each process, the number of arrivals, and how many of them were held (not
+    delivered at once)."""
     return [
         {"process": process, "arrivals": arrivals, "held": kept} for process, (arrivals, kept) in sorted(held.items())
     ]

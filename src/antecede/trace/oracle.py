@@ -51,8 +51,8 @@ def judge(events: Iterable[Event] | Matched, orders: Sequence[str] = ORDERS) -> 
 
 
 def pasts(trace: Matched) -> tuple[dict[str, int], dict[str, int]]:
-    """Return two tables by message: the bit of each message, and the set of messages that it carries. This set contains
-    the message itself and all messages that were sent in the past of its send."""
+    """Return two tables, each with the message as key: the bit of the message, and the set of messages that it carries.
+    This set contains the message itself and all messages whose sends happened before its send."""
     bits: dict[str, int] = {}
     carried: dict[str, int] = {}
     past = [0] * len(trace.lines)
@@ -127,7 +127,8 @@ class Delay(msgspec.Struct, frozen=True, order=True):
 
 
 def needless_delays(events: Iterable[Event] | Matched) -> list[Delay]:
-    """Return the messages that a causal order held without need, for traces with ``arrive`` rows.
+    """Return the messages that were delivered later than causal order requires, or not at all. The trace must have
+    ``arrive`` rows.
 
     Let m be a message to q. Its *predecessors* at q are the messages addressed to q whose send happened before send(m).
     The message m is *deliverable* as soon as it has arrived at q and q has delivered all its predecessors. The message

@@ -6,10 +6,10 @@ if m significantly precedes m′ and rule 1 of :mod:`antecede.trace.significant`
 because it does not say which of the two messages must come first. Causal order also enforces every ordering that
 significant order needs (Enokido, Higaki, Takizawa §3.2, proposition). It enforces all other orderings without need.
 
-Only pairs of the messages that :func:`antecede.trace.costs.concurrency` compares are counted: all messages, or a
-sample. Sets of messages are bit masks. The deliveries at an object are grouped by instance and by cell. A cell is a
-group of instances with the same conflicts (:mod:`antecede.trace.cells`). So the set of messages for which a message
-must wait is the union of a few masks.
+The messages of the pairs are those that :func:`antecede.trace.costs.concurrency` compares: all messages or, if there
+are too many, a sample. Sets of messages are bit masks. The deliveries at an object are grouped by instance and by cell.
+A cell is a group of instances with the same conflicts (:mod:`antecede.trace.cells`). So the union of a few masks gives
+all messages that must come before a given message.
 """
 
 from collections.abc import Collection, Sequence

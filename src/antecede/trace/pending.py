@@ -2,22 +2,22 @@
 
 A message is *pending* if it was sent and not yet delivered everywhere. The usual method
 (:mod:`antecede.trace.streaming`) uses vectors with an entry for each sender. Most of these entries are about messages
-that are not pending any more. These messages have no further delivery that could be late, so this module stores nothing
-about them.
+that are not pending any more. Such a message will not be delivered again, so it cannot be late. Therefore this module
+stores nothing about it.
 
-Each process keeps a set of pending messages. A message *carries* the set that its sender had at the send, and the
-sender's own earlier messages that are pending. **A delivery of m at q is late if m is in q's set, and only then.** If
-the delivery is not late, m and the messages that m carries are added to q's set.
+Each process keeps a set of pending messages. A message *carries* two sets: the set of its sender at the time of the
+send, and the pending messages that the sender itself sent earlier. **A delivery of m at q is late if m is in q's set,
+and only then.** If the delivery is not late, m and the messages that m carries are added to q's set.
 
 A set is stored as the bits of one integer. A bit becomes free when its message has been delivered everywhere. When half
 of the bits are free, one sweep removes the free bits from all sets. After the sweep, these bits are used for other
 messages.
 
 **The walk** is the sequence in which the events are processed. The number of messages that are pending at the same time
-depends on the walk. If one process (for example, an archive) receives everything, few messages are pending if the walk
-begins with that process, as :meth:`Matched.in_causal_order` does. In other traces, few messages are pending if the
-events are sorted by Lamport clocks. Each event is then processed as soon as everything that happened before it has been
-processed. If vectors would be smaller than the sets in both of these walks, :func:`late_deliveries` returns ``None``.
+depends on the walk. In some traces, one process (for example, an archive) receives all messages. Then few messages are
+pending if the walk begins with that process. :meth:`Matched.in_causal_order` is such a walk. In other traces, few
+messages are pending if the events are sorted by Lamport clocks. Each event is then processed soon after the events that
+happened before it. If the sets would be larger than vectors in both walks, :func:`late_deliveries` returns ``None``.
 """
 
 from itertools import accumulate
@@ -29,15 +29,15 @@ _senders_min = 64
 """A trace with fewer processes than this is judged with vectors, which are then small enough."""
 
 _sweep_min = 1_024
-"""The smallest number of free bits for a sweep. Sweeps with fewer free bits are not worthwhile, because a sweep
-examines all sets."""
+"""The smallest number of free bits at which a sweep starts. (A sweep removes the free bits from all sets.) With fewer
+free bits, a sweep would cost more time than it saves."""
 
 _sets_per_bit_swept = 4
-"""A sweep waits until the number of free bits is at least the number of processes divided by this number."""
+"""A sweep (the removal of free bits from all sets) starts only if the number of free bits is at least the number of
+processes divided by this number."""
 
 _Step = tuple[int, int, int, Event]
-"""One step of the walk, a send or a delivery: its Lamport clock, its process, the number of its message, and the
-event."""
+"""A send or a delivery that is processed: its Lamport clock, its process, the number of its message, and the event."""
 
 
 def late_deliveries(trace: Matched) -> list[Event] | None:
@@ -57,10 +57,10 @@ def late_deliveries(trace: Matched) -> list[Event] | None:
 
 
 def _numbered(trace: Matched) -> tuple[list[_Step], list[int], list[int]]:
-    """Return three lists. The first list is the walk: all deliveries and their sends, in causal order. The second list
-    has the last Lamport clock of each process. The third list has the number of deliveries of each message. To number
-    the messages, all events of the trace are numbered, one process after the other. The number of a message is the
-    number of its send, and is the position of the message in the third list."""
+    """Return three lists. The first list has all deliveries and their sends, in causal order. The second list has the
+    last Lamport clock of each process. The third list has one entry for each event of the trace, one process after the
+    other. If the event is a send, the entry is the number of deliveries of its message; otherwise it is 0. The number
+    of a message is the position of its send in the third list."""
     first = list(accumulate(map(len, trace.lines), initial=0))
     awaited = [0] * first[-1]
     clocks = [0] * len(trace.lines)
@@ -105,9 +105,9 @@ class _Bits:
         self.known = [0] * processes
         """For each process, the set of messages that the process learned of through its deliveries."""
         self.own = [0] * processes
-        """For each process, the set of its own sends."""
+        """For each process, the set of messages that it sent itself."""
         self.bit = [0] * messages
-        """For each pending message, its bit: the set that contains only this message."""
+        """For each pending message, an integer with one bit set. The bit represents the message in all sets."""
         self.brings: dict[int, int] = {}
         """For each pending message, the set that its delivery adds: the message itself, and the messages that it
         carries."""

@@ -1,8 +1,8 @@
 """Find the rows of a trace that are certainly wrong, with the reason.
 
-A row that is set aside has no influence on a verdict, like a ``local`` event: its edges (from a send to its deliveries)
-are removed. Without some edges, happened-before has fewer pairs of events. So every violation that is still found is
-real, but other violations may be missed, so that ``holds`` may be wrong.
+Wrong rows are *set aside*: like ``local`` events, they have no influence on a verdict. The connections between a wrong
+send or delivery and the other rows of its message are removed. So happened-before has fewer pairs of events. Therefore
+every violation that is still found is real. But other violations may be missed, so ``holds`` may be true by mistake.
 
 The reasons are tested one after the other. Each test examines only the rows that no earlier test has set aside, so a
 row has only one reason. The first four (``unreadable_line``, ``missing_field``, ``wrong_type``, ``unknown_kind``) are
@@ -18,17 +18,17 @@ found while reading, row by row. Then:
 ``orphan_delivery``    a delivery for which no valid send of the same id exists (it is missing or set aside).
 ``orphan_arrival``     an ``arrive`` row for which no valid send of the same id exists.
 ``not_addressed``      a delivery in a process that its send does not name. (An *arrival* there is allowed: messages
-                       take detours by coordinators and routers.)
+                       may pass through coordinators and routers on their way.)
 ``before_send``        a delivery of a message from a process to itself, at a smaller index than its send.
 ``cycle``              a delivery on a cycle with its send, see :mod:`antecede.trace.cycles`.
 ====================== ==============================================================================================
 
-``index_gap`` sets nothing aside: it counts the missing indices of all processes. An index is missing if it is smaller
-than the largest index of its process, and no row has it, neither a valid row nor a row set aside. Rows without a known
-process and index are not considered.
+No row is set aside for ``index_gap``, which counts the missing indices of all processes. An index is missing if it is
+smaller than the largest index of its process, and no row has this index. These rows include the rows that were set
+aside, if their process and index are known.
 
-Rows of kind ``hop`` have indices of their server, which are separate from those of a process with the same name. Apart
-from their server and index, nothing about them is checked.
+Rows of kind ``hop`` belong to a server. A process may have the same name as the server, but its indices are separate.
+Only the first four tests, ``duplicate_row``, ``duplicate_index`` and ``index_gap`` apply to ``hop`` rows.
 """
 
 from collections import Counter
@@ -113,8 +113,8 @@ def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
 
 def _places(events: list[Event], reasons: dict[int, str]) -> dict[tuple[bool, str], dict[int, int]]:
     """Set aside rows with the same process and index as another row; of equal rows, the first is kept. Return a table
-    of all indices: the key is a pair (whether the rows are hops, name of the process or server). The value contains
-    each index with the number of the first event at this index. (The hops of a server have separate indices.)"""
+    of all indices. Its keys are pairs: a flag, and the name of a process or server. The flag is true for rows of kind
+    ``hop``, which have separate indices. The value gives, for each index, the number of the first event with it."""
     places: dict[tuple[bool, str], dict[int, int]] = {}
     contested: dict[int, list[int]] = {}
     for number, event in enumerate(events):
@@ -204,14 +204,14 @@ def counts(sifted: Sifted, unread: Counter[str]) -> dict[str, int]:
 
 
 def readable(rows: int, quarantined: Mapping[str, int]) -> bool:
-    """Return whether at most one row in ten cannot be read as an event. If more rows cannot be read, a verdict on the
-    other rows is not meaningful."""
+    """Return whether at least nine rows in ten can be read as events. If fewer rows can be read, a verdict on them is
+    not meaningful."""
     return _unread(quarantined) <= limits.unread_share_max * rows
 
 
 def unreadable_rows(report: Mapping[str, Any]) -> str | None:
-    """Return a sentence about unreadable rows if, according to the report, more than one row in ten cannot be read.
-    Otherwise return ``None``."""
+    """Return a sentence about the unreadable rows in a report. If at most one row in ten is unreadable, return
+    ``None``."""
     quarantined = report["quarantined"]
     rows = report.get("rows")
     if rows is None:

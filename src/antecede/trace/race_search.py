@@ -9,9 +9,9 @@ delivered is reported, unless all pairs are requested.
 
 **Counting without examining each pair.** A process that never sends, such as an archive, is not in the past of other
 processes. So every message that it delivered before m′ may be in a race with m′. At such a process q, the races are
-counted by comparing two whole vectors: V, and a vector that has, for each sender, the earliest send whose message q
-delivered. Only some races are then examined one by one, the newest first. The search stops when no further race can be
-among those that are shown.
+counted by comparing two whole vectors: V and a second vector. For each sender, the second vector has the position of
+one send: the earliest send of those messages from this sender that q delivered. After counting, races are examined one
+by one, the newest first, to find those that the report shows. This search stops when no further race can be shown.
 
 :mod:`antecede.trace.races` defines a race and its slack.
 """
@@ -35,11 +35,12 @@ to ``_never`` or ``_always``."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Settings that choose the races to report."""
+    """Settings that choose the races to report. ``first``: the largest number of races in the report."""
 
     first: int = 10
     within: int | None = None
-    """Report only races whose slack is at most this many nanoseconds."""
+    """The maximum slack of a reported race, in nanoseconds. (*Slack* is how much later the first message could have
+    arrived without being late.) If it is None, there is no maximum."""
     every: bool = False
     """Whether to report all races. If it is false, and several messages of one sender are in a race with the same
     second message, only the race of the message that was delivered last is reported and counted."""
@@ -87,14 +88,13 @@ class _Clock:
         self.arrived, self.delivered, self.released = arrived, delivered, released
         known = [moment for moment in (arrived, delivered) if moment is not None]
         self.latest = max(known, default=_never)
-        """The time of arrival or the time of delivery, whichever is later. If this message is the first message of a
-        race, the slack is measured from one of these two times, so it is never measured from a time after
-        ``latest``."""
+        """The later one of two times: the arrival and the delivery. If this message is the first message of a race, the
+        slack is measured from one of these times."""
         self.earliest = min([*known, released or _always], default=_always)
 
     def slack_of(self, earlier: "_Clock") -> int | None:
-        """Return the slack, in nanoseconds, of a race in which ``earlier`` has the times of the first message, and this
-        object has the times of the second message. Return None if the necessary times are not recorded."""
+        """Return the slack of a race in nanoseconds. This object has the times of the second message, and ``earlier``
+        has the times of the first message. Return None if the necessary times are not recorded."""
         if self.released is not None and earlier.arrived is not None:
             return self.released - earlier.arrived
         if self.delivered is not None and earlier.delivered is not None:
@@ -103,14 +103,12 @@ class _Clock:
 
 
 class _Receiver:
-    """The deliveries of one process so far, numbered from 0 in their order. A *lane* is the number of a sender in the
-    vectors."""
+    """The deliveries of one process so far, numbered from 0. Each sender has a *lane*: its position in the vectors."""
 
     def __init__(self, firsts: int) -> None:
         self.firsts = firsts
-        """A vector with an entry for each sender. The entry is the position of the earliest send among the sender's
-        messages that were delivered here, plus 1. If no message of the sender was delivered here, the entry is the
-        largest possible value."""
+        """A vector with an entry for each sender. If messages of the sender were delivered here, the entry is the
+        position of the earliest of their sends, plus 1. Otherwise the entry is the largest possible value."""
         self.of: dict[int, list[int]] = {}
         """For each sender's lane, the numbers of the deliveries of its messages. The keys are sorted by the last
         delivery of each sender, so the sender of the newest delivery comes last."""
@@ -124,8 +122,8 @@ class _Receiver:
         """For each sender's lane, the positions of the sends of the delivered messages, in the order of the deliveries;
         ``None`` if these positions are not ascending."""
         self._latest: list[int] = []
-        """For each delivery: the latest time at which its message, or a message delivered before it, arrived or was
-        delivered."""
+        """For each delivery, the latest of many times: the times at which its message, and all messages delivered
+        before it, arrived and were delivered."""
         self._released: dict[int, int | None] = {}
 
     def clock(self, event: Event, lane: int, fifo: bool) -> _Clock:
@@ -272,16 +270,17 @@ class _Kept:
             heappushpop(self._heap, race)
 
     def since(self, clock: _Clock) -> int:
-        """Return a bound for races in which the second message has the times ``clock``: such a race can be kept only if
-        its first message arrived or was delivered at the returned time or later."""
+        """Return a limit for the times of the first message of a race. ``clock`` has the times of the second message.
+        The race can be kept only if its first message arrived or was delivered at the returned time or later."""
         if len(self._heap) < self._wanted.first or not self._heap or self._heap[0][0]:
             return _never
         return clock.earliest + self._heap[0][1]
 
     def open_to(self, at: int, timed: bool) -> bool:
-        """Return whether the next race at process ``at`` can still be kept. If deliveries have no times (``timed`` is
-        false), races are sorted by process, and within a process by delivery. Then, when enough races are kept, only a
-        race at a process with a smaller number can replace one of them."""
+        """Return whether the next race at process ``at`` can still be kept. If ``wanted.first`` is 0, return False.
+        Otherwise, if deliveries have times (``timed``) or fewer than ``wanted.first`` races are kept, return True. In
+        all other cases, return True only if a kept race is at a process with a larger number than ``at``. (Races
+        without times are sorted by process, then by delivery.)"""
         if len(self._heap) < self._wanted.first or timed:
             return bool(self._wanted.first)
         return bool(self._heap) and at < -self._heap[0][2]

@@ -1,4 +1,4 @@
-"""Races: the pairs of messages that only timing kept in order.
+"""Races: pairs of messages that were delivered in the right order, but only because of their timing.
 
 Let q be a process that delivers the messages m and m′. The pair (m, m′) is a **race** at q if four conditions hold:
 
@@ -16,9 +16,9 @@ q, only the last one delivered is counted, unless all pairs are requested.
 
 **Slack** is how much later m could have arrived without being late. It is the time, by q's own clock, from the arrival
 of m to the arrival of m′. There is one exception, if FIFO order is declared: m′ could not be delivered before all
-earlier messages of its sender had arrived. If one of them arrived after m′, the slack ends at the latest of these
-arrivals. If the arrivals are not recorded, the times of the deliveries are compared. A negative slack means that m
-arrived after m′ but was delivered first: the system kept more order than it declared.
+earlier messages of its sender had arrived. If some of them arrived after m′, the slack is measured to the last of these
+arrivals instead. If the arrivals are not recorded, the times of the deliveries are compared. A negative slack means
+that m arrived after m′ but was delivered first: the system kept more order than it declared.
 
 This module knows events and happened-before. It must not know orders, so the caller provides the declared guarantee.
 """
@@ -111,7 +111,8 @@ def assembled(
 
 
 def _race_rows(trace: Matched, found: list[Race]) -> list[dict[str, Any]]:
-    """Return the report of each race, with a shortest chain through which the second message depends on the first."""
+    """Return the report of each race. The report includes a shortest chain of messages, which shows how the second
+    message of the race depends on the first."""
     if not found:
         return []
     chains = Chains(trace)

@@ -1,7 +1,8 @@
 """The work of ``verify``: it makes the whole report from a trace.
 
-Other modules read a trace, set wrong rows aside and judge the rest. This module calls them, measures the time, and
-writes the rows set aside and the late deliveries to files. The report has the same keys in every engine.
+Other modules read a trace, set wrong rows aside and judge the rest. This module calls them and measures the time. On
+request, it also writes two kinds of rows to files: the wrong rows and the late deliveries. The report has the same keys
+in every engine.
 """
 
 import gc
@@ -60,9 +61,11 @@ def verify(
     ``quarantine`` and ``late`` are directories. If ``quarantine`` is given, all rows that were set aside are written to
     ``quarantine.jsonl`` in this directory. If ``late`` is given, all late deliveries are written to ``late.jsonl`` in
     this directory. ``keep``: a function that returns False for events to leave out. ``conflicts``: the table of
-    conflicting operations, for significant order. If it is None, the table in the trace's metadata is used. If the
-    metadata list epochs, FIFO and causal order are judged only where they were guaranteed
-    (:mod:`antecede.trace.epochs`). If ``everywhere`` is true, epochs are ignored.
+    conflicting operations, for significant order. If it is None, the table in the trace's metadata is used.
+
+    The metadata may list epochs (periods with different topologies, see :mod:`antecede.trace.epochs`). Then a late
+    delivery counts as a violation of FIFO or causal order only where the topology guaranteed this order. An order that
+    no epoch guarantees is judged in the whole trace. If ``everywhere`` is true, epochs are ignored.
     """
     asked = known_orders(orders)
     started = time.perf_counter()
@@ -117,7 +120,8 @@ def verify(
 
 def _by_epoch(verdict: Verdict, trace: Matched, epochs: Epochs) -> Tally:
     """Remove from the verdict those late deliveries for which the topology did not guarantee the order (FIFO or
-    causal). Return the counts of all late deliveries, by epoch."""
+    causal). If no epoch guarantees an order, keep all its late deliveries. Return the counts of all late deliveries, by
+    epoch."""
     tally = Tally(epochs, verdict.orders)
 
     def broken(order: str, found: list[Late]) -> list[Late]:

@@ -3,8 +3,8 @@
 A trace is a set of events. Each event belongs to one sequential ``process``, and has one of five kinds. Its ``index``
 is its number in its process, from 0. A message is sent once and delivered at most once at each destination. Each event
 happened before the later events of its process, and each ``send`` happened before the ``deliver`` rows of its message.
-An ``arrive`` row does not connect its message with another process. Rows of kind ``hop`` are a router's own notes.
-Their ``process`` is a server, which numbers them separately, and no verdict uses them.
+No order is assumed between a ``send`` and the ``arrive`` rows of its message. Rows of kind ``hop`` are a router's own
+notes. Their ``process`` is a server, which numbers them separately. No verdict uses them.
 
 Types are strict in every file format: ``true`` is not an integer, ``1.0`` is not an index, a number is not a message,
 and an integer beyond 64 bits is not valid. These rules decide the cases that the format leaves open:
@@ -35,7 +35,7 @@ import msgspec
 from antecede.errors import TraceError
 
 SCHEMA: Final = 1
-"""The newest schema that this version reads, and the one that it writes."""
+"""The number of the schema that this version writes. This is also the newest schema that it can read."""
 
 SEND: Final = "send"
 ARRIVE: Final = "arrive"
@@ -81,7 +81,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     label: str | None = None
     """A short text about the message. It is for human readers; no verdict uses it."""
     held: bool | None = None
-    """On a ``deliver`` or ``hop`` row of a server: whether the order held the packet that contained the message."""
+    """On a ``deliver`` or ``hop`` row of a server: whether the server held the packet that contained the message, that
+    is, processed the packet later to keep the order."""
     extra: dict[str, Any] | None = None
     """Columns that the schema does not name."""
 
@@ -151,7 +152,7 @@ class Mended(Event, frozen=True, omit_defaults=True, gc=False):
     dropped values."""
 
     nulled: tuple[tuple[str, str], ...] = ()
-    """The columns whose value was dropped, each with its error."""
+    """One pair for each dropped value: the name of its column, and the error."""
 
 
 class Nulled:
@@ -258,7 +259,7 @@ class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
     assumed: Any = None
     """For an imported trace, the number of rows with an assumed position, by the reason for the assumption."""
     epochs: Any = None
-    """The topologies that were in force one after the other (:mod:`antecede.trace.epochs`)."""
+    """A list of epochs. An epoch is a period with one topology (:mod:`antecede.trace.epochs`)."""
 
 
 def metadata_of(text: bytes, where: str) -> Metadata:

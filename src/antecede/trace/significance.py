@@ -17,13 +17,13 @@ which instances conflict.
 
 **The computation** is one walk over all events of the trace. The walk visits an event after all events that happened
 before it. An instance *knows* the messages that it received and sent, and all messages that precede these. A message
-carries the messages that its sender knows. From its first send on, an instance also knows its *base*: the messages that
-the conflicting instances before it knew at their end. Such conflicts are looked up by *cell*: a cell is a group of
-instances of one object that have the same conflicts. An object keeps one set of messages for each cell: all messages
-that the completed instances of the cell knew. (Conflict is not transitive, so several cells cannot share a set.) The
-base of an instance is the union of the sets of all cells that conflict with its own cell. Until the first send, the
-base is kept separate from the messages that the instance knows, because by (1-2) and (2-2) the messages of the base
-precede only messages that the instance sends.
+carries the messages that its sender knows. Each instance also has a *base*: the messages that the conflicting instances
+before it knew when they ended. The base is added to the messages that the instance knows when the instance sends its
+first message. It is not added earlier, because by (1-2) and (2-2) the messages of the base precede only messages that
+the instance sends. Conflicting instances are found by *cell*: a cell is a group of instances of one object that have
+the same conflicts. An object keeps one set of messages for each cell: all messages that the completed instances of the
+cell knew. (Conflict is not transitive, so several cells cannot share a set.) The base of an instance is the union of
+the sets of all cells that conflict with its own cell.
 
 The sets are bit masks. The bit of a message is needed until the last delivery of the message. Unused bits are removed
 from time to time, so that masks do not become much wider than the number of messages in transit.
@@ -39,7 +39,8 @@ from antecede.trace.instances import REQUEST, Instance
 from antecede.trace.schema import DELIVER, SEND, Event
 
 _squeezed_bits = 1_024
-"""The masks are compacted when the unused bits outnumber the bits in use by more than this number."""
+"""The unused bits are removed from the masks when this condition is true: the number of unused bits, minus the number
+of bits in use, is larger than this number."""
 
 
 class _Running(msgspec.Struct):
@@ -60,12 +61,12 @@ class DeliveryMasks(msgspec.Struct):
     received: int
     """The messages that were known from earlier requests and responses to the same instance."""
     requests: int
-    """The messages that were known at the object from earlier requests, but only from requests that conflict with the
+    """The messages that were known at the object from some of the earlier requests: from those that conflict with the
     delivered request or response."""
 
 
 class Significance:
-    """The messages that each instance knows, at one moment of a walk over the events of a trace.
+    """The messages that each instance knows while the events of a trace are processed one after the other (the *walk*).
 
     ``asked`` are the messages that get a bit in the masks. ``None`` means all messages that are delivered somewhere. If
     ``squeeze`` is set, the bit of a message exists only until the last delivery of this message.

@@ -51,7 +51,7 @@ from antecede.trace.verdicts import Late
 _asked_at_once = 8_192
 
 Place = tuple[int, int]
-"""The place of a delivery: the number of a process, and a position among the rows of this process."""
+"""The place of a delivery: the number of a process, and a position in the list of this process's rows."""
 
 
 class Significant(msgspec.Struct):
@@ -166,14 +166,14 @@ def _crossed(cells: Cells, late: set[Place]) -> dict[Place, str]:
     """Return the deliveries that break rule (2), *agreement*, each with the first message that overtook it.
 
     Each object (*here*) is compared with each object that has a later name (*there*). A walk visits the deliveries here
-    from the last to the first. Let m be the request that the walk visits now, and m′ a request that it visited before.
-    So m′ was delivered after m here. The delivery of m there is late if two conditions hold: m′ was delivered before m
-    there, and m and m′ conflict at both objects. Therefore the walk remembers requests m′. For each pair of cells (one
-    cell here, one there), it remembers only the request that was delivered first there.
+    from the last to the first. Let m be the request that the walk visits now. Let m′ be a request that the walk visited
+    before, so here m′ was delivered after m. The delivery of m there is late if two conditions hold: there, m′ was
+    delivered before m; and m and m′ conflict at both objects. To test this, the walk stores the requests m′. A *cell*
+    is a group of instances with the same conflicts. For each pair of cells (one cell here, one there), the walk stores
+    only one request: the one that was delivered first there.
 
-    There is an exception: m′ must come before m (m′ → m). Then it was right to deliver m′ first there, and m′ is late
-    *here* by rule (1). So the requests m′ that are late here by rule (1) are not remembered in this way. They are
-    compared with m one by one.
+    There is one exception. If m′ → m, it was right to deliver m′ before m there, and m′ is late *here* by rule (1). So
+    the requests m′ that are late here by rule (1) are stored separately, and m is compared with each of them.
     """
     trace = cells.trace
     copies: dict[str, list[_Request]] = {}
@@ -184,7 +184,7 @@ def _crossed(cells: Cells, late: set[Place]) -> dict[Place, str]:
     for process, line in enumerate(trace.lines):
         earliest: dict[int, dict[tuple[int, int], int]] = {}
         waiting: list[_Request] = []
-        """The requests that the walk has passed and that are late at this process by rule (1)."""
+        """The requests that the walk has already visited, if they are late at this process by rule (1)."""
         for position in range(len(line) - 1, -1, -1):
             own = copies.get(line[position].message or "", ()) if line[position].kind == DELIVER else ()
             here = next((one for one in own if one.process == process), None)
@@ -223,7 +223,7 @@ def _keep_earlier(crossed: dict[Place, int], late: _Request, before: int) -> Non
 
 
 def _precedes(cells: Cells, pairs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Return those of ``pairs`` whose first message must come before the second message by significant order."""
+    """Return some of ``pairs``: those in which the first message significantly precedes the second."""
     found: set[tuple[str, str]] = set()
     firsts = sorted({first for first, _ in pairs})
     for start in range(0, len(firsts), _asked_at_once):

@@ -7,12 +7,12 @@ conflicting instance had done so and had ended before the instance that sent x(i
 delivered at m's object before m, against the rule. The search starts at m. Each round makes the chains one message
 longer:
 
-* If an instance sent or received a message of the last round, the later sends of this instance are examined.
-* The sends of conflicting instances that began after the end of such an instance are examined, too.
+* Let i be an instance that sent or received a message of the last round. The later sends of i are examined.
+* Some instances conflict with i and began after i ended. All sends of these instances are also examined.
 
-The search stores the earliest event of each instance that it has reached. For each cell (:mod:`antecede.trace.cells`)
-it stores the earliest end of an instance. Later events and ends lead to no additional sends, so a send is examined only
-a few times.
+The search stores, for each instance, the earliest of the instance's events on a chain. For each cell (a group of
+instances with the same conflicts, see :mod:`antecede.trace.cells`), the search stores the earliest end of such an
+instance. Later events and later ends lead to no additional sends, so a send is examined only a few times.
 
 Events are numbered process by process, in the order of the processes' names, so both engines search the same arrays.
 The search also needs the *moment* of each event: its position in a sequence of all events that agrees with
@@ -36,8 +36,9 @@ class Numbers(Protocol):
 
 
 class Acts(msgspec.Struct):
-    """The actions of instances, as arrays. The sends of instance i are ``sends[sends_from[i] : sends_from[i + 1]]``. In
-    the same way, ``begun_from`` and ``rivals_from`` divide ``begun`` and ``rivals`` into one range for each cell."""
+    """The sends, cells and conflicts of instances, as arrays. The sends of instance i are
+    ``sends[sends_from[i] : sends_from[i + 1]]``. In the same way, ``begun_from`` and ``rivals_from`` divide ``begun``
+    and ``rivals`` into one range for each cell."""
 
     instance: Numbers
     """For each event, the number of its instance; -1 if the event belongs to no instance."""
@@ -110,9 +111,9 @@ def shortest(acts: Acts, late: int, send: int, early: Callable[[int], bool], rec
 
 
 def _follow(acts: Acts, event: int, reached: dict[int, int], ended: dict[int, int]) -> list[Step]:
-    """Return the next steps of a chain that has reached this event: the later sends of the event's instance, and the
-    sends of conflicting instances that began after the end of this instance. Leave out steps that an earlier call
-    returned."""
+    """Return the next steps of a chain that has reached this event. These are the later sends of the event's instance,
+    and all sends of some other instances: those that conflict with this instance and began after its end. Leave out
+    steps that an earlier call returned."""
     instance = acts.instance[event]
     steps = []
     until = reached.get(instance)

@@ -13,7 +13,8 @@ A link of a chain describes a message and its send. Some of its keys are:
 A delivery that breaks the rule *agreement* has no chain. Its only link is the other request. The key ``elsewhere``
 describes an object that received the late request before the other request.
 
-Both engines use this module: they provide the events of a chain, and a function that names the events.
+Both engines use this module: they provide the numbers of a chain's events, and a function that returns an event by its
+number.
 """
 
 from bisect import bisect_right
@@ -75,8 +76,8 @@ def chain_of(found: Found, rule: str, late: int, sent: int, name: Names) -> dict
 def disagreement(
     late: int, sent: int, early: int, early_sent: int, here: int, there: int, name: Names
 ) -> dict[str, Any]:
-    """Return the explanation of a request that was delivered late: another object received this request before the
-    request that overtook it here."""
+    """Return the explanation of a delivery that breaks the rule *agreement*. At this object, another request was
+    delivered before the late request. At another object, the late request was delivered first."""
     links = [_link(name(early_sent), name(early)) | {"after": None}]
     first, then = name(here), name(there)
     elsewhere = {"process": first.process, "index": first.index, "overtaken_by_index": then.index}

@@ -2,9 +2,10 @@
 of each file.
 
 A Parquet file records its number of rows. For a text file, the length of the first lines shows the approximate number
-of rows. The processes of the first rows are a sample. It shows how many processes occur in its first half, and how many
-more in its second half. To estimate the processes of the whole trace, the trace is divided into parts, each as long as
-half of the sample. From each part to the next, the number of new processes is assumed to change by the same factor.
+of rows. The processes of the first rows are a sample. Two numbers are counted: the processes in the first half of the
+sample, and the new processes in the second half. To estimate the processes of the whole trace, the trace is divided
+into parts, each as long as half of the sample. From each part to the next, the number of new processes is assumed to
+change by the same factor.
 """
 
 import gzip

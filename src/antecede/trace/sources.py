@@ -28,7 +28,8 @@ _wanted = f"files ending in {', '.join(_endings)}, nor a server's data directory
 _metadata_name = "antecede.json"
 _metadata_ending = ".meta.json"
 _metadata_bytes_max = 64 * 1024 * 1024
-"""The largest size of a metadata file. It is large, because the file names the active processes of every epoch."""
+"""The largest size of a metadata file. It is large because the file may list many processes for each epoch (a period
+with one topology)."""
 
 
 class SetAside(msgspec.Struct, frozen=True):
@@ -176,8 +177,8 @@ def expanded(
     """Yield a tuple (path, file, real path of the file) for every file that one of the paths names. For the path ``-``,
     all three are ``-``.
 
-    ``below`` returns the files of a directory. A file that matches a pattern (a path with
-    wildcards) is left out if ``ignored`` returns true for its name.
+    ``below`` returns the files of a directory. A path may be a pattern with wildcards. A file that matches the pattern
+    is left out if ``ignored`` returns true for its name.
     """
     for given in paths:
         path = os.fspath(given)
@@ -207,8 +208,8 @@ def _expanded(path: str, below: Callable[[str], list[str]], ignored: Callable[[s
 
 
 def files_below(directory: str, wanted: Callable[[str], bool], otherwise: str) -> list[str]:
-    """Return the files with wanted names in a directory and below it. If there are none, raise an error with
-    the text ``otherwise``."""
+    """Return the files with wanted names in a directory and below it: ``wanted`` returns true for these names. If there
+    are no such files, raise an error with the text ``otherwise``."""
     found = [os.path.join(folder, name) for folder, _, names in folders_of(directory) for name in names if wanted(name)]
     if not found:
         raise TraceError(f"{shown(directory)}: {otherwise}")
@@ -268,8 +269,8 @@ def shown(path: str | Path) -> str:
 
 
 def trace_files(paths: Sequence[str | os.PathLike[str]]) -> tuple[list[str], list[Metadata]]:
-    """Return the files that the paths name (``-`` is standard input), and the metadata that are in separate files
-    (``FILE.meta.json``) in the same folders."""
+    """Return the files that the paths name (``-`` is standard input), and the metadata in separate files. Metadata are
+    read from ``antecede.json`` in a directory that the paths name, and from ``FILE.meta.json`` next to each file."""
     metadata: list[Metadata] = []
     files = []
     for path in _files(paths, metadata):

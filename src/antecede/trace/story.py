@@ -1,4 +1,4 @@
-"""An overtaking chain as sentences.
+"""Describe in sentences how a message was overtaken.
 
 An example: ``ann sent X to bob and cy; bob delivered it and sent Y to cy; cy delivered Y before X``.
 
@@ -46,7 +46,7 @@ def clauses(explanation: Mapping[str, Any], title: Name, name: Name = str, at: P
 
 
 def sentence(explanation: Mapping[str, Any], title: Name, name: Name = str) -> str:
-    """Return a whole chain as one sentence."""
+    """Return the steps by which a message was overtaken, as one sentence."""
     return "; ".join(clauses(explanation, title, name))
 
 

@@ -4,17 +4,18 @@ Let V_q be the vector of process q. V_q has an entry for each sender p; p may be
 events that q has learned of. Process q learns of an event when q delivers a message, if the event is the send of this
 message or happened before this send. A message carries the vector of its sender, with one change: the sender's own
 entry is the number of the sender's events up to the send, and includes the send. A delivery sets V_q to the maximum of
-V_q and the carried vector. **A delivery of m, sent by p, at q is late iff V_q[p] already includes send(m)** just before
-the delivery. This is the definition in :mod:`antecede.trace.oracle`.
+V_q and the carried vector. Let m be a message that p sent. **A delivery of m at q is late iff V_q[p] already includes
+send(m)** just before this delivery. This is the definition in :mod:`antecede.trace.oracle`.
 
 A send does not change the sender's vector. So a message shares this vector in memory with its sender, and the sender's
 own entry is set at the delivery. If a delivery is late, q has already learned of everything that the message carries,
-so no maximum is computed. The vector of a message is dropped after the last delivery of the message, and the vector of
-a process after the last event of the process. How many vectors exist at the same time depends on the sequence in which
-the walk visits the events (:mod:`antecede.trace.matched`).
+so no maximum is computed. The vector of a message is deleted after the last delivery of the message. The vector of a
+process is deleted after the last event of the process. The number of vectors in memory depends on the sequence in which
+the events are processed (:mod:`antecede.trace.matched`).
 
-If there are many processes, two other methods give the same answer faster: sets of pending messages, if few messages
-are pending (:mod:`antecede.trace.pending`), and vectors as arrays, if numpy is installed (:mod:`antecede.trace.lanes`).
+If there are many processes, another method may give the same answer faster. If few messages are *pending* (sent, but
+not yet delivered everywhere), sets of pending messages are used (:mod:`antecede.trace.pending`). Otherwise, if numpy is
+installed, the vectors are arrays (:mod:`antecede.trace.lanes`).
 
 **Overtakers** are found in a second pass, and only for messages that were late. In this pass, each message carries a
 set of late messages: those on which it depends, and itself if it is late. A set has one bit for each late message. (In
@@ -88,8 +89,8 @@ def late_deliveries(trace: Matched, kind: type[Kind]) -> list[Event]:
 
 
 class Vectors(Generic[Kind]):
-    """The vectors of a trace, for one walk. A vector has an entry, a *lane*, for each process whose messages are
-    delivered."""
+    """The vectors of a trace, for one walk (one pass over all events). A vector has an entry, called a *lane*, for each
+    process whose messages are delivered."""
 
     def __init__(self, trace: Matched, kind: type[Kind]) -> None:
         self._trace = trace

@@ -55,8 +55,8 @@ def write_tables(directory: str | os.PathLike[str], tables: Tables) -> None:
 
 
 def _fitting(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row in which ``None`` replaces each number that needs more than 64 bits. Only a sum of wrong sizes in
-    the trace can be this large."""
+    """Return a copy of a row, in which each integer that needs more than 64 bits is replaced by ``None``. Such an
+    integer is a sum of sizes, and some of these sizes in the trace must be wrong."""
     return {
         name: None if type(value) is int and not INT64_MIN <= value <= INT64_MAX else value
         for name, value in row.items()

@@ -1,8 +1,9 @@
 """Show messages so that people recognise them: ``Said "answer to q5?" (s1…2)`` instead of ``s1.5f9c8a.2``.
 
 The class of a notification and its label are in the columns ``notification`` and ``label`` of a message's rows. No
-verdict needs them, so the engines do not keep them. They are looked up here afterwards, for the few messages of a
-report, in the files that have these columns. Ids are shortened in the middle, because they differ at both ends.
+verdict needs them, so the code that computes the verdicts does not keep them. This module reads them afterwards from
+the trace files, only for the few messages of a report. Ids are shortened in the middle, because they differ at both
+ends.
 """
 
 import os
@@ -16,7 +17,7 @@ from antecede.trace.schema import DELIVER, SEND
 from antecede.trace.sources import events_in, trace_files
 
 _rows_looked_at = 2_000
-"""The number of rows at the beginning of a text file that are searched first. If none of these rows has a class or a
+"""The number of rows that are searched first, at the beginning of a text file. If none of these rows has a class or a
 label, the rest of the file is not read."""
 _of_server = re.compile(r"(.+)\.[0-9a-f]{6}\.([tc]?\d+)")
 """A pattern for the id of a letter: the name of its server, the incarnation of this server, and a number."""
@@ -85,7 +86,7 @@ def named(messages: Collection[str], paths: Sequence[str]) -> list[dict[str, Any
 
 
 def messages_in(explanations: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Return the ids of all messages in the explanations of ``explain``, or in the races of ``races``."""
+    """Return the ids of all messages in the results of ``explain`` or of ``races``."""
     found: set[str] = set()
     for one in explanations:
         found.update(one[key] for key in ("message", "first", "second") if key in one)

@@ -79,8 +79,8 @@ class Verdict(msgspec.Struct):
     """A cycle of messages that breaks total order. For each message of the cycle, there is a process that delivers it
     before the next message."""
     crown: list[str] | None = None
-    """A cycle of messages that breaks synchronous order: each message has an event that comes before an event of the
-    next message in the same process."""
+    """A cycle of messages that breaks synchronous order. For each message of the cycle, there is a process in which an
+    event of this message comes before an event of the next message."""
 
     significant: list[Late] = []
     """The deliveries that are late under significant order, sorted."""

@@ -112,8 +112,8 @@ def write_trace(
     metadata: Metadata | None = None,
     report_status: Callable[[str], None] = lambda text: None,
 ) -> int:
-    """Write a whole trace; return the number of its events. ``report_status`` is called now and then with a text that
-    contains the number of rows written so far."""
+    """Write a whole trace; return the number of its events. After every 100,000 rows, ``report_status`` is called with
+    a text that contains the number of rows written so far."""
     with TraceWriter(path, metadata) as trace:
         for event in events:
             trace.write(event)

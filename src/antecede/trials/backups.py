@@ -3,11 +3,14 @@
 Between backups, servers are killed and started again. Some servers are killed during a backup. If the backup command
 fails because of such a kill, it must leave no files. At the end of a round, each backup is restored on other ports. The
 restored servers must deliver all messages that were in transit when the backup was taken, and the clients must be able
-to connect and fetch the messages in their mailboxes. A restored system passes if
+to connect and fetch the messages in their mailboxes.
 
-- no copy of a message in its trace is undelivered, repeated or late, and no walker or client received messages of one
-  sender in a wrong sequence, and
-- its walkers have reacted to every walk that was accepted before the backup began.
+The load consists of *walks*: messages that agents (*walkers*) forward from one to the next (:mod:`antecede.walks`). A
+restored system passes if
+
+- its trace shows that no copy of a message is undelivered, repeated or late,
+- no walker or client received messages of one sender in a wrong sequence, and
+- its walkers have handled all messages of the walks that were accepted before the backup began.
 """
 
 import asyncio
@@ -33,8 +36,8 @@ class Backups(Round):
     def __init__(self, folder: Path, seed: int, topology: TopologyFile | None = None, nice: int = 0) -> None:
         super().__init__(folder, seed, topology, nice)
         self._expected: list[Counter[str]] = []
-        """For each backup, how often each walker must have reacted to the walks that were accepted before the backup
-        began."""
+        """For each backup and each walker: the smallest number of messages that the walker must have handled. These
+        messages belong to the walks that were accepted before the backup began."""
 
     async def cause_fault(self, victim: str) -> None:
         if self.random.random() < _kills:

@@ -3,8 +3,8 @@
 ``python -m antecede.trials.crowd publish|strangers SETTINGS`` runs one of the programs. SETTINGS is a JSON document. At
 its end, the program prints its results as another JSON document. A publisher offers numbered messages at a fixed rate,
 whether they are accepted or not. Its results include the sum of the numbers of the accepted messages. Strangers connect
-from many loopback addresses. They send nothing, or nonsense, or half a hello. Then they wait until they are
-disconnected, and connect again.
+from many loopback addresses, but never send a valid hello (the message that opens a connection). Each stranger sends
+nothing, or nonsense, or half a hello. It waits until it is disconnected, and then connects again.
 """
 
 import asyncio
@@ -136,8 +136,8 @@ async def publish(address: str, name: str, to: str, rate: float, seconds: float)
 
 
 async def strangers(addresses: list[str], count: int, seconds: float) -> dict[str, float]:
-    """Let ``count`` strangers connect again and again for ``seconds`` seconds. Return how often they connected, were
-    disconnected and were refused."""
+    """Let ``count`` strangers (clients that never send a valid hello) connect again and again for ``seconds`` seconds.
+    Return how often they connected, were disconnected and were refused."""
     raise_limit()
     seen: Counter[str] = Counter()
     end = time.monotonic() + seconds

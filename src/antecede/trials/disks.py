@@ -4,8 +4,9 @@ The server's file layer records every operation in a *journal* (a file next to t
 continues. Syncs are only recorded; they do not reach a real disk. When the process has ended, by any signal at any
 moment, the journal is replayed on a :class:`antecede.store.simulated.SimulatedDisk`, which can lose the data that a
 real disk may lose. If the trial also cuts the power of this simulated disk, unsynced writes and file names are lost,
-torn or reordered. The result becomes the data directory of the next process. Files that another process writes below
-the data directory (the trace of finished segments) are not changed, because they contain only data that was synced.
+torn or reordered. The result becomes the data directory of the next process. Another process writes the trace into
+subfolders of the data directory. The files in subfolders are not changed, because they contain only data that was
+synced.
 
 A second file, next to the journal, can name faults that come and go while the server runs: ``full`` (there is no space
 for more data) and ``broken`` (syncs fail, and the data that they should have made durable may be lost).

@@ -6,20 +6,20 @@ sessions and peers. Only the sockets are missing, so that frames reach the serve
 and clients have everything that honest ones have (token, epoch, incarnations, true stamps of a real state machine), so
 that their lies pass the first checks.
 
-At the end of a server's life, the trial checks:
+After the last lie to a server, the trial checks:
 
 1. The server has raised no exception, and the log has the reason for every connection that the server closed.
-2. The server still serves an honest client. In a domain without lies, the letters of an honest peer arrive.
+2. The server still serves an honest client, and accepts the letters of an honest peer in a domain without a lying peer.
 3. A replay of the server's log gives the server's current state, and the log can be converted to a trace. So a lie that
    the server accepted does not break its next start.
 4. The server's memory is bounded.
 
-While the server handles input, it answers no other connection. So the longest time for one conversation (all frames of
-one connection) is the longest stall. It is measured by the wall clock and by the CPU time of this thread, because other
-programs may use the computer at the same time. The *work* for a conversation is the number of function calls. It must
-be proportional to the length of the conversation. It is counted in every twentieth conversation, and in every second
-one of the long conversations. The time of a conversation is measured only if its calls are not counted, because
-counting takes time.
+While the server handles input, it answers no other connection. So the longest time for one *conversation* (all frames
+of one connection) is the longest time that another connection must wait. This time is measured by the wall clock and by
+the CPU time of this thread, because other programs may use the computer at the same time. The *work* for a conversation
+is the number of function calls. It must be proportional to the length of the conversation. The calls are counted in
+every twentieth conversation, and in about half of the long conversations. The time of a conversation is measured only
+if its calls are not counted, because counting takes time.
 """
 
 import asyncio
@@ -310,7 +310,7 @@ class Victim:
     # The end of a life.
 
     async def findings(self) -> list[str]:
-        """Return what is wrong with the server after all lies."""
+        """Check the server after the last lie, and return the errors."""
         found = list(self.unlogged)
         found += await self._serves()
         machine = self.runtime.machine
@@ -419,8 +419,8 @@ async def trial(
 
 _counted_each = 20
 _long_bytes = 50_000
-"""A conversation with at least this many bytes is long. Function calls are counted in every second long
-conversation."""
+"""A conversation with at least this many bytes is long. Function calls are counted in about half of the long
+conversations."""
 _shares = {"strangers": 0.1, "peers": 0.6, "clients": 0.85, "operators": 1.0}
 """The kinds of conversations, each with an upper bound. A random number from 0 to 1 chooses the first kind whose bound
 is larger than the number."""

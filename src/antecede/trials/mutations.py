@@ -1,9 +1,14 @@
-"""Frames that no correct peer sends: changed bytes, wrong lengths, numbers that jump, forged stamps and letters.
+"""Frames that no correct peer sends: changed bytes, wrong lengths, numbers out of sequence, forged stamps and letters.
 
-A *lie* is such a forged input. It is made from a valid conversation of a client, an operator or a peer, by a change at
-one of four depths: in the bytes of the frame, in a field of a part, in a packet of a domain's order (mostly its stamp),
-or in a letter of the train that the packet carries. The deeper the change, the more checks the lie passes before it is
-found.
+A *lie* is such a forged input. It is made from a valid conversation (all frames of one connection) of a client, an
+operator or a peer. The conversation is changed at one of four depths:
+
+1. in the bytes of a frame,
+2. in a field of a part (a struct in a frame),
+3. in a packet of the domain's ordering protocol, mostly in the stamp of the packet, or
+4. in a letter that such a packet contains.
+
+The deeper the change, the more checks the lie passes before it is found.
 
 Some frames are *flooded* instead: one part is repeated many times, or one list or text of a part is made very long, up
 to and beyond the bounds of :mod:`antecede.limits`.
@@ -35,8 +40,8 @@ _odd: tuple[Any, ...] = (
 
 
 class Liar:
-    """Turns valid conversations into lies. It changes one place in each conversation. In most cases the change breaks a
-    rule of the protocol."""
+    """Turns valid conversations into lies. It changes one frame of each conversation, and sometimes also the sequence
+    of the frames. In most cases the change breaks a rule of the protocol."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -101,8 +106,8 @@ class Liar:
         return fields
 
     def _packet(self, body: bytes, depth: int) -> bytes:
-        """Return a packet of an order with a change in it. The fields of a packet are name, version, kind, subject,
-        stamp, source, to and payload."""
+        """Change a packet that an ordering protocol has encoded; return the changed packet. The fields of a packet are
+        name, version, kind, subject, stamp, source, to and payload."""
         fields = list(_decode(body))
         if depth == 3 and fields[-1]:
             fields[-1] = self._train(fields[-1])

@@ -81,9 +81,9 @@ class ReasonHandler(logging.Handler):
         self.exceptions: list[str] = []
 
     def has_reason(self, reason: str) -> bool:
-        """Return whether a log message had this reason. Sometimes the log has only a part of the reason: the beginning
-        of a long reason or, if the reason is about a stopped link, the part after "is stopped:". Then return whether
-        the log has this part."""
+        """Return whether a log message had this reason, or the part of the reason that the log keeps. The log keeps
+        only the beginning of a long reason. If the reason is about a stopped link, the log may keep only the text after
+        "is stopped:"."""
         shown = reason[: limits.log_text_chars_max] + "…"
         stopped = reason.partition(" is stopped: ")[2] or reason
         return not self.reasons.isdisjoint({reason, shown, stopped})

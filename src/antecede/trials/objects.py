@@ -3,11 +3,11 @@ exactly once at each replica.
 
 There are three servers, a table with a replica on each server, another table with two replicas, and many callers. Each
 call has a unique name and enters this name into a table. There are five operations: ``add``; ``jot``, which is like
-``add`` with ``confirm=False``; ``tell``, which returns a value; ``put``, which conflicts with itself; and ``move``,
-which conflicts with itself and also calls the other table. Random servers are killed, one or two at a time, even while
-they recover. At the end, the replicas are restored from the data directories alone. The replicas of a table must be
-equal. They must contain the name of every answered call, and must not contain any name twice. The trace must be in
-significant order.
+``add`` with ``confirm=False``; ``tell``, which returns a value; ``put``; and ``move``, which also calls the other
+table. Two calls of ``put`` conflict, and so do two calls of ``move``. Random servers are killed, one or two at a time,
+even while they recover. At the end, the replicas are restored from the data directories alone. The replicas of a table
+must be equal. They must contain the name of every answered call, and must not contain any name twice. The trace must be
+in significant order.
 """
 
 import asyncio

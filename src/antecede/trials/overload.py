@@ -1,4 +1,5 @@
-"""An overload trial: two servers, s1 and s2, get several times the load that they can handle, and other disturbances.
+"""An overload trial: two servers, s1 and s2, get several times the load that they can handle. Other disturbances
+happen at the same time.
 
 - Publishers send messages to the agent ``sink`` of s1, several times faster than ``sink`` can handle them. The trial
   first measures how fast ``sink`` is. The mailbox of ``sink`` has a quota with ``full = "refuse"``.

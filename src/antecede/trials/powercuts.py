@@ -1,9 +1,9 @@
 """Power cuts under load. A power cut loses, tears or reorders unsynced data, but no accepted message may be missing.
 
 Whenever a server process ends, its simulated machine usually loses power as well. Sometimes all servers are killed
-together. Log segments are small and snapshots are frequent, so that power cuts also happen while a segment is begun or
-a snapshot is written. There are two other faults. If the disk of a server fails, the server must end and log this
-reason. If the disk is full, the server must wait, and continue when there is space.
+together. Log segments are small and snapshots are frequent, so that power cuts also happen while a server begins a
+segment or writes a snapshot. There are two other faults. If the disk of a server fails, the server must end and log
+this reason. If the disk is full, the server must wait, and continue when there is space.
 """
 
 import asyncio
@@ -94,8 +94,8 @@ class PowerCuts(Round):
             await self.end(victim, self.random.random() < _graceful)
 
     async def _break(self, server: str) -> None:
-        """Make the syncs of a server's disk fail. The server must then end with exit code 2, and log the reason. Report
-        it if the server does not do this."""
+        """Make the syncs of a server's disk fail. The server must then end with exit code 2, and log the reason.
+        Otherwise report an error."""
         disk = self.processes.disks[server]
         count_before = self.processes.log(server).count("the disk of this trial fails")
         disk.set_fault("broken")

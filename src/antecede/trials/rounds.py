@@ -94,7 +94,7 @@ class Round:
         self._gone.append((due, server))
 
     def come_back(self, until: float) -> None:
-        """Restart the servers for which ``lost`` has chosen the time ``until`` or an earlier time."""
+        """Restart each server whose restart time is ``until`` or earlier. The method ``lost`` has chosen this time."""
         for due, server in list(self._gone):
             if due <= until:
                 self._gone.remove((due, server))

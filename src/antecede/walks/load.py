@@ -2,8 +2,8 @@
 client. At the end, these checks are made:
 
 1. Every accepted walk has returned exactly once.
-2. Every walker has handled exactly the messages that can be computed from the names of the walks, each of them once
-   and in order.
+2. Every walker (an agent that forwards walks) has handled each expected message once and in order, and no other
+   messages. The names of the walks determine the expected messages.
 3. The trace, which is made from the servers' logs, contains no invalid rows and no undelivered copies, and keeps FIFO
    and causal order.
 """
@@ -40,7 +40,8 @@ class Figures(msgspec.Struct):
 
 
 class WalkClient:
-    """A client that starts walks, and waits while too many of its walks have not returned."""
+    """A client that starts walks. While ``together`` or more of its walks have not returned, it starts no more
+    walks."""
 
     def __init__(self, name: str, bus: Bus, walkers: int, length: int, together: int, slow: bool) -> None:
         self.name = name
@@ -141,8 +142,8 @@ class Load:
                 group.create_task(client.travel(enough, pause))
 
     async def settle(self, seconds: float) -> list[str]:
-        """Wait until all walks have returned, check the count and digest of each walker, and wait until the servers are
-        idle. Return the errors. All servers must be running."""
+        """Wait until all walks have returned. Then check the count and the digest (a checksum) of the messages that
+        each walker has handled, and wait until the servers are idle. Return the errors. All servers must be running."""
         found: list[str] = []
         try:
             async with asyncio.timeout(seconds):
@@ -176,8 +177,9 @@ class Load:
             await bus.close()
 
     def reactions(self) -> tuple[Counter[str], Counter[str]]:
-        """Return two tables by walker: the number of messages that the walker must have handled, and the digest that it
-        must have. Both follow from the names of the walks that are accepted so far."""
+        """Return two tables with an entry for each walker: the expected number of handled messages, and the expected
+        digest (a checksum) of these messages. Both are computed from the names of the walks that are accepted so
+        far."""
         count: Counter[str] = Counter()
         digest: Counter[str] = Counter()
         for client in self.clients:

@@ -2,11 +2,11 @@
 
 A client starts a walk. The walk goes from walker to walker, and returns to the client. The name of the walk and the
 number of its remaining steps determine the next walker. So the names of the walks determine the messages that each
-walker must handle. The count and the digest of these messages can also be computed from the names. At some steps, the
-walker also sends a *mark*: a multicast to two walkers, which do not forward it.
+walker must handle. The count and the *digest* (a checksum) of these messages can also be computed from the names. At
+some steps, the walker also sends a *mark*: a multicast to two walkers, which do not forward it.
 
-Each sender numbers all its messages, for all destinations together. If a receiver gets a number that is not larger than
-the last number from the same sender, the message is a duplicate or was overtaken.
+Each sender uses one counter to number its messages to all destinations. If a receiver gets a number that is not larger
+than the last number from the same sender, the message is a duplicate or was overtaken.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from antecede.engine.context import Context
 
 
 class Walk(Notification):
-    """The message of a walk that is sent to the next walker."""
+    """The message that goes to the next walker of a walk."""
 
     walk: str
     left: int
@@ -44,7 +44,7 @@ class Home(Notification):
 
 
 class Tell(Notification):
-    """A request to a walker to send its count and digest."""
+    """A request to a walker to send the count and the digest (a checksum) of the messages that it has handled."""
 
 
 class Told(Notification):
@@ -82,8 +82,8 @@ def digest_of(kind: str, walk: str, left: int) -> int:
 
 
 def reactions_of(walk: str, length: int, walkers: int) -> Iterator[tuple[str, int]]:
-    """Yield a pair for each message that a walk causes at a walker: the name of this walker, and the number that it
-    adds to its digest."""
+    """Yield a pair for each message that a walker must handle because of a walk: the name of the walker, and the number
+    that the walker adds to its digest."""
     for left in range(length, -1, -1):
         yield next_of(walk, left, walkers), digest_of("walk", walk, left)
         for walker in marks_of(walk, left, walkers):

@@ -9,20 +9,22 @@ A client has a durable name and one server, which keeps the client's mailbox und
 **Sending.** ``send`` starts sending a notification and returns a ticket. Await the ticket to wait until the
 notification is *accepted*. A notification is accepted when the server of the bus has stored it (by default, on its
 disk). From then on, it is certain that the notification is delivered exactly once or becomes a dead letter. A program
-need not await a ticket before the next send. ``await bus.drain()`` waits for all sends, and raises the first error that
-was not already raised by awaiting a ticket. Successive sends of one type to the same destination, within one iteration
-of the event loop, share one batch. ``send_many`` sends many notifications in one call, with one ticket for all.
+need not await a ticket before the next send. ``await bus.drain()`` waits for all sends. Then it raises the first error
+that no ``await`` of a ticket or question has raised yet. Successive sends of one type to the same destination, within
+one iteration of the event loop, share one batch. ``send_many`` sends many notifications in one call, with one ticket
+for all.
 
 **Numbers.** Each notification that is sent is one *publish*. Publishes are numbered without gaps and kept until they
-are accepted. After a broken connection the bus sends again only the publishes that the server does not have, so no
-publish is accepted twice. If the server refuses a publish, it skips the later publishes that are already on their way.
-The bus gives the skipped publishes new numbers and sends them again. But if the refusal is temporary (an overload), the
-skipped publishes fail, too.
+are accepted. After a broken connection, the bus repeats the publishes that the server does not have, and no others. So
+no publish is accepted twice. If the server refuses a publish, it skips the later publishes that are already on their
+way. The bus gives the skipped publishes new numbers and sends them again. But if the refusal is temporary (an
+overload), the skipped publishes fail, too.
 
-**Listening.** Letters are handled one after the other. Each letter is acknowledged after its handler has returned. If
-the client ends before the acknowledgement, the handler is called again for this letter when the client connects again.
-A handler that raises an exception is tried again. If all tries fail, or if no handler accepts the letter, it becomes a
-dead letter, which an operator can handle (``antecede dead``).
+**Listening.** A *letter* is a notification that the client receives. Letters are handled one after the other. Each
+letter is acknowledged after its handler has returned. If the client ends before the acknowledgement, the handler is
+called again for this letter when the client connects again. A handler that raises an exception is tried again. If all
+tries fail, or if no handler accepts the letter, it becomes a dead letter, which an operator can handle (``antecede
+dead``).
 
 The bus itself has no socket. It uses a *line*, which leads to a server over the network
 (:mod:`antecede.live.client.line`) or to a server in the same process (:mod:`antecede.live.local`).

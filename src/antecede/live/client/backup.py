@@ -38,8 +38,8 @@ class Remote:
         self._keyring = keyring
         self._cutting = Cutting(servers, token_hex(16))
         self.held_seconds = 0.0
-        """The time, in seconds, that the cut took. Each server stopped accepting messages from other servers for this
-        time or for a shorter time."""
+        """The duration of the cut, in seconds. During this time, or a part of it, each server accepted no messages from
+        other servers."""
 
     async def cut(self) -> dict[str, Cut]:
         """Ask all servers to stop accepting messages from each other. When all have stopped, ask each server for its

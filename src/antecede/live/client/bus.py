@@ -153,8 +153,8 @@ class Bus:
             await self._change()
 
     async def drain(self) -> None:
-        """Wait until each send is accepted or has failed. Raise the first error that was not already raised by awaiting
-        a ticket. (Of the batches that failed and were not awaited, the bus remembers the first 64.)"""
+        """Wait until each send is accepted or has failed. Then raise the first error that no ``await`` of a ticket or
+        question has raised yet. (Of the batches that failed and were not awaited, the bus remembers the first 64.)"""
         while self.outstanding:
             if self._publishing.closed is not None:
                 raise again(self._publishing.closed)
@@ -196,8 +196,9 @@ class Bus:
         return cast(Received, read(await self._question(to, kind, _encode(fields), timeout), None))
 
     def object(self, name: str, kind: type[Object] | None = None, *, timeout: float = 30.0) -> RemoteObject:
-        """Return a proxy of the replicated object ``name``. The operations of the object are methods of the proxy, to
-        be awaited. If the object's class is given as ``kind``, calls are checked before they are sent."""
+        """Return a proxy of the replicated object ``name``. Each operation of the object is a method of the proxy.
+        Await the result of the method. If the object's class is given as ``kind``, calls are checked before they are
+        sent."""
         return RemoteObject(self._call, name, kind, timeout)
 
     async def _call(self, to: str, operation: str, body: bytes, seconds: float) -> Returned:

@@ -37,9 +37,8 @@ class RunningServers:
         progress: Progress = lambda text: None,
         slow: Progress = lambda text: None,
     ) -> None:
-        """``files``: topologies with the addresses of the servers. The addresses in the topology in force are added
-        when a server has sent this topology. ``slow``: called with a text when a server has not answered for a
-        while."""
+        """``files``: topologies with the addresses of the servers. If a server sends the topology that is in force, the
+        addresses in it are also used. ``slow``: called with a text when a server has not answered for a while."""
         self._addresses: dict[str, list[Address]] = {}
         for file in files:
             self._add(file)
@@ -150,10 +149,10 @@ _pause_seconds = 0.2
 _slow_seconds = 4.0
 """The time after which ``slow`` reports a server that has not answered."""
 _again_seconds_max = 5.0
-"""The time for which a command is sent again and again to a server that does not answer, perhaps because it restarts.
-After this time, the change is abandoned. There are two exceptions. The commands in ``_unhurried`` are not sent again. A
-command with ``patient`` is sent until the server answers."""
+"""If a server does not answer (perhaps because it restarts), a command is sent to it again and again for this time.
+Then the change is abandoned. There are two exceptions. The commands in ``_unhurried`` are not sent again. A command
+whose ``patient`` is true is sent until the server answers."""
 _busy_seconds_max = 30.0
-"""The time for which a command is sent again and again to a server that is busy. A backup keeps a server busy for less
+"""If a server is busy, a command is sent to it again and again for this time. A backup keeps a server busy for less
 time."""
 assert limits.change_idle_seconds_max > _again_seconds_max, "the others must still wait when a server is back"

@@ -1,8 +1,9 @@
 """The line from a bus to a server over TCP: an adapter around :class:`antecede.server.client.ClientLine`.
 
-It dials when the :class:`ClientLine` requests it, and passes everything that it reads to the :class:`ClientLine`. The
-data that is written within one iteration of the event loop is sent in one call, or in two if ``publish`` flushes at
-once. Each call sends one frame of the connection (:mod:`antecede.wire`), or several frames if the data is too long.
+This adapter opens a connection when the :class:`ClientLine` requests it, and passes all received data to the
+:class:`ClientLine`. The :class:`ClientLine` collects the data of one iteration of the event loop, and sends it in one
+call. There are two calls if ``publish`` sends its data immediately and more data follows. Each call sends one frame of
+the connection (:mod:`antecede.wire`), or several frames if the data is too long.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ class TcpLine:
         read_again: Callable[[], None] | None = None,
     ) -> None:
         """``waits``, ``resumes``: see :func:`connect`. ``read_again``: reads the client's credentials again; it is
-        called before each dial except the first."""
+        called before each attempt to connect, except the first."""
         self._bus = bus
         self._read_again = read_again
         self._address = address
@@ -59,8 +60,8 @@ class TcpLine:
         self._resumes = resumes
         self._dialed = False
         self._waiting = False
-        """Whether an attempt to connect has failed since the server last welcomed this client. While this is true,
-        ``waits`` is not called again."""
+        """True if an attempt to connect has failed, and the server has not welcomed this client since then. While this
+        is true, ``waits`` is not called again."""
         self.name = bus.name
         self._line = ClientLine(self, token, self._flush_soon, _clock, random, keyring=keyring)
         self._keeper: asyncio.Task[None] | None = None
@@ -112,7 +113,7 @@ class TcpLine:
             self.gone(ClosedError(f"the line to the server failed: {type(error).__name__}: {text_of(error)}"))
 
     async def _keep_connected(self) -> None:
-        """Dial at the times that the :class:`ClientLine` sets, and watch each connection until it ends."""
+        """Connect at the times that the :class:`ClientLine` sets, and watch each connection until it ends."""
         line, loop = self._line, self._loop
         while line.dial_at is not None:
             await asyncio.sleep(max(0.0, line.dial_at - loop.time()))
@@ -175,8 +176,8 @@ class TcpLine:
 
 
 def _clock() -> float:
-    """Return the time, in seconds, of a clock that continues while the machine sleeps. This is the time since the boot,
-    which is never set back. On a system without such a clock, return the wall clock time."""
+    """Return the seconds since the boot of the machine, including the time in which the machine slept. On a system
+    without such a clock, return the wall clock time."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.time()
 
 
@@ -200,11 +201,11 @@ def connect(
     resumes: Callable[[str], None] | None = None,
     credentials: "Credentials | str | Path | None" = None,
 ) -> Bus:
-    """Return a bus to the server at ``tcp://HOST:PORT``, to be entered with ``async with``.
+    """Return a bus to the server at ``tcp://HOST:PORT``. Use it with ``async with``, which connects.
 
     ``name`` is durable: a client that connects again with the same name finds its mailbox. Without a name the client is
-    temporary: it gets a unique name, and its mailbox is removed when the client closes. ``patience``: how many seconds
-    to try to connect for the first time. ``waits`` is called when the server cannot be reached, at the start or later;
+    temporary: it gets a unique name, and its mailbox is removed when the client closes. ``patience``: the time limit
+    for the first connection, in seconds. ``waits`` is called when the server cannot be reached, at the start or later;
     its argument is a text with the server's address and the reason. ``resumes`` is called with the server's address
     when the server can be reached again. ``credentials``: the folder with the client's credentials, or a
     ``Credentials`` object, for servers with an access file (see ``antecede credentials``). If the folder is replaced,

@@ -23,7 +23,7 @@ class Ticket(BareTicket):
         self.settled = False
         self.error: AntecedeError | None = None
         self.seen = False
-        """Whether the error of this ticket has already reached a caller. If so, ``drain`` does not raise the error
+        """True if the error of this ticket has already reached a caller. Then ``drain`` does not raise the error
         again."""
         self.answer: asyncio.Future[Letter] | None = None
         """The future that gets the answer, if this ticket is a question."""
@@ -71,7 +71,7 @@ class Tickets:
 
     @property
     def settled(self) -> bool:
-        """Whether the result of every batch is known, that is, each batch was accepted or has failed."""
+        """True if the result of every batch is known: each batch was accepted or has failed."""
         return all(ticket.settled for ticket in self._tickets)
 
 
@@ -83,8 +83,8 @@ class Line(Protocol):
         ...
 
     def publish(self, ticket: Ticket, last: bool) -> None:
-        """Send the publishes of a ticket. ``last``: whether no other publish follows at this moment. (A question that
-        is sent later in the same iteration of the event loop can still follow.)"""
+        """Send the publishes of a ticket. ``last``: True if this is the last batch that is ready now. (Later in the
+        same iteration of the event loop, a question can still be sent.)"""
         ...
 
     def done(self, letters: list[str], dead: str) -> None: ...

@@ -28,10 +28,10 @@ class Judged(msgspec.Struct):
     seed: int
     ended: Ended | None
     findings: dict[str, list[str]]
-    """The problems of the run, by kind: ``error`` (the run raised an exception), ``stuck`` (a message was not
-    delivered, something is blocked or not atomic, or a state contradicts itself), ``serial`` (the result is not as if
-    the roots had run one after the other), ``admission`` (a root began although an older root of the same home, which
-    conflicts with it, had not begun yet), or a rule of significant order that a delivery broke."""
+    """The problems of the run, by kind. ``error``: the run raised an exception. ``stuck``: for example, a message was
+    not delivered, something is blocked or not atomic, or a state contradicts itself. ``serial``: the result is
+    not the same as if the roots had run one after the other. ``admission``: a root began before an older conflicting
+    root of the same home. Any other kind is the name of a rule of significant order that a delivery broke."""
 
     def __str__(self) -> str:
         first = "; ".join(f"{kind}: {texts[0]}" for kind, texts in self.findings.items())
@@ -39,7 +39,7 @@ class Judged(msgspec.Struct):
 
 
 def play(seed: int, *, site: type[Site] = Site, workload: Workload | None = None) -> Judged:
-    """Play one seed and judge it."""
+    """Run a workload, and judge the run. If ``workload`` is None, the workload is drawn at random from ``seed``."""
     driver = Driver(workload or Workload.drawn(seed), site)
     try:
         ended = driver.run()
@@ -59,9 +59,9 @@ def play(seed: int, *, site: type[Site] = Site, workload: Workload | None = None
 
 
 def overtaking(ended: Ended) -> list[str]:
-    """Return a text for each pair of conflicting roots of one process in which the younger root began before the older
-    one. Only the first try of each root is examined, because a root that was aborted in favour of an older root begins
-    again later."""
+    """Find conflicting roots of one process that began in the wrong order: the root that was started later began
+    first. Return a text for each such pair. Only the first try of each root is examined. Later tries may begin in
+    another order, because a root may be aborted to let an older root continue."""
     found: list[str] = []
     begun: dict[str, list[tuple[int, str, str]]] = {}
     for event in ended.events:
@@ -89,8 +89,8 @@ def broken(ended: Ended) -> list[tuple[str, str]]:
 
 
 def campaign(seeds: range, site: type[Site] = Site) -> tuple[Counter[str], list[Judged]]:
-    """Play many seeds. Return counts (of runs, deliveries, each kind of finding and so on), and the first five runs
-    with findings."""
+    """Run and judge one random workload for each seed. Return counts (of runs, deliveries, each kind of finding and so
+    on), and the first five runs with findings."""
     counts: Counter[str] = Counter()
     failed: list[Judged] = []
     for seed in seeds:

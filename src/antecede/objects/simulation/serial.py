@@ -2,10 +2,10 @@
 
 Significant order determines the sequence in which messages are delivered. Locks and intentions
 (:mod:`antecede.objects.replay`) hide the effects of a root until it commits, and then apply the effects as if the root
-had run alone. The checker of significant order examines only messages. This module checks the effects. The trace shows
-which of two conflicting instances of different roots began first at an object. The root of the instance that began
-first must come before the other root. There must be *one* sequence of all roots that fulfils all these conditions. The
-roots are then computed in that sequence, on plain dictionaries and without any protocol. This must lead to the same
+had run alone. The checker of significant order examines only messages. This module checks the effects. Suppose that
+instances of two roots conflict at an object. The trace shows which of these instances began first. The root of this
+instance must come before the other root. There must be *one* sequence of all roots that fulfils all these conditions.
+The roots are then computed in that sequence, on plain dictionaries and without any protocol. This must lead to the same
 final states of the objects.
 """
 
@@ -18,8 +18,8 @@ from antecede.trace import LOCAL
 
 def unserial(ended: Ended) -> list[str]:
     """Compute the roots one after the other, in a sequence that agrees with the trace. Return a text for each object
-    that ends in another state than in the run. If no sequence agrees with the trace, return one text that reports this
-    fact."""
+    whose final state is not the same as in the run. If no sequence agrees with the trace, return one text that reports
+    this fact."""
     try:
         order = list(TopologicalSorter(_earlier(ended)).static_order())
     except CycleError as error:

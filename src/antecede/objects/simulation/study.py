@@ -1,4 +1,4 @@
-"""A study of the delays that are saved by the order ``objects``, which orders only conflicting messages.
+"""A study of the delays that the order ``objects`` avoids, because it orders only conflicting messages.
 
 Every process sends requests at its own intervals, as in Jang et al. §6.2. A request calls either ``set``, which
 conflicts with itself, or ``add``, which conflicts with nothing. The share of requests that call ``set`` is the

@@ -1,10 +1,10 @@
 """Random groups of objects and their operations, with an adjustable density of conflicts and depth of nesting.
 
 The objects have a class made for this purpose. Each conflicting pair of operations has its own cell of the state: one
-operation adds to the cell, the other multiplies it. So the two do not commute, but each commutes with itself. An
-operation that conflicts with itself has one more cell, on which two executions of the operation do not commute. So if
-two objects compute conflicting operations in different sequences, their final states are different. Compatible
-operations between the conflicting ones cannot change this.
+operation adds to the cell, the other multiplies it. So the two do not commute (their sequence matters), but each
+commutes with itself. An operation that conflicts with itself has one more cell, on which two executions of the
+operation do not commute. So if two objects compute conflicting operations in different sequences, their final states
+are different. If compatible operations are computed between the conflicting operations, the states still differ.
 
 The argument of an operation is a plan of its calls. A state may store a value as an entry of a dictionary or in a list.
 To test both ways, every number is stored twice, once in each way. In the end both copies of a number must be equal.
@@ -29,8 +29,8 @@ from antecede.trace import Event
 _modulus = 1_000_003
 _travels_max = 60_000
 _travels_each_max = 3_000
-"""The allowed number of frames per root. A run with more frames is treated as endless. If frames can be lost, more
-frames are allowed. A whole run may always have ``_travels_max`` frames."""
+"""The largest number of frames per root. A run with more frames is treated as endless. If frames can be lost, the limit
+is higher. For a whole run, the limit is never lower than ``_travels_max`` frames."""
 
 
 class Plan(msgspec.Struct, frozen=True, array_like=True):
@@ -122,7 +122,7 @@ class Workload(msgspec.Struct, frozen=True):
     density: float = 0.3
     """The share of conflicting pairs among all pairs of operations. Each operation is also paired with itself."""
     depth: int = 3
-    """The deepest nesting of calls."""
+    """The largest depth of nested calls."""
     roots: int = 8
     several: float = 0.4
     """The share of calls that go to more than one object."""
@@ -231,7 +231,7 @@ class Driver:
         return Plan(name, tag, tuple(calls), rng.random() < workload.failing)
 
     def run(self) -> Ended:
-        """Play the workload to its end."""
+        """Run the workload to its end, and return the outcome."""
         workload = self.workload
         world = ObjectWorld(
             self.spec,

@@ -46,7 +46,7 @@ class ObjectWorld(ChannelWorld):
         return self.orders  # type: ignore[return-value]
 
     def missing(self) -> list[str]:
-        """Return the ids of the messages that at least one of their destinations has not delivered."""
+        """Return the ids of the messages that are still undelivered at one or more of their destinations."""
         return list(self._under_way)
 
     def start(

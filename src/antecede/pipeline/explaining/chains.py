@@ -56,8 +56,9 @@ def explained(lines: Lines, sought: Sought) -> bytes:
 
 
 def _overtakings(trace: Lines, lines: Lines, sought: Sought) -> bytes:
-    """Return the late deliveries to explain, with their chains. ``trace`` has the lines of the trace. ``lines`` is the
-    result of :func:`certain` for ``trace``: in it, positions that an import had to guess do not affect the verdict."""
+    """Return the late deliveries to explain, with their chains. ``trace`` has the lines (the event sequences of the
+    processes). ``lines`` is the result of ``certain(trace)``: if a position was guessed when the trace was imported, it
+    does not affect the verdict on these lines."""
     total = 0
     kept = np.zeros(0, np.int64)
     wanted = trace.flat(*_as_arrays([sought.sent])) if sought.sent is not None else np.zeros(0, np.int64)
@@ -88,7 +89,8 @@ def _as_arrays(places: Any) -> tuple[NDArray[np.int32], Longs]:
 
 
 def _ranking(lines: Lines, flat: Longs) -> Longs:
-    """Return the indices that sort these deliveries by the index of the event, then by its process."""
+    """Return the permutation that sorts these deliveries by index. Deliveries with the same index are sorted by
+    process."""
     return np.lexsort((lines.process_at(flat), lines.index_at(flat)))
 
 
@@ -98,7 +100,8 @@ def _places(lines: Lines, flat: Longs) -> list[list[int]]:
 
 
 class Chains:
-    """A search for chains of overtaking messages in one trace. Events are given by their flat positions."""
+    """A search for chains of overtaking messages in one trace. An event is given by its flat position: its position in
+    the joined lines (event sequences) of all processes."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -110,15 +113,16 @@ class Chains:
             moment = number_segments(lines.offsets, *walk.segments, count, moment, self._moments)
 
     def shortest(self, late: int) -> list[tuple[int, int]]:
-        """Return the shortest chain of messages that overtook a late delivery. The result has the flat positions of the
-        send and the delivery of each message, from the first message to the last."""
+        """Return the shortest chain of messages that overtook a late delivery. The result has one pair per message,
+        from the first message to the last: the positions of its send and its delivery in the joined lines of all
+        processes."""
         return self._between(int(self._lines.send_of(np.array([late]))[0]), late)
 
     def _between(self, sent: int, until: int) -> list[tuple[int, int]]:
         """Return the shortest chain of messages from the event ``sent`` to the event ``until``. The first message is
         sent by the process of ``sent``, at ``sent`` or later. The last message is delivered by the process of
-        ``until``, before ``until``. The result has the flat positions of the send and the delivery of each message,
-        from the first message to the last."""
+        ``until``, before ``until``. The result has one pair per message, from the first message to the last: the
+        positions of its send and its delivery in the joined lines of all processes."""
         lines = self._lines
         source, target = lines.process_at(np.array([sent, until])).tolist()
         reach: dict[int, int] = {}
@@ -142,11 +146,11 @@ class Chains:
     def _round(
         self, frontier: list[tuple[int, int]], late: int, target: int, reach: dict[int, int]
     ) -> dict[int, tuple[int, int]]:
-        """Examine the messages sent in the stretches ``frontier`` of the lines. A stretch is a pair of flat positions
-        (start, end). For each process, return the first delivery of such a message, as a pair of flat positions (send,
-        delivery). A process is left out if this first delivery is too late. In the process ``target``, the delivery
-        must come before ``late``. In any other process that has an entry in ``reach``, the delivery must come before
-        this entry."""
+        """Examine the messages that were sent in the parts ``frontier`` of the trace. A part is a pair of positions
+        (start, end) in the joined lines of all processes. For each process, return the first delivery of such a
+        message, as a pair of positions (send, delivery). A process is left out if this delivery is too late. In the
+        process ``target``, the delivery must come before ``late``. In any other process that has an entry in ``reach``,
+        the delivery must come before this entry."""
         lines = self._lines
         horizon = self._moments[late]
         pieces = []

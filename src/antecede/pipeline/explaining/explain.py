@@ -125,7 +125,8 @@ def _rows_of(trace: Trace, message: str) -> dict[str, Any]:
 
 def rows_of(packed: Iterable[bytes], numbering: Numbering, message: str) -> bytes:
     """Return the places of the send and the deliveries of one message, and how many of its rows were set aside for each
-    reason. If the message is not in this bucket, return an empty result."""
+    reason. ``packed`` is one bucket (all rows of some of the messages). If it does not contain the message, return an
+    empty result."""
     blobs = list(packed)
     sought = pa.scalar(message, pa.string())
     if not any(pc.any(pc.equal(as_texts(unpacked(blob).batch().column("message")), sought)).as_py() for blob in blobs):

@@ -1,8 +1,8 @@
 """Write two files for a person to examine: the rows that were set aside, and all late deliveries.
 
-For a row that was set aside during matching, only its split and its number in the split are known. So each split is
-read once more, in the order of the trace, to get the text of these rows. The late deliveries are written to a Parquet
-file, in portions. Each of the two files is either written completely or not at all.
+For a row that was set aside during matching, only its split (a piece of the input) and its number in the split are
+known. So each split is read once more, in the order of the trace, to get the text of these rows. The late deliveries
+are written to a Parquet file, in portions. Each of the two files is either written completely or not at all.
 """
 
 import json

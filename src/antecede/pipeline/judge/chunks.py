@@ -1,7 +1,7 @@
 """Judge FIFO and causal order by chunks of time, with many tasks. Most tasks read only a small part of the trace.
 
-Consistent cuts divide the trace into units (:mod:`antecede.pipeline.judge.cuts`). A task reads some consecutive units,
-and begins with vectors that are all zero. The first of its units are its *core*, and the others are its *halo*. The
+Consistent cuts divide the trace into units (:mod:`antecede.pipeline.judge.cuts`). A task reads some consecutive units.
+At the start, all its vector clocks are zero. Its first units are its *core*, and its other units are its *halo*. The
 task judges messages that were sent in its core, and reads the halo to find the deliveries of these messages.
 :mod:`antecede.pipeline.kernels.causal` explains why the result is exact.
 
@@ -11,10 +11,10 @@ the delivery lies in the chunk of the send, or in the halo of that chunk. On a t
 is one chunk, so each delivery has a tier. A message that is never delivered belongs to no task, so no task waits for
 it.
 
-A task above tier 0 reads from the first send to the last delivery of the messages that it judges. It keeps lanes
-(entries of vectors) only for the senders of these messages. So a message that spans the whole trace is judged by one
-task that walks the whole trace with one lane. This task keeps the events of each process in files, like a task that
-judges a whole trace in one walk.
+A task above tier 0 reads all units between the first send and the last delivery of the messages that it judges. It
+keeps lanes (entries of vectors) only for the senders of these messages. So a message that spans the whole trace is
+judged by one task that walks the whole trace with one lane. This task keeps the events of each process in files, like a
+task that judges a whole trace in one walk.
 
 **Cycles.** A consistent cut contains either all events of a cycle or none of them, so each cycle lies within one unit.
 Every task that reads this unit removes the cycle. Only one task reports the cycle: the task of tier 0 that has this
@@ -148,9 +148,9 @@ def planned(
 
 
 def _tally(packed: Iterable[bytes], cuts: Cuts, grain: Grain) -> bytes:
-    """Return five lists with one entry for each chunk that has messages in one bucket: the tier of the chunk, its
-    number on this tier, the first and the last unit in which its messages are sent, and the last unit in which they are
-    delivered. Only the messages of this bucket are examined."""
+    """Return five lists for the messages of one bucket. Each list has one entry for each chunk that judges some of
+    these messages. The entries are the tier of the chunk, its number on this tier, the first and the last unit in which
+    the messages are sent, and the last unit in which they are delivered."""
     piece = piece_in(packed)
     if piece is None:
         return pack({"tasks": [[]] * 5})
@@ -166,9 +166,9 @@ def _tally(packed: Iterable[bytes], cuts: Cuts, grain: Grain) -> bytes:
 
 
 def dealt(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
-    """Yield, for each task, its number and the deliveries of one bucket that this task reads. A task that reads no
-    delivery of the bucket is left out. The indices of the deliveries are relative to the start of the task's part of
-    each line."""
+    """Divide the deliveries of one bucket among the tasks. For each task, yield its number and the deliveries that it
+    reads. A task that reads no delivery of the bucket is left out. The indices of the deliveries are relative to the
+    start of the task's part of each line."""
     piece = piece_in(packed)
     if piece is None:
         return
@@ -218,8 +218,8 @@ class _Chunk:
             self.mine[self.lines.flat(rows.process, rows.index)] = 1
 
     def _positions(self, index: Longs) -> Longs:
-        """Return, for each process p, the position in its line of the first event whose index is ``index[p]`` or
-        larger."""
+        """Find, for each process p, the first event whose index is ``index[p]`` or larger. Return the positions of
+        these events in the lines of their processes."""
         lines = self.lines
         if not len(lines.indices):
             return index

@@ -7,9 +7,10 @@ clock does no harm, because the proposed cuts are corrected.
 
 Then the cuts are *lowered*, in rounds, to the greatest consistent cuts below them. The messages are divided into
 buckets. In each round, one task per bucket looks for deliveries that are in a cut although their sends are not. For
-such a cut, the task reports smaller bounds, which exclude these deliveries. For each process, the smallest reported
-bound is used. With a correct Lamport clock there is only one round, and it changes nothing. Cuts that still move after
-``limits.cut_rounds_max`` rounds are dropped. Then a chunk is longer, but the verdict stays right.
+such a cut, the task reports a smaller *bound* (the index at which the cut ends) for the receiving process. The smaller
+bound excludes these deliveries. For each process, the smallest reported bound is used. With a correct Lamport clock
+there is only one round, and it changes nothing. Cuts that still move after ``limits.cut_rounds_max`` rounds are
+dropped. Then a chunk is longer, but the verdict stays right.
 """
 
 from collections.abc import Iterable, Sequence
@@ -159,6 +160,6 @@ def _below(packed: Iterable[bytes], clock: str, thresholds: bytes) -> bytes:
 
 
 def piece_in(packed: Iterable[bytes]) -> Timed | None:
-    """Join the deliveries and clocks of all buckets in one part into one struct, and return it. Return ``None`` if the
-    part is empty."""
+    """Return one struct with the deliveries and clocks of all buckets in the part ``packed``. If the part is empty,
+    return ``None``."""
     return joined(piece for piece in map(read_apart, packed) if isinstance(piece, Timed))

@@ -62,8 +62,8 @@ def verify_files(
     one of ``WAYS``.
 
     ``conflicts`` is the table of conflicts for significant order. Without ``conflicts``, the table in the trace's
-    metadata is used. If the metadata list epochs, each epoch is judged by the orders that its topology guaranteed. With
-    ``everywhere``, epochs are ignored, and the whole trace is judged by all ``orders``.
+    metadata is used. If the metadata contains epochs, each epoch is judged by the orders that its topology guaranteed.
+    With ``everywhere``, epochs are ignored, and the whole trace is judged by all ``orders``.
     """
     named = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     orders = known_orders(orders)
@@ -104,9 +104,9 @@ def spark_for(
 
 
 def _tasks(master: str | None) -> int:
-    """Return the wanted number of splits of text files. If the tasks run on this machine, the number is two per core
-    that Spark may use. On a cluster, the number is large enough to keep even a large cluster busy. Splits have a
-    smallest size, so a small trace has fewer splits."""
+    """Return the number of pieces (splits) into which text files should be divided. If the tasks run on this machine,
+    the number is two per core that Spark may use. On a cluster, the number is large enough to keep even a large cluster
+    busy. Splits have a smallest size, so a small trace has fewer splits."""
     if master is not None and not master.startswith("local"):
         return _cluster_tasks
     cores = re.fullmatch(r"local\[(\d+)\]", master or "")

@@ -31,8 +31,8 @@ Bytes = NDArray[np.uint8]
 
 _generations = 64
 """A limit for the search for ancestors. The first step finds the parents of all instances, the second step finds the
-parents of these parents, and so on. After this number of steps, the remaining ancestors are searched for separately for
-each instance. The value is twice the largest nesting depth of calls in our own servers."""
+parents of these parents, and so on. After this number of steps, the ancestors that were not reached are found
+separately for each instance. The value is twice the largest nesting depth of calls in our own servers."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -71,8 +71,9 @@ class Operations:
     instance have -1. The following arrays have one value per real instance: ``place`` (the process of the instance),
     ``first`` and ``last`` (its first and its last event), ``cell`` (its cell, or -1) and ``name`` (the number of its
     name). ``parent`` has one value per instance name: the number of the parent's name. Each cell has its ``operation``
-    and two lists of cells. The first list has its rivals, which are the cells that conflict with it. The second list
-    has the cells whose requests conflict with its requests.
+    and two lists of cells. The first list has its rivals: the cells that conflict with it. The cells of an instance's
+    ancestors and descendants (:meth:`_relatives`) are not its rivals. The second list has the cells whose requests
+    conflict with its requests. Here, ancestors and descendants are included.
     """
 
     def __init__(self, packed: Iterable[bytes], settings: Settings) -> None:
@@ -234,10 +235,9 @@ class Operations:
 
 
 def _renumbered(piece: Piece, texts: dict[str, dict[str, int]]) -> Piece:
-    """Replace the numbers of the texts in the piece of one bucket, and return this piece. The texts are the names of
-    instances, operations and parents. The old numbers are valid only in this bucket, and the new numbers are the same
-    in all buckets. A parent is an instance too, so the name of a parent gets the number that this name has as an
-    instance."""
+    """Renumber the names in the piece of one bucket, and return this piece. The names are those of instances,
+    operations and parents. The old numbers are valid only in this bucket, and the new numbers are the same in all
+    buckets. A parent is an instance too, so the name of a parent gets the number that this name has as an instance."""
     rows = piece.instances
     assert rows is not None
     rows.instance = _shared(rows.instance, rows.instances, texts["instance"])

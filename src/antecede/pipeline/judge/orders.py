@@ -58,8 +58,8 @@ def cut_cycles(lines: Lines) -> Longs:
 
 
 def certain(lines: Lines, sequences: bool = False) -> Lines:
-    """Return lines in which nothing depends on assumed positions. An assumed position is one that an import had to
-    guess (see :func:`antecede.trace.assumed.certain`). If no position is assumed, return ``lines`` itself.
+    """Return lines in which nothing depends on assumed positions. A position is *assumed* if it was guessed when the
+    trace was imported (see :func:`antecede.trace.assumed.certain`). If no position is assumed, return ``lines`` itself.
 
     An edge leads from a send to each of its deliveries. All events keep their flat positions, but some edges change:
 
@@ -112,7 +112,7 @@ class Circular(Exception):
 def causal_late(
     lines: Lines, lanes_max: int | None = None, segments: int = 1 << 18, slots: int = FIRST_SLOTS
 ) -> Iterator[Longs]:
-    """Yield the deliveries that are late under causal order, some at a time."""
+    """Yield the deliveries that are late under causal order, in several arrays."""
     for lane_of, lanes in blocks(lines, _senders(lines), lanes_max):
         walk = Walk(lines, segments)
         yield from causal_walk(walk, lane_of, lanes, slots=slots)
@@ -176,10 +176,10 @@ def causal_walk(
     questions: Questions | None = None,
     slots: int = FIRST_SLOTS,
 ) -> Iterator[Longs]:
-    """Walk the lines with the causal kernel. Yield the late deliveries, some at a time. If ``core`` is given, only the
-    messages that ``core`` selects are judged, otherwise all messages. ``lane_of``: the lane (vector entry) of each
-    process, or -1 if it has none. ``questions``: late deliveries for which the walk finds the deliveries that overtook
-    them."""
+    """Judge causal order in one walk over the lines (the event sequences of the processes). Yield the late deliveries,
+    in several arrays. If ``core`` is given, only the messages that ``core`` selects are judged, otherwise all messages.
+    ``lane_of`` has the lane (vector entry) of each process, or -1 if the process has none. ``questions`` has late
+    deliveries. For each of them, the walk also finds the delivery that overtook it."""
     lines = walk.lines
     make = lines.scratch.array
     vectors = Vectors(lane_of, make((lines.processes, lanes), counter), np.full(lines.processes, -1, np.int32))
@@ -222,7 +222,7 @@ def blocks(lines: Lines, senders: NDArray[Any], lanes_max: int | None) -> Iterat
 
 
 def fifo_late(lines: Lines) -> Iterator[Longs]:
-    """Yield the deliveries that are late under FIFO order, some at a time, process by process."""
+    """Yield the deliveries that are late under FIFO order, in several arrays, process by process."""
     longest = int(np.diff(lines.offsets).max()) if lines.processes else 0
     late = lines.scratch.array(max(_late_at_once, longest), np.int64)
     newest = np.zeros(lines.processes, np.int64)
@@ -265,8 +265,8 @@ class Circle:
         self.merges: bool = merge(*self._arrays, occurs, at_head, self._cursors)
 
     def witness(self) -> list[int]:
-        """Return a cycle of messages, as the flat positions of their sends. Each message comes before the next one in
-        some process, and the last message comes before the first."""
+        """Return a cycle of messages, as the positions of their sends in the joined lines of all processes. Each
+        message comes before the next one in some process, and the last message comes before the first."""
         lines = self._lines
         self._first, self._delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
         lengths = np.diff(lines.offsets)
@@ -372,8 +372,8 @@ def _check_block(
 
 
 def without(piece: ClockRows, flat: Longs) -> ClockRows:
-    """Return the clocks of a piece without the clocks of the rows at the flat positions ``flat``. These rows were set
-    aside."""
+    """Return the clocks of ``piece`` without the clocks of the rows at ``flat``. These rows were set aside. ``flat``
+    has positions in the joined lines of all processes."""
     left = ClockRows()
     if piece.lamport is not None and piece.lamport_flat is not None:
         keep = ~np.isin(piece.lamport_flat, flat)

@@ -12,10 +12,10 @@ from antecede.pipeline.match.lines import Walk, lend_slots
 
 
 def precedences_among(operations: Operations, picked: Any) -> tuple[list[int], list[int]]:
-    """Compare the messages sent at the flat positions ``picked``. Return two lists with one bit mask per message, in
-    the order of ``picked``. Let m be one of these messages, and n the message sent at ``picked[k]``. In the first list,
-    bit k in the mask of m is set if the send of n happened before the send of m. In the second list, this bit is set if
-    n significantly precedes m."""
+    """Compare the messages that were sent at the positions ``picked`` in the joined lines of all processes. Return two
+    lists with one bit mask per message, in the order of ``picked``. Let m be one of these messages, and let n be the
+    message that was sent at ``picked[k]``. In the first list, bit k in the mask of m is set if the send of n happened
+    before the send of m. In the second list, this bit is set if n significantly precedes m."""
     lines = operations.lines
     lend_slots(lines)
     words = max(1, -(-len(picked) // 64))

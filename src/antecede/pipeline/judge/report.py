@@ -45,8 +45,8 @@ def assemble_report(
 
     ``unread`` counts the rows that are not events. ``nulled`` counts, per column, the values of a wrong type. ``aside``
     counts, per reason, the rows that were set aside because another row has the same place. ``rows`` counts the events
-    inside the judged part, and ``outside`` counts the others. ``lost`` counts the deliveries that lie on a cycle and
-    belong to a send with known destinations. Each of them adds one to ``undelivered``.
+    in the part of the trace that was judged, and ``outside`` counts all other events. ``lost`` counts the deliveries
+    that lie on a cycle and belong to a send with known destinations. Each of them adds one to ``undelivered``.
     """
     cycle = len(judged.circular.process)
     reasons = Counter(counted.reasons) + Counter(aside)
@@ -120,8 +120,8 @@ def _circle(places: Places | None, ids: Ids) -> list[str] | None:
 
 
 def late_rows(late: LatePlaces, names: Sequence[str], ids: Ids) -> Iterator[dict[str, Any]]:
-    """Yield late deliveries in the form of the report's key ``first``, with the names of processes and the ids of
-    messages."""
+    """Yield each late delivery as a dictionary with the same keys as ``first`` in the report. Processes are given by
+    their names, and messages by their ids."""
     found = ids(np.concatenate([late.source, late.over_process]), np.concatenate([late.send_index, late.over_index]))
     count = len(late.process)
     for k in range(count):

@@ -85,15 +85,16 @@ class _Vectors:
 
     @property
     def grows(self) -> bool:
-        """Whether the number of lanes may be doubled. The limit is ``lanes_max`` or, if this is not set, the memory for
-        vectors."""
+        """Return whether the number of lanes (entries of each vector) may be doubled. The limit is ``lanes_max`` or, if
+        this is not set, the memory for vectors."""
         lanes = len(self.owners.free)
         rows = len(self.slots.outstanding) + 3 * len(self.running.free) + 2 * len(self.cells.done)
         return 2 * lanes <= self._lanes_max if self._lanes_max else 16 * lanes * rows <= _vector_bytes
 
     def grow(self) -> None:
-        """Double the slots if no slot is free. Double the rows for running instances if no such row is free. Double the
-        lanes if no lane is free and :attr:`grows` is true."""
+        """Double the slots (the vectors that undelivered messages carry) if no slot is free. Double the rows for
+        running instances if no such row is free. Double the lanes (the entries of every vector) if no lane is free and
+        :attr:`grows` is true."""
         self.slots = grown(self.slots)
         if self.counts[RUNS] == 0:
             of, free, *vectors = self.running
@@ -125,9 +126,9 @@ class Questions:
 def late_by_precedence(
     operations: Operations, questions: Questions | None = None, lanes_max: int | None = None, segments: int = 1 << 18
 ) -> Iterator[Longs]:
-    """Yield the flat positions (positions in the joined lines of all processes) of the deliveries that break rule (1)
-    of :mod:`antecede.trace.significant`, in several arrays. If ``questions`` is given, store the answers in it. Then
-    judge only the instances that sent the late messages in ``questions``."""
+    """Find the deliveries that break rule (1) of :mod:`antecede.trace.significant`. Yield their positions in the joined
+    lines of all processes, in several arrays. If ``questions`` is given, judge only the instances that sent the late
+    messages in ``questions``, and store the answers in it."""
     lines = operations.lines
     instance_count = int(operations.instance.max(initial=-1)) + 1
     wanted = np.ones(instance_count, np.uint8)
@@ -200,7 +201,8 @@ def judged_operations(
     operations: Operations, every_late: bool, lanes_max: int | None = None, segments: int = 1 << 18
 ) -> Verdict:
     """Judge significant order. If ``every_late`` is true, find the overtaking delivery for every late delivery. If it
-    is false, find the overtaking delivery only for the first late delivery."""
+    is false, find it only for the first late delivery and for late deliveries that break rule (2) of
+    :mod:`antecede.trace.significant`."""
     lines = operations.lines
     portions = [*late_by_precedence(operations, lanes_max=lanes_max, segments=segments)]
     late = np.concatenate(portions) if portions else np.zeros(0, np.int64)
@@ -222,9 +224,10 @@ def judged_operations(
 
 
 def _crossed(operations: Operations, late: Longs) -> Longs:
-    """Return an array with one entry per event. If a delivery breaks rule (2) of :mod:`antecede.trace.significant`,
-    another delivery at the same object came earlier but should have come later. The entry is the flat position of this
-    other delivery. For all other events, the entry is -1."""
+    """Find the deliveries that break rule (2) of :mod:`antecede.trace.significant`: another delivery came before them
+    at the same object, but should have come after them. Return an array with one entry per event. For a delivery that
+    breaks the rule, the entry is the position of the other delivery in the joined lines of all processes. For any other
+    event, the entry is -1."""
     lines = operations.lines
     mark = lines.scratch.array(len(lines.source), np.uint8)
     mark[late] = 1
@@ -278,10 +281,10 @@ def _pairs_of_cells(operations: Operations) -> Longs:
 
 def _settle(operations: Operations, pairs: Longs, before: Longs) -> None:
     """Write pairs of requests to ``before``. Each row of ``pairs`` has the flat positions (positions in the joined
-    lines) of two deliveries at one object: first the later delivery, then the earlier one. The entry of ``before`` at
-    the later position becomes the earlier position. If this entry already has a position, the smaller of the two
-    positions remains. A pair is ignored if the request that was delivered earlier significantly precedes the other
-    request."""
+    lines) of two deliveries at one object: first the later delivery, then the earlier one. In ``before``, the entry of
+    the later delivery becomes the position of the earlier delivery. If this entry already has a position, the smaller
+    of the two positions remains. A pair is ignored if the request that was delivered earlier significantly precedes the
+    other request."""
     sends = operations.lines.send_of(pairs.reshape(-1)).reshape(-1, 2)
     start = 0
     while start < len(pairs):

@@ -10,7 +10,7 @@ Stages and the data between them::
 A *place* is a process and an index. A place is *contested* if several rows have it. Then the input is read a second
 time, to compare these rows.
 
-A :class:`Trace` is a trace that was encoded and surveyed. :meth:`Trace.judge`, :meth:`Trace.on_lines` and
+A :class:`Trace` is a trace after the stages ``encode`` and ``survey``. :meth:`Trace.judge`, :meth:`Trace.on_lines` and
 :meth:`Trace.ids` compute verdicts, explanations and figures from it.
 """
 
@@ -54,7 +54,8 @@ def layout_for(given: Input, **options: Any) -> Layout:
 
 
 class Trace:
-    """A trace that was encoded and surveyed. Its rows are matched when they are first needed."""
+    """A trace whose rows have been encoded and whose processes are known. Its rows are matched when they are first
+    needed."""
 
     def __init__(self, flow: Flow, given: Input, layout: Layout, scratch: str | None = None) -> None:
         self.given, self.layout, self._scratch = given, layout, scratch
@@ -86,10 +87,10 @@ class Trace:
         region. Otherwise ``None``."""
 
     def _first(self, by_split: Iterable[tuple[int, dict[str, tuple[int, str]]]]) -> dict[str, str]:
-        """Return a text for each kind of error: the file and the line of the first error of this kind, and the error.
-        The kind is the key in ``by_split``: the reason why rows are not events, or the name of the column that has a
-        wrong value. To find the first error, the files are taken in the given sequence. Errors in a DataFrame are left
-        out, because its rows have no file."""
+        """Find the first error of each kind. Return, for each kind, a text with the file, the line and a description of
+        the error. A kind is a key of the dictionaries in ``by_split``: a reason why rows are not events, or the name of
+        a column with wrong values. The files are searched in the given sequence. Errors in a DataFrame are left out,
+        because its rows have no file."""
         found: dict[str, tuple[int, int, str]] = {}
         for split, firsts in by_split:
             for name, (number, detail) in firsts.items():
@@ -191,8 +192,8 @@ class Trace:
         """Return the same verdicts as :meth:`judge`, but judge FIFO and causal order by chunks of time. Other orders
         are judged in one walk.
 
-        If an import had to assume the places of some rows, the trace is judged in one walk for all orders. Such a trace
-        is small enough for that.
+        If the places of some rows were guessed when the trace was imported, all orders are judged in one walk. Such a
+        trace is small enough for that.
         """
         if self.assumed:
             return self.judge(orders, every_late)
@@ -351,8 +352,8 @@ def verdict_on(
 
 
 def _judge_by_epoch(trace: Trace, summary: Judged, parts: Parts, tally: Tally) -> None:
-    """Change the counts of late deliveries and the first late delivery in ``summary``, so that they include only late
-    deliveries that break the guarantee of their epoch."""
+    """Correct ``summary`` for a trace with epochs: a late delivery counts only if it breaks the guarantee of its epoch.
+    Replace the numbers of late deliveries, and the first delivery that is late under causal order."""
     names, counts, first = trace.names, {"fifo": 0, "causal": 0}, None
     for packed in parts.stream(lambda blobs: blobs, range(1, 1 + min(summary.late_blobs, LATE_PARTS))):
         late = read_late(packed)

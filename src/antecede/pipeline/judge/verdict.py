@@ -126,7 +126,7 @@ def _causal_found(lines: Lines, task: LinesTask) -> _Late | None:
     """Return the deliveries that are late under causal order. If this order was not requested, the result is empty. If
     cycles must be removed first, return ``None``.
 
-    Cycles are rare, and a separate search for them would cost another walk. So this walk itself notices them.
+    Cycles are rare. So the walk that judges causal order also detects them, which saves a separate walk.
     """
     found = _Late()
     try:
@@ -193,7 +193,8 @@ def late_places(lines: Lines, late: Longs, over: Longs, order: str = "") -> Late
 
 class LateRows:
     """A writer that packs late deliveries in blocks and distributes the blocks over the output parts. The first block
-    goes to part ``1 + first``, and each further block to the next part. After the last part comes part 1."""
+    goes to part ``1 + first % LATE_PARTS``, and each further block to the next part. After the last part comes part
+    1."""
 
     def __init__(self, lines: Lines, first: int = 0) -> None:
         self._lines = lines

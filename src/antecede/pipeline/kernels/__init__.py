@@ -6,13 +6,14 @@ So the directory must be one in which only this user can write. If ``NUMBA_CACHE
 the directory. Otherwise the directory is below the user's cache directory. If the user has no home directory, or a
 read-only one, the directory belongs to this user and is in the system's temporary directory.
 
-Each version of the kernels has its own folder in this directory. numba alone compiles a function again only if the
-function's own file has changed. So after an upgrade, a kernel could still contain the previous version of a function
-that it calls, and give wrong results. The index of the cache could also refer to a class that does not exist any more.
+Each version of the kernels has its own folder in this directory. Without these folders, numba would compile a function
+again only if the file of this function has changed. After an upgrade, a kernel could then still contain the previous
+version of another function that it calls, and give wrong results. The index of the cache could also refer to a class
+that does not exist any more.
 
 The workers of a session all need a new kernel at the same moment. One worker compiles the kernel while the others wait.
-Then the others read it from the cache. numba alone would compile the kernel in each worker. If two workers then wrote
-to the cache at the same moment, the kernel of one of them would be lost.
+Then the others read it from the cache. Without this rule, numba would compile the kernel in each worker. If two workers
+then wrote to the cache at the same moment, the kernel of one of them would be lost.
 """
 
 import fcntl
@@ -101,9 +102,9 @@ def compiled(function: F) -> F:
 
 
 def _survive_damage(cache: Any) -> None:
-    """Let a kernel be compiled again if its files in the cache cannot be read, and let it run if they cannot be
-    written, for example because the disk is full. A power cut can leave damaged files behind: numba does not sync
-    them."""
+    """Change the cache of a kernel so that the kernel works in spite of errors in the cache. If its files cannot be
+    read, the kernel is compiled again. (A power cut can damage them, because numba does not sync them.) If they cannot
+    be written, for example because the disk is full, the kernel runs anyway."""
     load, save = cache.load_overload, cache.save_overload
 
     def load_if_readable(*arguments: Any) -> Any:

@@ -1,31 +1,33 @@
-"""Late deliveries by causal order, along a walk, with one vector per process.
+"""Find the deliveries that are late under causal order. A *walk* visits all events, each one after all events that
+happened before it. The walk keeps one vector per process.
 
-A *position* is the index of an event in the line of its process. Let V_q be the vector of process q. V_q[p] is the
-position after the last send of process p that q knows. Process q learns of sends only through its deliveries. Let p
-send message m at position s. **The delivery of m at q is late iff V_q[p] > s just before this delivery.** Then the send
-of m was already in q's past. The same holds for V_q[q]: it covers a send of q only when q has delivered a message that
-depends on this send. So a message to oneself needs no special rule.
+The *line* of a process has the events of this process, in sequence. A *position* is an index into a line. Let V_q be
+the vector of process q. Process q knows some sends of process p. V_q[p] is the position after the last of these sends.
+Process q learns of sends only through its deliveries. Let p send message m at position s. **The delivery of m at q is
+late iff V_q[p] > s just before this delivery.** In this case, q already knew the send of m. Even a send of q itself is
+known to q only after q has delivered the sent message, or a message that was sent causally after this send. So a
+message from q to itself needs no special rule.
 
 **Slots.** A message carries the vector of its sender. If a process learns nothing between two sends, the vectors of the
-two messages differ only in the sender's own entry. This entry is the position of the send. So the messages share one
-copy of the vector, a *slot*. The slot is taken for the first of these sends. It is free again after the last delivery
-of all these messages. An array has one entry for each send. Before the send, the entry is the number of deliveries that
-are still to come. From the send on, the entry is the number of the message's slot. A delivery knows the position of its
-send, so it finds the slot.
+two messages differ only in the sender's own entry. A delivery computes this entry from the position of the send. So the
+messages share one copy of the vector. The copy is stored in a *slot*. The first of these sends takes a free slot. The
+slot becomes free again after all deliveries of these messages. An array has one entry for each send. Until the walk
+reaches the send, the entry is the number of deliveries of the message. Then it becomes the number of the message's
+slot. A delivery knows the position of its send, so it finds the slot.
 
 **Blocks.** Vectors have entries only for processes that send. Each of these entries is a *lane*. If there are more
 lanes than fit into memory, the trace is walked once for each block of lanes. Each walk judges the messages of the
 senders in its block. ``lane_of`` is -1 for a sender outside the block.
 
-**Overtaking messages.** V_q[p] only grows. So the delivery that first raises V_q[p] above s is the first delivery at q
-of a message that was sent causally after m. A *question* asks for this delivery. Questions with the same q and p are
-sorted by s, and one more walk answers all questions. A single question needs no vectors, only an array ``reached``. Its
-entry ``reached[x]`` is the first position of process x that is causally after send(m). A message that x sends at this
-position or later is also causally after send(m). The walk can stop at the answer.
+**Overtaking messages.** V_q[p] only grows. So the delivery that first raises V_q[p] above s overtook m: it is q's first
+delivery of a message that was sent causally after m. A *question* asks for this delivery. Questions with the same q and
+p are sorted by s, and one more walk answers all questions. A single question needs no vectors, only an array
+``reached``. Its entry ``reached[x]`` is the first position of process x that is causally after send(m). A message that
+x sends at this position or later is also causally after send(m). The walk can stop at the answer.
 
 **Chunks.** A part of a trace can be judged alone, with zero vectors at its beginning. If the delivery of m is late, the
-cause is a chain of messages from send(m) to an earlier delivery at the same process. In happened-before, the whole
-chain lies between send(m) and the late delivery. So a task sees the whole chain if it reads from one consistent cut to
+cause is a chain of messages from send(m) to an earlier delivery at the same process. The chain begins with send(m), and
+all its events happened before the late delivery. So a task sees the whole chain if it reads from one consistent cut to
 another. The first cut is at or before send(m), the other is after the late delivery. The task needs no knowledge of
 earlier events. A message that was sent before the first cut carries nothing about sends after the cut. So the task
 ignores such a message.
@@ -33,11 +35,11 @@ ignores such a message.
 A task judges the messages sent in its *core*. In the line of process p, the core ends at ``core.end[p]``. The *halo*
 follows the core. The task reads the halo to find the deliveries of these messages. A message sent in the halo is judged
 by another task. But this message carries its sender's knowledge about the core, including the sender's own sends. If
-the task ignored the message, it would miss most violations that reach into the halo.
+the task ignored the message, it would not find most of the late deliveries in the halo.
 
 An entry of a vector is the position after a send in the core. For a send in the halo, the entry is the end of the core.
 So an entry is never larger than the longest core of a line. If a narrow integer type can hold this length, ``known``
-and the slots use it. If a whole trace is judged in one task, its core is the whole trace.
+and the slots use it. If one task judges a whole trace, the core is the whole trace.
 """
 
 from typing import NamedTuple
@@ -51,21 +53,21 @@ from antecede.pipeline.kernels.walk import SENT
 
 
 class Late(NamedTuple):
-    """The late deliveries: ``at`` is an array for their positions in the joined lines of all processes. ``found`` has
-    one entry, the number of positions in ``at`` so far."""
+    """The late deliveries. ``at`` is an array for their positions in the joined lines (event lists) of all processes.
+    ``found`` has one entry: the number of positions in ``at`` so far."""
 
     at: Longs
     found: Longs
 
 
 class Core(NamedTuple):
-    """The messages that a task judges: those sent in its core."""
+    """The part of a trace whose messages a task judges: the task judges a message if it was sent in this part."""
 
     end: Longs
     """For each process, the position at which its core ends."""
     mine: NDArray[np.uint8]
-    """For each position in the joined lines of all processes, whether this task judges the delivery at this position.
-    The array is empty if the task judges all deliveries."""
+    """For each position in the joined lines (event lists) of all processes, whether this task judges the delivery at
+    this position. The array is empty if the task judges all deliveries."""
 
 
 class Questions(NamedTuple):
@@ -98,10 +100,11 @@ def causal(
     late: Late,
     questions: Questions,
 ) -> int:
-    """Judge the segments (stretches of lines) with the numbers from ``begin`` to ``end`` - 1. Return the number of the
-    segment at which to continue, or ``end`` if all segments were judged.
+    """Judge the deliveries in the segments with the numbers from ``begin`` to ``end`` - 1. A segment has consecutive
+    events of one process. Return the number of the segment at which to continue, or ``end`` if all segments were
+    judged.
 
-    The kernel stops early if no slot is free or ``late`` is full.
+    The kernel stops early if ``late`` is full, or if no slot (memory for the vector of a message) is free.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     known, carried = vectors.known, slots.rows
@@ -148,9 +151,10 @@ def causal(
 def _answer(
     at: int, process: int, slot: int, lane: int, sent: int, vectors: Vectors, slots: Slots, questions: Questions
 ) -> None:
-    """Store the delivery at position ``at`` of the joined lines as the answer to each open question that this delivery
-    answers. Only questions about late deliveries at the same process are examined. Call this function before the
-    knowledge from the delivery is merged into the vector of the process."""
+    """Find the open questions that the delivery at position ``at`` answers, and store ``at`` as their answer. A
+    question asks which delivery overtook a given late delivery. Only questions about late deliveries at the same
+    process are examined. Call this function before the knowledge from the delivery is merged into the vector of the
+    process."""
     row = questions.asker[process]
     for k in range(vectors.known.shape[1]):
         reached = sent + 1 if k == lane else slots.rows[slot, k]
@@ -164,12 +168,13 @@ def _answer(
 
 @compiled
 def overtaker_of(lines: Flat, segments: Segments, count: int, asker: int, reached: Longs) -> int:
-    """Follow the events after one send, along some segments of the walk. Return the first delivery at ``asker`` of a
-    message that was sent causally after that send. If these segments have no such delivery, return -1.
+    """Search for the delivery that overtook a late message: the first delivery at the process ``asker`` of a message
+    that was sent causally after the late message. Only the first ``count`` entries of ``segments`` are searched. Return
+    the flat position of the delivery, or -1 if it is not in these segments.
 
-    ``reached`` has, for each process, the first position that is causally after the send. The caller passes the same
-    array to all calls. Before the first call, the entry of the sender is the position of the send, and all other
-    entries are a very large number.
+    ``reached`` has, for each process, the first position that is causally after the send of the late message. The
+    function updates this array. The caller passes the same array to all calls. Before the first call, the entry of the
+    sender is the position of the send, and all other entries are a very large number.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     for s in range(count):

@@ -1,9 +1,9 @@
-"""Compare recorded clocks with the events, along a walk. :mod:`antecede.trace.clocks` explains the rules.
+"""Check whether the recorded clocks agree with the events. :mod:`antecede.trace.clocks` explains the rules.
 
 There are two rules for vector clocks, and both check each entry of a clock separately. A recorded clock is wrong if one
-of its entries is wrong. So the entries can be checked in blocks, one walk per block. An entry belongs to one process.
-At each event, the walk has two numbers for each entry. ``known`` is the number of that process's events in the past of
-the event. ``floor`` is the largest value of this entry in the clocks of that past.
+of its entries is wrong. So the entries can be checked in blocks, with one walk over all events for each block. An entry
+belongs to one process p. At each event, the walk has two numbers for each entry. ``known`` is the number of p's events
+in the past of the event. ``floor`` is the largest value of this entry in all clocks that were recorded in this past.
 """
 
 from typing import NamedTuple
@@ -50,9 +50,9 @@ def clocks(
     slots: Slots,
     disagrees: Bytes,
 ) -> int:
-    """Check the clocks in the segments (stretches of lines) from number ``begin`` up to but not including ``end``. Set
-    ``disagrees`` for each wrong clock. Return the segment at which to continue: ``end``, or an earlier segment if no
-    slot was free.
+    """Check the clocks in the segments from number ``begin`` to ``end`` - 1. A segment has consecutive events of one
+    process. Set ``disagrees`` for each wrong clock. Return the segment at which to continue: ``end``, or an earlier
+    segment if no slot was free.
 
     Only one block of entries is checked. Each name that occurs in clocks has a number. The block contains the entries
     for the names from number ``low`` on, one name for each column of ``known``. A slot contains the values of ``known``

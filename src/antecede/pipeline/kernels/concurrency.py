@@ -1,4 +1,5 @@
-"""Compare messages along a walk: for each pair, did the send of one message happen before the send of the other?
+"""Count the pairs of messages in which one message was sent causally before the other. The pairs are counted during a
+walk over all events.
 
 All messages are compared, or a random sample of them. Each process has a set: the compared messages whose sends
 happened before its present position. Each message carries the set of its sender. A set has one bit per compared
@@ -38,8 +39,8 @@ def ordered_pairs(
     slots: Slots,
     ordered: Longs,
 ) -> int:
-    """Walk through the segments (parts of lines) from ``begin`` up to, but not including, ``end``. Return the number of
-    the segment at which to continue. If all segments are done, this is ``end``.
+    """Walk through the segments from ``begin`` to ``end`` - 1, and count the pairs. A segment has consecutive events of
+    one process. Return the number of the segment at which to continue. If all segments are done, this is ``end``.
 
     The kernel stops early if no slot is free for the set of a message. ``drawn`` has the flat positions of the sends of
     compared messages, ascending. ``slot_of`` has, at the flat position of a send, the slot of its message. For each

@@ -1,7 +1,7 @@
-"""Consistent cuts of a trace, many at a time. They are found without a walk over all events.
+"""Find many consistent cuts of a trace at once, without a walk over all events.
 
 A cut has one index for each process. It contains those events of the process whose indices are smaller. A cut is
-*consistent* if it contains the send of every delivery in it. Ascending cuts divide the trace into *units*.
+*consistent* if, for each delivery in the cut, the send is in the cut too. Ascending cuts divide the trace into *units*.
 ``bounds[p, k]`` is the index of cut k for process p. The number of an event's unit is the number of cuts that do not
 contain the event.
 
@@ -44,8 +44,8 @@ def units(bounds: Longs, process: Ints, index: Longs) -> Ints:
 
 @compiled
 def lower(bounds: Longs, process: Ints, index: Longs, source: Ints, sent: Longs) -> bool:
-    """Lower each cut as little as possible, until it is consistent for these deliveries. Then a cut that contains a
-    delivery also contains its send. Return whether a cut was lowered."""
+    """Make each cut consistent for these deliveries: if the cut contains a delivery, it must also contain the send. The
+    bounds of the cuts are lowered for this, but only as far as necessary. Return whether a bound was lowered."""
     moved = False
     moving = True
     while moving:
@@ -75,9 +75,9 @@ def below(thresholds: Longs, process: Ints, index: Longs, clock: Longs, bounds: 
 def tiers(sent: Ints, delivered: Ints, chunk_units: int, halo_units: int) -> tuple[NDArray[np.uint8], Ints]:
     """Return the tier of each message, and the number of its chunk on this tier. A message is given by the units (parts
     of the trace between two cuts) of its send and its delivery. Each tier divides the trace into chunks. The *halo* of
-    a chunk is a stretch of the trace directly after the chunk. The tier of a message is the lowest tier on which its
-    delivery lies in the chunk of its send or in that chunk's halo. :mod:`antecede.pipeline.judge.chunks` explains
-    tiers."""
+    a chunk is a stretch of the trace directly after the chunk. The tier of a message is the lowest tier on which the
+    delivery lies in the same chunk as the send, or in the halo of this chunk. :mod:`antecede.pipeline.judge.chunks`
+    explains tiers."""
     tier, home = np.zeros(len(sent), np.uint8), np.zeros(len(sent), np.int32)
     for row in range(len(sent)):
         begun, ended, step = sent[row], delivered[row], 0

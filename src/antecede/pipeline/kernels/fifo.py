@@ -1,5 +1,5 @@
-"""Find the late deliveries by FIFO order, for one receiver after the other. A delivery is late if a later message of
-the same sender was delivered before it."""
+"""Find the deliveries that are late under FIFO order. A delivery is late if its process had already delivered a message
+that the same sender sent later."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,8 @@ def fifo(
     counts: Longs,
 ) -> int:  # fmt: skip
     """Find the late deliveries of the processes from ``first`` to ``last`` (exclusive), and add their positions to
-    ``late``. Stop before a line that is longer than the free space in ``late``. Return the process at which to
-    continue. If all are done, this is ``last``."""
+    ``late``. Stop before a process that has more events than ``late`` has free entries. Return the process at which to
+    continue, or ``last`` if all processes are done."""
     for process in range(first, last):
         if counts[0] + offsets[process + 1] - offsets[process] > len(late):
             return process
@@ -39,13 +39,14 @@ def fifo(
 def fifo_overtakers(
     start: int, end: int, source: Ints, argument: Ints, senders: int, late: Longs, answer: Longs
 ) -> None:
-    """Find the overtaking delivery of each late delivery in one line: the first delivery in this line of a message that
-    the same sender sent after the late message. Write its position to ``answer``.
+    """Find, for each late delivery of one process, the delivery that overtook it. This is the first delivery, at the
+    same process, of a message that the same sender sent after the late message. Write the position of this delivery to
+    ``answer``.
 
     A delivery is a candidate if its message is newer than all messages of the same sender that were delivered earlier.
     The answer for a late delivery is the first candidate of the same sender whose message is newer than the late
-    message. The candidates of each sender are kept in the sequence of their deliveries. Their messages are ascending,
-    so a binary search finds the answer.
+    message. The candidates of each sender are stored in the sequence of the deliveries. Each of them has a newer
+    message than the candidate before it, so a binary search finds the answer.
     """
     room = np.zeros(senders + 1, np.int64)
     for at in range(start, end):

@@ -74,7 +74,7 @@ def match(messages: int, given: Rows, to: Destinations, links: Links) -> int:
     """Judge every row of a bucket. Return the number of undelivered copies (a message has one copy for each known
     destination).
 
-    The destinations of each valid send are sorted in place, and their repeats are removed.
+    The destinations of each valid send are sorted in place, and duplicates are removed.
     """
     code, kind, process, index = given
     to_known, to_start, to_end, names = to
@@ -155,7 +155,7 @@ def _one_delivery_each(rows: Longs, process: Ints, index: Longs, reason: Bytes) 
 
 @inner
 def _as_set(values: Ints, start: int, end: int) -> int:
-    """Sort a slice of an array and remove its repeats. Return the new end of the slice."""
+    """Sort a slice of an array, and remove duplicate values from it. Return the new end of the slice."""
     if end - start > 16:
         values[start:end] = np.sort(values[start:end])
     else:
@@ -198,11 +198,11 @@ def leave_out(
     reason: Bytes,
     once: Bytes,
 ) -> None:
-    """Mark the rows at contested places (places that several rows have). If the rows at a place differ, mark them with
-    ``LEFT_OUT`` in ``reason``. If they are copies of one row, mark them in ``once``. The contested places are given as
-    runs: a run has consecutive indices of one process, from ``run_start`` to ``run_last``. The runs are sorted by
-    (process, start) and do not overlap. ``run_once`` is 1 if, at each place of the run, all rows are copies of one
-    row."""
+    """Mark the rows at contested places. The place of a row is its process and its index. A place is contested if
+    several rows have it. If the rows at a place differ, mark them with ``LEFT_OUT`` in ``reason``. If they are copies
+    of one row, mark them in ``once``. The contested places are given as runs. A run has consecutive indices of one
+    process, from ``run_start`` to ``run_last``. The runs are sorted by (process, start) and do not overlap.
+    ``run_once`` is 1 if, at each place of the run, all rows are copies of one row."""
     for i in range(len(process)):
         if kind[i] == HOP:
             continue

@@ -1,10 +1,11 @@
-"""Check whether the processes' sequences of messages can be merged into one. The answer shows whether the trace has
-total order or, if sends are included in the sequences, synchronous order (see antecede.trace.total_order).
+"""Check whether the message sequences of all processes can be merged into one sequence. If the sequences contain only
+deliveries, the answer shows whether the trace has total order. If they also contain sends, it shows whether the trace
+has synchronous order (see antecede.trace.total_order).
 
-A message is identified by the flat position of its send. A *flat position* is a position in the joined lines of all
-processes. Messages are *released* one after the other. A message can be released when it is at the head of every
-sequence that contains it. It is then removed from these sequences. A message that can never be released lies on a
-cycle, or comes after a message on a cycle. The order in which messages are released does not matter.
+A message is identified by the flat position of its send. A *flat position* is a position in the joined lines (event
+lists) of all processes. Messages are *released* one after the other. A message can be released when it is at the head
+of every sequence that contains it. It is then removed from these sequences. A message that can never be released lies
+on a cycle, or comes after a message on a cycle. The order in which messages are released does not matter.
 """
 
 import numpy as np
@@ -19,9 +20,9 @@ Longs = NDArray[np.int64]
 
 @compiled
 def message_at(offsets: Longs, source: Ints, argument: Ints, with_sends: bool, at: int) -> int:
-    """Return the message of the event at position ``at`` of the joined lines, if the event is a delivery. The message
-    is given as the position of its send. If ``with_sends`` is true, also return the message of a send. Return -1 for
-    all other events."""
+    """Return the message of the event at the flat position ``at``. The message is given as the flat position of its
+    send. Return -1 if the event is neither a delivery nor a send. If ``with_sends`` is false, also return -1 for a
+    send."""
     sender = source[at]
     if sender >= 0:
         message: int = offsets[sender] + argument[at]
@@ -33,8 +34,8 @@ def message_at(offsets: Longs, source: Ints, argument: Ints, with_sends: bool, a
 def following(
     offsets: Longs, source: Ints, argument: Ints, with_sends: bool, process: int, position: int, besides: int
 ) -> int:
-    """Return the first position in the line of ``process``, from ``position`` on, with a message other than
-    ``besides``. If there is no such position, return the length of the line."""
+    """Return the position of the next event of ``process`` that has a message other than ``besides``. The search begins
+    at ``position``. If there is no such event, return the length of the line (the number of events of the process)."""
     base = offsets[process]
     length = offsets[process + 1] - base
     while position < length:
@@ -51,7 +52,8 @@ def merge(
 ) -> bool:
     """Release all messages that can be released: repeatedly remove a message that is at the head of all its sequences.
     Return whether all messages were released. For each sequence, ``cursors`` gets the position of the first message
-    that was not released. If all messages of a sequence were released, ``cursors`` gets the length of its line.
+    that was not released. If all messages of a sequence were released, ``cursors`` gets the number of events of the
+    process.
 
     ``occurs`` must be zero everywhere, and ``at_head`` must be -1 everywhere.
     """
@@ -118,7 +120,7 @@ def _bring(
 
 @compiled
 def owners(offsets: Longs) -> Ints:
-    """Return the process of every position in the joined lines of all processes."""
+    """Return the process of every position in the joined lines (event lists) of all processes."""
     owner = np.empty(offsets[-1], np.int32)
     for process in range(len(offsets) - 1):
         owner[offsets[process] : offsets[process + 1]] = process
@@ -128,7 +130,7 @@ def owners(offsets: Longs) -> Ints:
 @compiled
 def deliveries_of(offsets: Longs, source: Ints, argument: Ints) -> tuple[Longs, Longs]:
     """Return two arrays, ``first`` and ``delivered``. ``delivered`` has the positions of all deliveries in the joined
-    lines of all processes. They are grouped by send, and in each group the processes are in order. The group of the
+    lines (event lists) of all processes. They are grouped by send. Each group is sorted by process. The group of the
     send at position k begins at ``first[k]`` and ends before ``first[k + 1]``."""
     events = len(source)
     first = np.zeros(events + 1, np.int64)
@@ -149,7 +151,7 @@ def deliveries_of(offsets: Longs, source: Ints, argument: Ints) -> tuple[Longs, 
 
 @compiled
 def agree_pairwise(offsets: Longs, source: Ints, argument: Ints, owner: Ints, first: Longs, delivered: Longs) -> bool:
-    """Return whether no two processes deliver two messages in opposite orders."""
+    """Return False if two processes deliver the same two messages in opposite orders, otherwise True."""
     processes = len(offsets) - 1
     reached = np.zeros(processes, np.int64)
     seen_by = np.full(processes, -1, np.int32)

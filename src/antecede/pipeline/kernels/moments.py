@@ -1,5 +1,5 @@
-"""Number all events in the sequence of the walk. So each event gets a larger number than all events that happened
-before it."""
+"""Number all events in the sequence in which the walk visits them. So each event gets a larger number than all events
+that happened before it."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,8 @@ Longs = NDArray[np.int64]
 def number_segments(
     offsets: Longs, process: Ints, begin: Longs, end: Longs, count: int, moment: int, moments: Longs
 ) -> int:
-    """Number the events of the walk's next segments. The first of these events gets the number ``moment``. Return the
-    number for the first event after these segments."""
+    """Number the events of the next segments of the walk. A segment has consecutive events of one process. The first
+    event gets the number ``moment``. Return the number for the first event after these segments."""
     for segment in range(count):
         base = offsets[process[segment]]
         for position in range(begin[segment], end[segment]):

@@ -5,9 +5,9 @@ The results are sets with one bit per message. To compute them, the walk keeps t
 
 * The *past* of a process is the set of messages that were sent causally before its current event. The past of a message
   is the past of its send.
-* A message, a running instance, and the completed instances of a cell (a group with the same conflicts) have
-  *knowledge*.
-* A running instance has a *base*.
+* The *knowledge* of a message or of a running instance. A *cell* (a group of instances with the same conflicts) also
+  has such a set: the knowledge of its completed instances.
+* The *base* of a running instance.
 
 The walk keeps the sets of a message until its last delivery. :mod:`antecede.trace.significance` defines knowledge and
 base.
@@ -71,13 +71,13 @@ def precedences(
     slots: Slots,
     before: Before,
 ) -> int:
-    """Walk through the segments from ``begin`` to ``end`` − 1. A segment is a stretch of a line. Return ``end`` if all
-    these segments are done. If no slot, or no row for a running instance, is free, stop early and return the segment at
-    which to continue.
+    """Walk through the segments from ``begin`` to ``end`` − 1, and fill in ``before``. A segment has consecutive events
+    of one process. Return ``end`` if all these segments are done. If no slot, or no row for a running instance, is
+    free, stop early and return the segment at which to continue.
 
     ``drawn`` has the flat positions of the sends of the compared messages, ascending. A flat position is a position in
-    the joined lines of all processes. A slot contains two sets of messages for one message: first its *past*, then its
-    *knowledge* (see the docstring of this module).
+    the joined lines (event lists) of all processes. A slot contains two sets of messages for one message: first its
+    *past*, then its *knowledge* (see the docstring of this module).
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     first, last, cell = instances.first, instances.last, instances.cell

@@ -2,17 +2,19 @@
 timing. The *slack* of a race is how much later the first message could have arrived without being late.
 :mod:`antecede.trace.races` defines both words.
 
-Vectors, slots and blocks of lanes are those of :mod:`antecede.pipeline.kernels.causal`. For each block, there are two
-walks over the trace. The first walk computes ``reach`` for each delivery at a process q: the position after the last
-send of q that is in the past of the delivered message. This needs a separate walk, because the lane of q and the lanes
-of the senders may be in different blocks. The second walk finds, for each delivery, the earlier deliveries at the same
-process. Deliveries are linked in lists, one list for each process and sender. ``head`` leads to the last delivery in a
-list. ``before`` leads from a delivery to the previous delivery in its list. ``head`` and ``before`` contain positions +
-1, so 0 means that there is no such delivery.
+:mod:`antecede.pipeline.kernels.causal` explains vectors, slots and blocks of lanes. For each block, there are two walks
+over the trace. The first walk computes ``reach`` for each delivery. Let q be the process of the delivery. Then
+``reach`` is the position after q's last send in the past of the delivered message. A separate walk is needed to compute
+``reach``, because the lane of q and the lanes of the senders may be in different blocks. The second walk finds, for
+each delivery, the earlier deliveries at the same process that are in a race with it. Deliveries are linked in lists,
+one list for each process and sender. ``head`` leads to the last delivery in a list. ``before`` leads from a delivery to
+the previous delivery in its list. ``head`` and ``before`` contain positions + 1, so 0 means that there is no such
+delivery.
 
-A heap contains the races with the smallest slack. The race at the top has the largest slack of these. Each race is one
-row with five numbers. The first number is 1 if the times of the two deliveries are unknown, otherwise 0. Then come its
-slack, its process, the position of the second delivery, and the position of the first.
+A heap contains the races with the smallest slack. Of these races, the race at the top of the heap has the largest
+slack. Each race is one row with five numbers. The first number is 1 if the slack is unknown because times are missing,
+otherwise 0. The other numbers are the slack, the process, the position of the second delivery, and the position of the
+first.
 """
 
 from typing import NamedTuple
@@ -46,8 +48,8 @@ class Before(NamedTuple):
     """For each delivery, a position in the line of the process that delivers the message. The sends of this process
     before this position are in the past of the message; its later sends are not."""
     head: Ints
-    """For each process and each lane: the last delivery so far, at this process, of a message that the sender of this
-    lane sent. The value is the position of this delivery + 1, or 0 if there is no such delivery."""
+    """For each process and each lane (sender): the last delivery, so far, of a message from this sender to this
+    process. The value is the position of this delivery + 1, or 0 if there is no such delivery."""
     before: Ints
     """For each delivery: the previous delivery at the same process of a message from the same sender. The value is the
     position of the previous delivery + 1, or 0 if there is no such delivery."""
@@ -84,8 +86,9 @@ def races(
     wanted: Wanted,
     found: Races,
 ) -> int:
-    """Walk through the segments (stretches of lines) from ``begin`` to ``end``. Stop early if there is no free slot for
-    the vector of a message. Return the segment at which to continue."""
+    """Walk through the segments from ``begin`` to ``end`` - 1. A segment has consecutive events of one process. The
+    first walk computes ``seen.reach`` and counts late deliveries. The second walk finds the races. Stop early if there
+    is no free slot for the vector of a message. Return the segment at which to continue."""
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     known, carried = vectors.known, slots.rows
     lanes = known.shape[1]
@@ -141,9 +144,10 @@ def races(
 
 @compiled
 def _count(process: int, second: int, first: int, base: int, times: Times, within: int, found: Races) -> None:
-    """Count the race between two deliveries of a process. ``first`` and ``second``: their positions in the line of the
-    process. ``base``: the start of this line in the joined lines. If ``within`` is set, ignore a race whose slack is
-    larger than ``within`` or unknown. Store the race in the heap if it is among the races with the smallest slack."""
+    """Count the race between two deliveries of a process. ``first`` and ``second`` are their positions in the line (the
+    list of events) of the process. ``base`` is the start of this line in the joined lines of all processes. If
+    ``within`` is set, ignore a race whose slack is larger than ``within`` or unknown. Store the race in the heap if it
+    is among the races with the smallest slack."""
     counts, heap = found.counts, found.heap
     untimed, slack = 0, 0
     if times.released[base + second] != UNKNOWN and times.arrived[base + first] != UNKNOWN:

@@ -1,7 +1,8 @@
 """Sort sends and deliveries by region, and write them into the lines.
 
-The lines of all processes are stored one after the other in flat arrays (:mod:`antecede.pipeline.match.lines`). A
-region is a part of these arrays. Here, the *place* of an event is its flat position minus the start of its region.
+A line has the events of one process. All lines are stored one after the other in flat arrays
+(:mod:`antecede.pipeline.match.lines`). A region is a part of these arrays. Here, the *place* of an event is its flat
+position minus the start of its region.
 """
 
 from typing import Any, NamedTuple
@@ -18,9 +19,9 @@ Longs = NDArray[np.int64]
 
 
 class Ends(NamedTuple):
-    """The ends of the regions in two arrays that are sorted by region: the array of sends and the array of deliveries.
-    In the array of sends, ``sends[k + 1]`` is the end of region k, and ``sends[0]`` is 0. ``deliveries`` has the same
-    form."""
+    """The positions at which the regions end in two arrays: an array of sends and an array of deliveries, both sorted
+    by region. The sends of region k are from ``sends[k]`` to ``sends[k + 1]`` - 1. The deliveries of region k are from
+    ``deliveries[k]`` to ``deliveries[k + 1]`` - 1."""
 
     sends: Longs
     deliveries: Longs
@@ -43,9 +44,9 @@ class Sorted(NamedTuple):
 
 @compiled
 def find_regions(offsets: Longs, events: int, rows: Rows, links: Links, region: Ints, place: Ints, ends: Ends) -> int:
-    """Find the region and the place of each valid send and each valid delivery. All other rows get the region -1. A
-    region is ``events`` flat positions long. Write the ends of the regions to ``ends``. Return the largest number of
-    valid deliveries of a send."""
+    """Find the region and the place of each valid send and each valid delivery. All other rows get the region -1. Each
+    region has ``events`` flat positions. Write the ends of the regions to ``ends``. Return the largest number of valid
+    deliveries of a send."""
     most = 0
     for i in range(len(rows.kind)):
         region[i] = -1
@@ -86,7 +87,7 @@ def sort_regions(rows: Rows, links: Links, region: Ints, place: Ints, ends: Ends
 
 @compiled
 def place_region(lines: Flat, first: int, events: Sorted) -> None:
-    """Write the events of the region that begins at ``first`` into the lines."""
+    """Write the events of one region into the lines. The region begins at the flat position ``first``."""
     for k in range(len(events.sent)):
         at = first + events.sent[k]
         lines.source[at], lines.argument[at] = SENT, events.copies[k]

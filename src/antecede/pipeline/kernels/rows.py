@@ -117,8 +117,9 @@ def sort_rows(
 
 @compiled
 def widen_rows(given: Narrow, ends: Longs, first: Longs, numbers: Ints, out: Wide) -> None:
-    """Write the rows of several pieces in their wide form. In a piece, a name is given by its number in the split of
-    the piece. Replace this number by the number of the name in the whole trace.
+    """Convert the rows of several pieces to their wide form. A piece has rows of one split (a part of the input). In a
+    piece, a name is given by its number in this split. The function replaces this number by the name's number in the
+    whole trace.
 
     Piece k ends before row ``ends[k]``. A name with the number n in the split of piece k has the number
     ``numbers[first[k] + n]`` in the whole trace.

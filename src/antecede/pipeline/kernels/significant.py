@@ -1,4 +1,4 @@
-"""Find the deliveries that are late under significant order, in a walk over the events, with vectors for operation
+"""Find the deliveries that are late under significant order. A walk over the events keeps vectors for operation
 instances and for cells (groups of instances).
 
 :mod:`antecede.trace.significance` defines which messages an instance knows. Here, this knowledge is kept in vectors
@@ -8,15 +8,15 @@ instance is enough.
 
 **Lanes.** A lane is one position in all vectors. Only messages that are not yet delivered have to be distinguished. So
 an instance has a lane from its first send to the last delivery of its messages. Then another instance can use the lane.
-Nothing is erased: serials only grow, so old values in a lane are smaller than all serials of its next owner. If no lane
-is free and lanes may not be added, an instance is *put off*: this walk judges none of its messages, and another walk
-judges all of them.
+The old values in the lane are not erased. Serials only grow, so the old values are smaller than all serials of the
+other instance. If no lane is free and lanes may not be added, an instance is *put off*: this walk judges none of its
+messages, and another walk judges all of them.
 
 **Rows of vectors.** A running instance has three rows: its base, its knowledge, and what it received. A *cell* is a
 group of instances of one object that have the same conflicts, usually all instances of one operation. A cell has two
-rows: the knowledge of completed instances, and the knowledge that requests brought. A message that is not yet delivered
-has one row; its entry for the sending instance is the serial of the message. So memory is bounded by the number of
-cells, running instances and undelivered messages, times the number of lanes.
+rows: the knowledge of its completed instances, and the knowledge in the requests that its instances received. A message
+that is not yet delivered has one row; its entry for the sending instance is the serial of the message. So memory is
+bounded by the number of cells, running instances and undelivered messages, times the number of lanes.
 
 **Overtaking messages.** A question asks which delivery overtook a late delivery. The question is open from the send of
 the late message on. While it is open, it is in a list of the object that delivers this message. Each delivery at the
@@ -63,8 +63,9 @@ class Instances(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """The lane of each instance (``of``), and the free lanes. ``wanted`` marks the instances that this walk judges.
-    ``remaining`` has, for each instance, the number of deliveries of its messages that are still to come."""
+    """The lane of each instance (``of``), and the free lanes. A lane is one position in all vectors. ``wanted`` marks
+    the instances that this walk judges. ``remaining`` has, for each instance, the number of deliveries of its messages
+    that are still to come."""
 
     wanted: Bytes
     remaining: Longs
@@ -121,8 +122,9 @@ def significant(
     counts: Longs,
     late: Longs,
 ) -> int:
-    """Judge the segments (stretches of lines) from ``begin`` to ``end``, and write the flat positions of late
-    deliveries to ``late``. Return the segment at which to continue; it is ``end`` if all were judged.
+    """Judge the deliveries in the segments from ``begin`` to ``end`` - 1. Write the flat positions of the late ones to
+    ``late``. A segment has consecutive events of one process. Return the segment at which to continue, or ``end`` if
+    all were judged.
 
     The kernel stops early in three cases: no slot or no row for a running instance is free, ``late`` is full, or
     ``grow_lanes`` is true and no lane is free.
@@ -275,9 +277,9 @@ def _answer(
 
 @compiled
 def forbidden(late: int, earlier: int, instances: Instances) -> int:
-    """Return the rule of :mod:`antecede.trace.significant` that is broken because the same object delivered ``earlier``
-    before ``late``: ``BY_INSTANCE`` (SO 1-1), ``BY_CONFLICT`` (SO 1-2), or 0 if neither is broken. The caller must know
-    that the message of ``late`` significantly precedes the message of ``earlier``."""
+    """Return the rule of :mod:`antecede.trace.significant` that two deliveries at one object break: ``BY_INSTANCE`` (SO
+    1-1), ``BY_CONFLICT`` (SO 1-2), or 0 if they break neither rule. The delivery ``earlier`` came before ``late``. The
+    caller must know that the message of ``late`` significantly precedes the message of ``earlier``."""
     received_as, cell = instances.received_as, instances.cell
     one, other = instances.of[late], instances.of[earlier]
     if not received_as[late] or not received_as[earlier]:
@@ -326,10 +328,10 @@ def crossed(lines: Flat, instances: Instances, copies: Copies, both: Longs, befo
     remain -1, and so do the entries of deliveries that break rule (1) of :mod:`antecede.trace.significant`.
 
     Some requests are received at two objects. ``both`` has the pairs of cells that receive them, one cell at each
-    object. Each pair is a number (see :func:`pair_of`), and the numbers are ascending. The function walks backwards
+    object. Each pair is a number (see :func:`pair_of`), and the numbers are ascending. The function goes backwards
     through the deliveries of each object. For each pair of cells in ``both``, it remembers one of the requests that it
     has passed: the request that the other object delivered first. A request is not remembered if its delivery at the
-    object that is being walked breaks rule (1). The function :func:`unsettled` examines such requests.
+    current object breaks rule (1). The function :func:`unsettled` examines such requests.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     instance, cell, rival_from, rivals = instances.of, instances.cell, instances.rival_from, instances.rivals
@@ -380,12 +382,12 @@ def is_request(at: int, source: Ints, instances: Instances) -> bool:
 
 @compiled
 def unsettled(others: Longs, other: int, lines: Flat, instances: Instances, copies: Copies, out: Longs) -> int:
-    """Find pairs of conflicting requests that two objects delivered in opposite orders. One object delivered the
-    requests at the positions ``others`` and later, at position ``other``, the request m'. The function searches for
-    objects that delivered m' before one of these requests, m, and whose names come later in alphabetical order. For
-    each such object and each such m, it writes one row to ``out``: the position of m and the position of m' at that
-    object. If the delivery of m at that object breaks rule (1) of :mod:`antecede.trace.significant`, the pair is left
-    out. Return the number of rows written.
+    """Find pairs of conflicting requests that two objects delivered in opposite orders. One object first delivered the
+    requests at the positions ``others``. After them, it delivered the request m' at the position ``other``. The
+    function searches for objects whose names come later in alphabetical order, and that delivered m' before one of the
+    other requests. Let this request be m. For each such object and each such m, the function writes one row to ``out``:
+    the position of m and the position of m' at that object. If the delivery of m at that object breaks rule (1) of
+    :mod:`antecede.trace.significant`, the pair is left out. Return the number of rows written.
 
     ``out`` must have enough rows: the length of ``others`` times the number of deliveries of m'.
     """

@@ -1,9 +1,10 @@
-"""Slots for the data that messages carry, shared by the kernels that follow a walk.
+"""Slots store the data that messages carry. The kernels (compiled loops) that follow a walk over the events share this
+module.
 
 A message carries a vector (or a set) with the knowledge of its sender. The vector is stored in a *slot* from the send
 of the message to its last delivery. During that time, the entry of the send in the array ``argument`` is the number of
-the slot. Before the send, this entry is the number of awaited deliveries. A delivery knows the position of its send, so
-it finds the slot.
+the slot. Until the walk reaches the send, this entry is the number of deliveries of the message. A delivery knows the
+position of its send, so it finds the slot.
 
 Arguments that belong together are combined into named tuples. In compiled code, named tuples cost nothing.
 """
@@ -53,7 +54,7 @@ def slots_of(lanes: int, kind: Any, count: int = FIRST_SLOTS, make: Make = np.ze
 
 
 def free_of(count: int) -> Ints:
-    """Return the numbers from 0 to ``count`` - 1, as a list of numbers that are all free."""
+    """Return a list of free numbers: all numbers from 0 to ``count`` - 1."""
     return np.arange(count, dtype=np.int32)
 
 
@@ -69,8 +70,8 @@ def grown(slots: Slots, make: Make = np.zeros) -> Slots:
 
 
 def more_free(free: Ints) -> Ints:
-    """Return a list of free numbers that is twice as long as ``free``. All old numbers must be in use. The first half
-    of the list has the new numbers, which are free. Its second half is unused."""
+    """Return a new list of free numbers, twice as long as ``free``. Call this only if all old numbers are in use. The
+    first half of the new list has new numbers, which are free. The second half is unused."""
     old = len(free)
     return np.concatenate([np.arange(old, 2 * old, dtype=np.int32), np.zeros(old, np.int32)])
 
@@ -93,8 +94,8 @@ def take(slots: Slots, deliveries: int) -> int:
 
 @inner
 def give_back(slots: Slots, slot: int) -> None:
-    """Count one delivery of the message in ``slot``. After its last delivery, the slot is free. Call this only for a
-    slot that one send alone uses."""
+    """Count one delivery of the message in ``slot``. After the last delivery, the slot becomes free. Call this only for
+    a slot that no other send shares."""
     slots.outstanding[slot] -= 1
     if slots.outstanding[slot] == 0:
         slots.free[slots.left[0]] = slot
@@ -121,8 +122,8 @@ def depart(process: int, at: int, argument: Ints, vectors: Vectors, slots: Slots
 
 @compiled
 def arrive(slot: int, sender: int, vectors: Vectors, slots: Slots) -> None:
-    """Count one delivery of a message in ``slot``. Several messages of ``sender`` may share the slot. When no delivery
-    of these messages is awaited any more, the slot is free, unless the next send of ``sender`` can share it."""
+    """Count one delivery of a message in ``slot``. Several messages of ``sender`` may share the slot. After the last
+    delivery of these messages, the slot becomes free, unless the next send of ``sender`` can share it."""
     slots.outstanding[slot] -= 1
     if slots.outstanding[slot] == 0 and vectors.slot_of[sender] != slot:
         slots.free[slots.left[0]] = slot

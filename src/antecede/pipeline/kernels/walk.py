@@ -1,10 +1,10 @@
 """Walk through all events, so that each event comes after all events that happened before it. Each process has one
-cursor.
+cursor: the position of its next event.
 
 After matching, each delivery contains the position of its send. So the walk can pass a delivery as soon as the cursor
-of the sender is after the send. The processes with most deliveries are walked first. If a delivery must wait for its
-send, the walk advances the sender, but only to this send. As a result, few messages are in transit at any moment. This
-saves memory in all code that follows the walk, because such code stores data for each message in transit.
+of the sender is after the send. The walk begins with the processes that have the most deliveries. If a delivery must
+wait for its send, the walk advances the sender, but only to this send. As a result, few messages are in transit at any
+moment. This saves memory in all code that follows the walk, because such code stores data for each message in transit.
 
 The walk is written as *segments* (process, from, to) into arrays of bounded length. When the arrays are full, the walk
 stops, and the next call continues there. Between two calls, the cursors are a consistent cut of the trace.
@@ -31,7 +31,8 @@ complete. ``STUCK``: the walk cannot continue, because an event would have to co
 
 
 class Flat(NamedTuple):
-    """The lines of all processes (:mod:`antecede.pipeline.match.lines`)."""
+    """The lines (lists of events) of all processes, as arrays. :mod:`antecede.pipeline.match.lines` explains the
+    arrays."""
 
     offsets: Longs
     source: Ints
@@ -39,8 +40,9 @@ class Flat(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """Stretches of lines, in the order of the walk, each from ``begin`` to ``end`` (exclusive). A kernel that stops
-    early within a segment sets ``begin`` of this segment to the position at which to continue."""
+    """The segments of a walk, in sequence. A segment has the events of one process from position ``begin`` up to, but
+    not including, ``end``. A kernel that stops early within a segment sets ``begin`` of this segment to the position at
+    which to continue."""
 
     process: Ints
     begin: Longs
@@ -51,9 +53,10 @@ class Cursors(NamedTuple):
     """The progress of a walk."""
 
     leaders: Ints
-    """The processes, in the order in which they are walked to their ends."""
+    """The processes, in the order in which the walk selects them. The walk goes to the end of one process, and then
+    selects the next."""
     state: Longs
-    """Two numbers: the position in ``leaders`` of the process that is started next, and the number of entries on the
+    """Two numbers: the position in ``leaders`` of the process that is selected next, and the number of entries on the
     stack (``stack_process`` and ``stack_target``)."""
     at: Longs
     """For each process, the position up to which its line was walked."""

@@ -1,1 +1,2 @@
-"""Match each delivery with its send, one bucket of messages at a time, and assemble lines from the matched rows."""
+"""Match each delivery with its send, one bucket of messages at a time. Then assemble lines (event lists) from the
+matched rows."""

@@ -1,10 +1,11 @@
-"""The larger part of the second stage: it matches the sends and deliveries of one bucket of messages at a time.
+"""Match the sends and deliveries of one bucket of messages at a time. This is the larger part of the pipeline's second
+stage.
 
 A bucket contains every row of its messages. So the bucket alone shows which send belongs to which delivery, and which
 rows are invalid (:mod:`antecede.pipeline.kernels.match`). Valid rows are passed to the task that assembles the lines
-(the events of each process, in sequence); a row is then given by its process and its index, as numbers of fixed width.
-For invalid rows only the number of rows per reason is passed on. The row numbers of invalid rows are returned only if a
-caller asks for them (:func:`set_aside`).
+(the events of each process, in sequence). For this task, a row is given by its process and its index, as numbers of
+fixed width. Invalid rows are only counted, separately for each reason, and the counts are passed on. The row numbers of
+invalid rows are returned only if a caller asks for them (:func:`set_aside`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -53,7 +54,7 @@ the first index, the last index, and whether all rows at the same place are copi
 
 
 class Numbering(msgspec.Struct, frozen=True):
-    """The combined result of the first stage: the id number that each name has in the whole trace, and the contested
+    """The combined result of the first stage: the number that each name has in the whole trace, and the contested
     places (places that several rows claim)."""
 
     names: int
@@ -191,7 +192,8 @@ class Bucket:
         return self._places(rows[self.awaited[rows] == 0])
 
     def piece(self) -> Piece:
-        """Return the piece of this bucket. The lines are assembled from the pieces of all buckets."""
+        """Return the piece of this bucket: its valid rows, as arrays. The lines (the events of each process) are
+        assembled from the pieces of all buckets."""
         return Piece(self.deliveries(), self.undelivered_sends(), self._lamport(), self._clocks(), self._assumed())
 
     def _places(self, rows: Longs) -> Places:
@@ -240,7 +242,8 @@ class Bucket:
 
 
 def _renumbered(table: Any, split: Ints, numbering: Numbering) -> Any:
-    """Return the table with each name's number in the trace instead of its number in the split."""
+    """Return the table with new numbers for names. A name's number in its split (a part of the input) is replaced by
+    the name's number in the whole trace."""
     if not table.num_rows:
         return table
     first, numbers = numbering.together()

@@ -1,5 +1,5 @@
-"""The second stage for significant order. For each bucket of rows, it matches sends with deliveries, and collects the
-operation instances of the rows.
+"""Match the sends and deliveries of each bucket of rows, and collect the operation instances of the rows. This is the
+pipeline's second stage for significant order.
 
 Each bucket numbers the names of its instances, operations and parents. The task that assembles the lines replaces these
 numbers by numbers for the whole trace. This task also decides which row belongs to which instance, by the rules of

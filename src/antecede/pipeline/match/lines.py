@@ -110,8 +110,8 @@ class Lines:
         """Whether a walk may have replaced the numbers of deliveries in ``argument`` by slot numbers
         (:mod:`antecede.pipeline.kernels.slots`)."""
         self.assumed: Longs = np.zeros(0, np.int64)
-        """The flat positions of sends and deliveries for which an import had to assume a place in the line, because the
-        true place is unknown."""
+        """The flat positions of sends and deliveries whose true place in the line is unknown. When the trace was
+        imported, a place was assumed for them."""
         self.moved: Longs = np.zeros(0, np.int64)
         """The original flat positions of the sends that were moved out of their lines. Each of these sends is now alone
         in a new line; the new lines follow the lines of all processes
@@ -158,7 +158,7 @@ class Lines:
 
 
 def spans(offsets: Longs, events: int = REGION_EVENTS) -> Iterator[tuple[int, int]]:
-    """Divide the processes into groups of consecutive processes with at most ``events`` events together. Yield the
+    """Divide the processes into groups of consecutive processes that have at most ``events`` events in total. Yield the
     first process of each group, and its last process + 1. A process with more events is a group by itself."""
     first, processes = 0, len(offsets) - 1
     while first < processes:
@@ -175,8 +175,9 @@ def _segments(count: int) -> Segments:
 class Walk:
     """Visits all events in causal order: a send before its deliveries, and the events of each process in sequence.
 
-    Each iteration writes some segments (stretches of lines) to the arrays ``walk.segments`` and yields the number of
-    these segments: ``for count in walk: …walk.segments…``. The next iteration overwrites the arrays.
+    Each iteration writes some segments (each has consecutive events of one process) to the arrays ``walk.segments`` and
+    yields the number of these segments: ``for count in walk: …walk.segments…``. The next iteration overwrites the
+    arrays.
     """
 
     def __init__(self, lines: Lines, segments: int = _segments_at_once) -> None:
@@ -247,7 +248,8 @@ class Walk:
 
 
 def recounted(lines: Lines, segments: int = _segments_at_once) -> None:
-    """Write the number of deliveries to ``argument`` at every send, if a walk has left slot numbers there."""
+    """Restore the number of deliveries in ``argument`` at every send, if a walk has replaced these numbers by slot
+    numbers."""
     if lines.slotted:
         walk = Walk(lines, segments)
         for count in walk:

@@ -35,8 +35,8 @@ _last = np.iinfo(np.int64).max
 
 
 class Excluded(msgspec.Struct, frozen=True):
-    """Rows that matching accepts, although they must not be measured, or must be measured only once. These are
-    deliveries on a cycle, and ``hop`` rows with the same place (process and index) as another ``hop`` row."""
+    """Rows that must not be measured, or must be measured only once, although the matching of rows accepts them. These
+    are deliveries on a cycle, and ``hop`` rows with the same place (process and index) as another ``hop`` row."""
 
     circular: tuple[tuple[int, int], ...] = ()
     """The deliveries on a cycle, each as (split, number of the row)."""
@@ -346,8 +346,8 @@ def _by_sender(rows: Rows) -> Iterator[tuple[int, bytes]]:
 
 
 def _difference(later: Longs, earlier: Longs) -> Longs:
-    """Return later − earlier. A difference that does not fit into 64 bits becomes the largest or the smallest one that
-    fits."""
+    """Return later − earlier. Larger results than 2^63 - 1 become 2^63 - 1. Smaller results than -(2^63 - 1) become
+    -(2^63 - 1)."""
     with np.errstate(over="ignore"):
         found = later - earlier
     lost = ((later ^ earlier) < 0) & ((found ^ later) < 0)

@@ -1,4 +1,4 @@
-"""``measure`` on Spark: tasks sum the figures of their rows, and this module combines them.
+"""``measure`` on Spark: each task computes sums over its rows, and this module combines the sums of all tasks.
 
 The report and the tables have the same keys as those of :mod:`antecede.trace.measure`.
 """
@@ -71,8 +71,8 @@ def measure_in(
 
 
 def measured_on(trace: Trace) -> tuple[dict[str, Any], Tables]:
-    """Return the report without its timings, and the tables. The trace must have been read with the option ``figures``
-    of its layout."""
+    """Return the report and the tables. The report does not have its timings yet. The layout of the trace must have
+    ``figures=True`` and ``numbered=True``."""
     verdict = verdict_on(trace, ())
     counted = verdict.report
     excluded = _excluded(trace, tuple(verdict.circular))
@@ -131,8 +131,8 @@ def _joined(blobs: Any) -> bytes:
 
 
 def _excluded(trace: Trace, circular: tuple[tuple[int, int], ...]) -> Excluded:
-    """Return the rows that must not be measured, although matching did not set them aside. ``circular`` has the
-    deliveries on a cycle."""
+    """Return the rows that must not be measured, or must be measured only once, although matching accepts them.
+    ``circular`` has the deliveries that are part of a cycle, each as (split, number of the row)."""
     numbers = {name: number for number, name in enumerate(trace.names)}
     runs = tuple(
         (numbers[place.name], first, end - 1)
@@ -153,7 +153,7 @@ def _excluded(trace: Trace, circular: tuple[tuple[int, int], ...]) -> Excluded:
 
 def _summary(summaries: list[dict[str, Any]]) -> dict[str, Any]:
     """Combine the summaries of all buckets into one summary. Counts are added up, and the tables of hops become one
-    table. For each other key, the result has the smallest or the largest value of all buckets."""
+    table. For all remaining keys, the result has the smallest or the largest value of all buckets."""
     found: dict[str, Any] = {
         name: sum(int(one[name]) for one in summaries)
         for name in ("copies", "bytes", "all_copies", "packets", "passed")

@@ -32,8 +32,8 @@ def orderings_on(trace: Trace, conflicts: Conflicts) -> dict[str, Any] | None:
 
 
 def counted(packed: Iterable[bytes], settings: Settings) -> bytes:
-    """Count the orderings that causal order enforces, and count how many of these orderings significant order needs.
-    All messages are compared, or a random sample of them. One task does the work for the whole trace."""
+    """Count the orderings that causal order enforces. Also count those of them that are necessary for significant
+    order. All messages are compared, or a random sample of them. One task does the work for the whole trace."""
     operations = Operations(packed, settings)
     lines = operations.lines
     sends = np.flatnonzero(lines.source == SENT)

@@ -1,10 +1,11 @@
 """The second half of measuring: sums by sender, quantiles of delays, and figures from the sequence of events.
 
-**Exact quantiles without collecting all values.** Each task gets a part of the delays. It sorts them and reports a
-sample of them, at evenly spaced ranks. If the part has n values and its sample has s values, the sample shows the rank
-of any value in this part with an error of at most n/s. The samples of all parts together give bounds for the rank of a
-value among all values. These bounds give an interval that must contain the quantile. In a second round, each task
-reports the number of its values below the interval, and all its values inside the interval.
+**Exact quantiles without collecting all values.** Each task gets a part of the delays and sorts them. The *rank* of a
+value is its position in the sorted values. In the first round, each task reports a sample: the values at evenly spaced
+ranks. If a part has n values and its sample has s values, the sample shows the rank of any value in this part with an
+error of about n/s. From the samples of all parts, :func:`interval` computes an interval that must contain the quantile.
+In the second round, each task reports the number of its values below the interval, and all its values inside the
+interval.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,8 +44,9 @@ def _columns(packed: Iterable[bytes], names: Sequence[str]) -> list[Longs]:
 
 
 def _starts(*keys: Longs) -> Longs:
-    """Return the position at which each group begins, and at the end the length of the arrays. A group consists of
-    consecutive entries that are equal in every array of ``keys``. The entries must be sorted by these keys."""
+    """Return the position at which each group begins. The last entry of the result is the length of the arrays. A group
+    consists of consecutive entries that are equal in every array of ``keys``. The entries must be sorted by these
+    keys."""
     count = len(keys[0])
     if not count:
         return np.zeros(1, np.int64)
@@ -122,8 +124,8 @@ def _spaced(count: int) -> Longs:
 
 
 def interval(parts: Sequence[tuple[int, Longs, Longs]], rank: int) -> tuple[int, int]:
-    """Return the smallest and the largest value of an interval that contains the value with this rank among the values
-    of all parts.
+    """Return a lower and an upper bound of one value. This is the value at position ``rank`` (from 0) if the values of
+    all parts are sorted together.
 
     Each part is given by the number of its values, the ranks of its sample, and the values of its sample. The sample
     must contain the smallest and the largest value of the part.
@@ -145,8 +147,8 @@ def interval(parts: Sequence[tuple[int, Longs, Longs]], rank: int) -> tuple[int,
 
 
 def inside(packed: Iterable[bytes], bounds: Sequence[tuple[int, int]]) -> bytes:
-    """Return, for each interval, the number of this part's delays that are below the interval, and the delays inside
-    the interval, ascending."""
+    """Return two results for each interval: the number of delays below the interval, and the sorted delays inside the
+    interval. Only the delays of one part are used."""
     (delay,) = _columns(packed, ("delay",))
     ascending = np.sort(delay)
     found: dict[str, Any] = {}

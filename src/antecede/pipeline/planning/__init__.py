@@ -12,6 +12,6 @@
 * :mod:`~antecede.pipeline.planning.report`: the report of ``antecede plan``.
 
 Laumay et al. (§7) leave the division into domains as future work. The closest published works are Saturn (EuroSys 2017,
-a tree of serializers) and papers on hub location with congestion. The code of this package may import topologies and,
-for replays, orders and the simulator. It must not import servers or sockets.
+a tree of serializers) and papers on hub location with congestion. The code of this package may import topologies
+and orders. Only ``replay`` imports the simulator. The package must not import servers or sockets.
 """

@@ -10,9 +10,10 @@ the subtrees of different children in block b. Then the domain of block b carrie
 is over the children c in block b. The reason is that a domain connects several parts of the tree, one for each of its
 members. A message passes through the domain if it goes from one of these parts to another. The cuts are computed as
 sums over the tree; for each pair of servers only the lowest common ancestor has to be found. In the same way, a router
-connects several parts of the tree. It forwards all messages that go from one of these parts to another. A multicast
-passes one time through each domain of its Steiner tree (the smallest part of the tree that connects its source and its
-destinations), and costs the prices of these domains. The multicasts are examined one by one.
+connects several parts of the tree. It forwards all messages that go from one of these parts to another. The *Steiner
+tree* of a multicast is the smallest part of the tree that connects its source and its destinations. The multicast
+passes one time through each domain of its Steiner tree. The cost of the multicast is the sum of the prices of these
+domains. The multicasts are examined one by one.
 
 **Excess.** One figure measures by how much a plan breaks its bounds and pins. A pin is a rule for certain servers: they
 must share a domain, must not share a domain, or must not be routers. The excess is the sum of the relative amounts by
@@ -72,8 +73,9 @@ class Inputs(NamedTuple):
 
 @compiled
 def ordered(parent: Ints, order: Ints, depth: Ints) -> int:
-    """Write the servers of the root's tree to ``order``, each after its parent, and the depth of each to ``depth``.
-    Return the number of these servers; it is smaller than the number of all servers if the plan is not one tree."""
+    """Write the servers of the root's tree to ``order``; each server comes after its parent. Write the depth of each of
+    these servers to ``depth``. Return the number of these servers. If this number is smaller than the number of all
+    servers, the plan is not one tree."""
     n = len(parent)
     head = np.full(n, -1, np.int32)
     following = np.full(n, -1, np.int32)

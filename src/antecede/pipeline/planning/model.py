@@ -7,8 +7,8 @@ in a domain.
 * **σ(order, s)** is the mean stamp in bytes in a domain of s servers. For ``matrix`` it is s². For the other orders it
   comes from the table ``STAMP_BYTES``. ``antecede sweep stamps`` measured this table with uniform unicasts. Each server
   first receives 200 messages as warm-up. The warm-up fills the sets from which ``direct`` and ``updates`` make their
-  stamps. Then each server receives 200 messages that are measured. Between two sizes σ is interpolated on a double
-  logarithmic scale, and beyond the last size it continues with the last slope.
+  stamps. Then each server receives 200 messages that are measured. Between two sizes, σ is interpolated on a double
+  logarithmic scale. Beyond the last size, σ is computed with the slope between the last two sizes.
 
 ``--model paper`` is the assumption of Laumay et al. (§6.2): α = 0, β = 1, σ = s², for every order.
 
@@ -67,8 +67,9 @@ class Model(msgspec.Struct, frozen=True):
         return self.alpha + self.beta * self.stamp(size)
 
     def break_even(self, most: int) -> int | None:
-        """Return the smallest number of servers for which uniform traffic costs less on the best bus than in one flat
-        domain. Return None if this number is larger than ``most``."""
+        """Return the smallest number of servers for which the best bus costs less than one flat domain. A bus consists
+        of leaf domains and a backbone domain that connects them. The traffic is uniform: all pairs of servers exchange
+        equally many messages. Return None if the number of servers is larger than ``most``."""
         prices = [0.0, 0.0, *(self.price(size) for size in range(2, most + 1))]
         for servers in range(4, most + 1):
             if min(_bus(prices, servers, leaf) for leaf in range(2, servers // 2 + 1)) < prices[servers]:
@@ -90,8 +91,8 @@ def model_of(name: str, order: str) -> Model:
 
 
 def _bus(prices: Sequence[float], servers: int, leaf: int) -> float:
-    """Return the mean cost of a message in uniform traffic on a bus with about ``leaf`` servers in each leaf domain
-    (:mod:`antecede.topology.cost`)."""
+    """Return the mean cost of a message on a bus. Each leaf domain has about ``leaf`` servers, and all pairs of servers
+    exchange equally many messages (:mod:`antecede.topology.cost`)."""
     leaves = -(-servers // leaf)
     if leaves < 2 or leaves >= len(prices):
         return inf

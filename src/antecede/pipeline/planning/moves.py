@@ -18,7 +18,7 @@ State = NDArray[np.uint64]
 
 @compiled
 def random(state: State) -> float:
-    """Return the next number from 0 to 1, by xorshift64*."""
+    """Return the next random number (at least 0, less than 1), by xorshift64*."""
     x = state[0]
     x ^= x >> np.uint64(12)
     x ^= x << np.uint64(25)

@@ -4,10 +4,11 @@
   domains of about 0.84·√n servers, and a backbone domain (:mod:`antecede.topology.shapes`).
 * **blocks**: the biconnected blocks of the traffic graph. Two blocks share at most one server (an articulation point).
   No message is forwarded, because every two servers that exchange messages share a domain.
-* **buses and groups of stars** of several sizes, made from a sequence of the servers in which servers that exchange
-  many messages are close to each other.
+* **buses and groups of stars** of several sizes. They are made from a sequence of the servers. In this sequence,
+  servers that exchange many messages are close to each other.
 * **communities**: found by the Leiden algorithm, with the constant Potts model at several resolutions. Each community
-  is a domain. The router of a community in the backbone is its server with most traffic to other communities.
+  is a domain. One server of each community also belongs to the backbone: the server with the most traffic to other
+  communities.
 
 If igraph is installed, it finds the blocks and the communities. Without igraph, a search begins with the other plans.
 """
@@ -85,8 +86,8 @@ def bus(order: Sequence[int], leaf: int | None = None) -> Domains:
 
 
 def stars(order: Sequence[int], hubs: int, busy: Sequence[float]) -> Domains:
-    """Return ``hubs`` stars, each of servers that are consecutive in ``order``. The hub of each star is its busiest
-    server, and all hubs share one domain."""
+    """Return stars; ``hubs`` is the number of stars. Each star consists of servers that are consecutive in ``order``.
+    The hub of each star is its busiest server, and all hubs share one domain."""
     bounds = [len(order) * number // hubs for number in range(hubs + 1)]
     parts = [list(order[low:high]) for low, high in pairwise(bounds)]
     heads = [max(part, key=lambda server: (busy[server], -server)) for part in parts]
@@ -125,8 +126,8 @@ def best_star(problem: Problem) -> Domains:
 
 
 def blocks(problem: Problem) -> Domains | None:
-    """Return the biconnected blocks of the traffic graph as domains. If the graph is not connected, add a domain of two
-    servers for each part except the largest, to connect it to the largest. Return None if igraph is not installed."""
+    """Return the biconnected blocks of the traffic graph as domains. If the graph is not connected, an additional
+    domain of two servers connects each smaller part to the largest part. Return None if igraph is not installed."""
     if find_spec("igraph") is None:
         return None
     graph = _graph(problem)
@@ -139,8 +140,10 @@ def blocks(problem: Problem) -> Domains | None:
 
 
 def communities(problem: Problem, seed: int) -> Iterator[Domains]:
-    """Yield one plan for each of several resolutions of the Leiden algorithm. The domains of a plan are the communities
-    that the algorithm finds, and a backbone that joins them. Without igraph, yield nothing."""
+    """Yield plans that the Leiden algorithm finds at several resolutions. The domains of a plan are the communities
+    that the algorithm finds, and a backbone that joins them. Skip plans with a single community, plans in which every
+    community is one server, and repeated plans. If igraph is not installed, if there is no traffic, or if there are
+    fewer than 4 servers, yield nothing."""
     if find_spec("igraph") is None or problem.n < 4 or not len(problem.near):
         return
     import random

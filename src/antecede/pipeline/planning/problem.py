@@ -121,10 +121,10 @@ class Problem:
         self.near, self.near_first = self._partners()
 
     def _partners(self) -> tuple[Ints, Ints]:
-        """Return two arrays. The first array has the partners of each server, one server after the other. The partners
-        are the servers with which it exchanges messages, in descending order of the number of these messages. The
-        second array has, for each server, the position in the first array at which its partners begin, and then the
-        length of the first array."""
+        """Return two arrays. The first array has the partners of server 0, then the partners of server 1, and so on.
+        The partners of a server are the servers with which it exchanges messages, in descending order of the number of
+        these messages. The second array has, for each server, the position in the first array at which its partners
+        begin. The last entry of the second array is the length of the first array."""
         inputs = self.inputs
         ends, others = np.concatenate([inputs.one, inputs.other]), np.concatenate([inputs.other, inputs.one])
         weights = np.concatenate([inputs.weight, inputs.weight])
@@ -161,8 +161,8 @@ class Problem:
         """Return a lower bound of the cost: no plan can cost less.
 
         With n servers, at most n − 1 pairs can have a domain that contains only the two servers of the pair. All other
-        pairs share a larger domain, or need two hops. A multicast costs at least as much as the cheapest domains that
-        connect all its servers.
+        pairs share a larger domain, or need two or more hops. A multicast costs at least as much as the cheapest
+        domains that connect all its servers.
         """
         prices = self.inputs.price
         pair = float(prices[2]) if self.n > 1 else 0.0

@@ -2,9 +2,9 @@
 
 The cost model predicts the size of stamps from a table, which was measured with uniform traffic. A replay measures the
 stamps of the given traffic: the simulator sends and routes each message, and each message gets a real stamp of the
-chosen order. The sizes of a message's stamps in all domains that it enters are added up. A size is a number of bytes
-or, with ``--model paper``, a number of counters. If a multicast has several copies in one domain, only the mean size of
-their stamps is added.
+chosen order. A message has a stamp in each domain that it enters. The sizes of these stamps are added up. A size is a
+number of bytes or, with ``--model paper``, a number of counters. If a multicast has several copies in one domain, only
+the mean size of their stamps is added.
 """
 
 from bisect import bisect_right
@@ -67,8 +67,8 @@ class _Charges(Figures):
 
 
 class _Sampled:
-    """Sends a sample of the traffic, in random order. The share of each flow in the sample is its share in the traffic,
-    rounded to whole messages.
+    """Sends a sample of the traffic, in random order. A *flow* consists of all messages with the same source and the
+    same targets. The share of each flow in the sample is its share in the traffic, rounded to whole messages.
 
     If messages were drawn independently of each other, a small sample would often miss a flow that has only one
     message. So the messages are not drawn independently.

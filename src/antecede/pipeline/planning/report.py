@@ -1,4 +1,4 @@
-"""Make the report of the command ``plan`` from traffic, and a topology file from the report.
+"""Make the report of the command ``plan`` for some traffic. Convert this report to a topology file.
 
 If the setting ``disconnected`` is true, servers form a group if they exchange messages, or if a pin (a constraint from
 the operator) keeps them together. Each group becomes a separate tree of domains, and there is no route between two
@@ -162,8 +162,8 @@ def _routers(part: _Part) -> list[dict[str, Any]]:
 
 
 def _cut_off(plan: Plan) -> dict[int, tuple[int, int]]:
-    """Return, for each router, the number of its domains, and the number of servers that its failure separates from the
-    largest remaining part."""
+    """Return two numbers for each router: the number of its domains, and the number of other servers that are cut off
+    if the router fails. A server is cut off if it is not in the largest part that remains."""
     parent, block = plan[0].tolist(), plan[1].tolist()
     below = [1] * len(parent)
     for server in _upwards(parent):
@@ -247,8 +247,8 @@ def _axes(figures: Figures) -> dict[str, Any]:
 
 def _references(parts: Sequence[_Part], bounds: Bounds) -> dict[str, Any]:
     """Return the cost and the other figures of each reference plan (flat, bus, blocks, star), for a comparison with the
-    plan. The cost is null if the reference plan breaks a bound. The cost is also null, and the other figures are
-    missing, if the reference plan needs igraph and igraph is not installed."""
+    plan. The cost is null if the reference plan breaks a bound or a pin. If the reference plan needs igraph and igraph
+    is not installed, the cost is null and the other figures are missing."""
     costs: dict[str, float | None] = {}
     about: dict[str, Any] = {}
     for name in REFERENCES:

@@ -25,9 +25,9 @@ ReportProgress = Callable[[int, int], None]
 """A function that is called after each task, with the number of finished tasks and the number of all tasks."""
 
 _hot, _warm, _cold = 0.15, 0.04, 0.0004
-"""Temperatures of the annealing. If a change makes the plan costlier by this fraction of its cost, the annealing
-accepts the change with a probability of about 37 % (1/e). A task begins at ``_hot``. A task that only improves the best
-plan begins at ``_warm``. Every task ends at ``_cold``."""
+"""Temperatures of the annealing. For example, the temperature is 0.04, and a change increases the cost by 4 %. The
+annealing then accepts the change with a probability of about 37 % (1/e). A task begins at ``_hot``. A task that only
+improves the best plan begins at ``_warm``. Every task ends at ``_cold``."""
 
 _guesses_searched = 3
 """The number of simple plans that become start plans. Many more simple plans (buses, and groups of stars) are
@@ -186,9 +186,9 @@ def _guesses(problem: Problem) -> list[Candidate]:
 
 
 def _by_traffic(problem: Problem) -> list[int]:
-    """Return the servers in a sequence in which servers that exchange many messages are close to each other. Each
-    server is followed by the remaining server with which it exchanges most messages. If it exchanges messages with none
-    of the remaining servers, the one with the most unicasts comes next."""
+    """Return a sequence of all servers. Servers that exchange many messages are close to each other in the sequence.
+    Each server is followed by the remaining server with which it exchanges the most messages. If a server exchanges
+    messages with no remaining server, the remaining server with the most unicasts comes next."""
     left = dict.fromkeys(np.argsort(-problem.inputs.degree, kind="stable").tolist())
     order: list[int] = []
     while left:
@@ -231,8 +231,8 @@ def _axes(one: Candidate) -> tuple[float, float, float]:
 
 
 def violated(figures: Figures, bounds: Bounds) -> str | None:
-    """Return the bound that a plan breaks most, as a text with the limit and the plan's value. If the plan breaks no
-    bound, return ``None``."""
+    """Return the bound that a plan breaks most, as a text with the limit and the plan's value. All pins together are
+    treated as one more bound. If the plan breaks no bound and no pin, return ``None``."""
     found = []
     if bounds.max_domain is not None and figures.largest > bounds.max_domain:
         found.append(

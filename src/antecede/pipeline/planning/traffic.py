@@ -64,7 +64,8 @@ class Traffic(msgspec.Struct, frozen=True):
         return counter.traffic(self.local)
 
     def busiest(self, count: int) -> "Traffic":
-        """Return the traffic among the ``count`` servers that send and receive most."""
+        """Return the traffic among the busiest servers: the ``count`` servers that send and receive the most
+        messages."""
         weight = [0.0] * len(self.servers)
         for source, targets, messages in self.flows():
             for server in (source, *targets):

@@ -4,8 +4,8 @@ check the values again.
 There are two ways to encode rows. :meth:`Encoder.from_events` encodes rows that were read as
 :class:`~antecede.trace.Event`. If the columns of Arrow batches have the right types, :meth:`Encoder.from_arrow` encodes
 these batches without a Python object for each row. A row in a batch looks odd if it has, for example, a null where a
-value is required, an unknown kind or a negative index. The reader of the plain engine decodes odd rows, so that both
-engines report the same faults.
+value is required, an unknown kind or a negative index. Odd rows are decoded by the reader that is used without Spark.
+So the same faults are reported with and without Spark.
 
 Each task numbers the names in its rows (:class:`Names`). The numbers of the whole trace are known only when every task
 has reported its names.
@@ -54,7 +54,8 @@ SCHEMA = pa.schema(
 )
 """The columns of encoded rows. ``at`` is the number of the row, counted from 0. In a Parquet file, the rows are counted
 from the start of the file. In all other inputs, they are counted from the start of the split. A batch must have the
-first four columns. If a batch has no column with one of the other names, all its rows have null there."""
+first four columns. The other columns are optional: if a batch lacks such a column, the value is null in all its
+rows."""
 
 
 class Names:
@@ -84,8 +85,8 @@ class Names:
 
 
 class Encoder:
-    """The encoder for the rows of one task. ``names`` has the numbers of processes, of destinations and of the names in
-    clocks. ``servers`` has the numbers of the servers of hops."""
+    """The encoder for the rows of one task. ``names`` gives a number to each name of a process, a destination or an
+    entry of a clock. ``servers`` gives a number to each server that recorded ``hop`` rows."""
 
     def __init__(self) -> None:
         self.names = Names()
@@ -190,7 +191,7 @@ class Encoder:
 
 def plain_types(schema: Any) -> bool:
     """Return whether a table has all required columns, and whether every column of the trace format has the required
-    type or contains only nulls. In such a table, only nulls and ranges remain to be checked."""
+    type or contains only nulls. In such a table, the types are correct, but the values must still be checked."""
     for field in schema:
         kind = field.type
         if field.name not in COLUMNS or pa.types.is_null(kind):
@@ -249,7 +250,8 @@ def odd_rows(batch: Any) -> NDArray[np.bool_]:
 
 
 def _looks_odd(batch: Any) -> NDArray[np.bool_]:
-    """Return a mask of the rows that are perhaps not events, for a batch without invalid values."""
+    """Return a mask of the rows that are perhaps not events. The caller must already have validated the Arrow data of
+    the batch: for example, every text must be UTF-8."""
     odd = np.zeros(batch.num_rows, bool)
     for name in ("process", "index", "kind"):
         column = batch.column(name)

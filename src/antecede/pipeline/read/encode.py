@@ -1,4 +1,5 @@
-"""The first stage: it reads a split and produces encoded rows, runs of indices, and a summary.
+"""The first stage: it reads a split (a part of the trace), and produces encoded rows, runs of indices, and a summary. A
+*run* is a range of consecutive indices of one process or server.
 
 The output is divided into numbered parts of two kinds. The first parts are for *places* (a place is a process and an
 index). They get the runs of indices. All runs of one process go to the same part. Part 0 also gets the summaries. The
@@ -80,7 +81,7 @@ class Runs(msgspec.Struct, tag="runs"):
     fault: bool
     """True for the indices of faulty rows (rows that could not be read as events); false for the indices of events."""
     lane: Ints
-    """For each run, the position in ``names`` of its process or server."""
+    """For each run, the number of its process or server. This number is a position in the list ``names``."""
     start: Longs
     end: Longs
 
@@ -95,8 +96,8 @@ class Summary(msgspec.Struct, tag="split"):
     outside: int
     reasons: dict[str, int]
     unread_first: dict[str, tuple[int, str]]
-    """For each reason why rows are not events, the first row with this reason: the number of the row, and a description
-    of the fault. Here, rows are numbered from 1, but ``at`` in encoded rows numbers them from 0."""
+    """For each kind of fault, the first row with this fault: the number of the row, and a description of the fault.
+    Here, rows are numbered from 1, but ``at`` in encoded rows numbers them from 0."""
     nulled: dict[str, int]
     nulled_first: dict[str, tuple[int, str]]
     clocked: bool

@@ -285,8 +285,8 @@ def _destinations(schema: Any, footer: Any) -> list[str]:
 
 
 def _needed(footer: Any, schema: Any, columns: Sequence[str], groups: range) -> list[str]:
-    """Return the columns to read: the columns that every row needs, and the other given columns. A column is left out
-    if the footer shows that all its values in these row groups are null."""
+    """Return the columns to read: the given columns that the file has. Leave out a column if the footer shows that all
+    its values in these row groups are null. Never leave out ``process``, ``index`` and ``kind`` for this reason."""
     silent = set()
     names = {column: name for name, column in case_matched(schema.names).items()}
     columns = [names.get(column, column) for column in columns]
@@ -355,8 +355,8 @@ class _Readable(io.RawIOBase):
 
 
 def _range(stream: Any, split: Split) -> Iterator[jsonl.Item]:
-    """Yield the items of the lines whose first byte is in the split, which begins at ``start`` and ends before
-    ``end``."""
+    """Yield the items of the lines of a split. A line belongs to the split if the first byte of the line is at
+    ``start`` or later, but before ``end``."""
     bound = limits.trace_line_bytes_max
     position = split.start
     if split.start:

@@ -1,11 +1,11 @@
 """Check that every index of a process occurs exactly once. This is the smaller part of the second stage.
 
-A *place* is a pair: a process and an index or, for a hop, a server and an index. A process and a server with the same
-name have different places. Every split produces *runs*: ranges of consecutive indices. All runs together show which
-indices are missing and which are *contested*. An index is contested if more than one event claims it. Most traces have
-no contested indices. If a trace has some, it is read again, to compare the rows at the contested places. If rows are
-equal, the first of them stays, and the others are set aside as ``duplicate_row``. If a place then still has several
-different rows, all of them are set aside as ``duplicate_index``.
+A *place* is a process and an index. For a *hop* (a message that a router forwarded), a place is a server and an index.
+A process and a server with the same name have different places. Every split produces *runs*: ranges of consecutive
+indices. All runs together show which indices are missing and which are *contested*. An index is contested if more than
+one event claims it. Most traces have no contested indices. If a trace has some, it is read again, to compare the rows
+at the contested places. If rows are equal, the first of them stays, and the others are set aside as ``duplicate_row``.
+If a place then still has several different rows, all of them are set aside as ``duplicate_index``.
 """
 
 from collections.abc import Iterable, Iterator
@@ -29,12 +29,12 @@ Longs = NDArray[np.int64]
 
 
 class Process(msgspec.Struct):
-    """A summary of the places of one process, or of one server's hops."""
+    """A summary of the indices of one process, or of one server's hops."""
 
     name: str
     hop: bool
     rows: bool
-    """Whether at least one row of the process (or of the server's hops) could be read as an event."""
+    """True if at least one row of the process (or of the server's hops) could be read as an event."""
     distinct: int
     """Number of different indices."""
     largest: int
@@ -44,8 +44,9 @@ class Process(msgspec.Struct):
 
 
 def survey(packed: Iterable[bytes]) -> bytes:
-    """Combine all runs of indices in one part. Return a :class:`Process` for each process of the part, and the
-    summaries of splits that the part contains."""
+    """Combine the runs of indices in one part of the first stage's output. Return two packed lists: one
+    :class:`Process` for each process and each server with hops, and the summaries of splits. Only part 0 contains
+    summaries."""
     summaries: list[Summary] = []
     runs: dict[tuple[bool, str], list[tuple[bool, Longs, Longs]]] = {}
     for blob in packed:
@@ -106,8 +107,8 @@ class Contest(msgspec.Struct, frozen=True):
 
 
 def claims(split: Split, layout: Layout, contest: Contest) -> Iterator[tuple[int, bytes]]:
-    """Yield the rows of a split that claim a contested place, each with a digest of its content. A row goes to the
-    output part of its process."""
+    """Find the rows of a split at contested places. Yield these rows in packed form, with the number of the output part
+    to which they belong. All rows of one process belong to the same part. Each row has a digest of its content."""
     table = {key: np.array([bound for run in runs for bound in run], np.uint64) for key, runs in contest.runs.items()}
     found: dict[int, list[Any]] = {}
     nulled = Nulled(NEEDED_BY_INSTANCES if layout.instances else ())
@@ -131,11 +132,17 @@ def claims(split: Split, layout: Layout, contest: Contest) -> Iterator[tuple[int
 
 def settle(packed: Iterable[bytes], with_rows: bool) -> bytes:
     """Compare the rows at the contested places of one part, and decide which rows are set aside. Return a packed
-    dictionary. ``again``: the number of repeated rows. ``different``: the number of rows that differ from another row
-    at their place. ``runs``: the contested indices of processes (not of hops). Each run has a flag: whether, at each of
-    its places, all rows are equal. ``rows``: the split and the number of each row that is set aside, with a flag:
-    whether it repeats another row. Without ``with_rows``, this list is empty. Raise TraceError if there are too many
-    runs."""
+    dictionary:
+
+    * ``again``: the number of rows that repeat another row at the same place.
+    * ``different``: the number of different rows at all places with at least two different rows.
+    * ``runs``: the contested indices of processes (not of hops), each run as (process, first index, last index + 1,
+      flag). The flag is true if each place of the run has only equal rows.
+    * ``rows``: the rows that are set aside, each as (split, row number, flag). The flag is true if the row repeats
+      another row. Without ``with_rows``, this list is empty.
+
+    Raise TraceError if there are too many runs.
+    """
     places: dict[tuple[bool, str, int], list[tuple[int, int, bytes]]] = {}
     for blob in packed:
         for hop, process, index, digest, split, number in msgspec.msgpack.decode(blob):

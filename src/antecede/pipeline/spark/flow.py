@@ -138,7 +138,7 @@ _written_types = (pa.string(), pa.list_(pa.int32()), pa.list_(pa.int64()))
 
 
 def shares_our_files(spark: Any) -> bool:
-    """Return whether the tasks of a Spark session can use the files of this machine. They can use them in a classic
+    """Return whether the tasks of a Spark session can use the files of this machine. This is possible in a classic
     session (without Spark Connect) with a local master."""
     context = getattr(spark, "sparkContext", None)
     return context is not None and re.fullmatch(r"local(\[.*\])?", context.master) is not None
@@ -156,8 +156,8 @@ AsInput = Callable[[int, Iterator[Any]], Any]
 
 
 class FileParts:
-    """Parts that consist of pieces of files. Each run of a stage on one input writes one file, with its pieces in the
-    order in which they were made."""
+    """Parts that consist of pieces of files. Each run of a stage on one input writes one file. The pieces in the file
+    are in the order in which the stage made them."""
 
     def __init__(self, context: Any, directory: str, pieces: list[list[Piece]]) -> None:
         self._context, self._directory = context, directory

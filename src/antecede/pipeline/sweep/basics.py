@@ -13,9 +13,9 @@ DONE, SLOTS, ENTRIES, WINDOW, IMPOSSIBLE = range(5)
 found a state that a correct run never reaches, for example a second delivery of a message."""
 
 NOTHING, FORGOTTEN = -1, -2
-"""Values that a function returns instead of a sender when it looks for a message that is missing. ``NOTHING``: no
-message is missing. ``FORGOTTEN``: it is unknown whether a message is missing. An old row would show it, but this row is
-no longer stored."""
+"""Two special results of functions that look for a missing message. These functions normally return the sender of the
+missing message. ``NOTHING``: no message is missing. ``FORGOTTEN``: it is unknown whether a message is missing, because
+the function needs an old row that is no longer stored."""
 
 Ints = NDArray[np.int64]
 Shorts = NDArray[np.int32]

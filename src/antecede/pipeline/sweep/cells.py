@@ -1,9 +1,9 @@
 """A cell: one simulated run of a grid, its figures, and the command that repeats it.
 
 The settings of a cell determine its result, and the key of a cell is a digest of its settings. A cell with a density of
-conflicts runs the code of ``antecede objects study``. Any other cell runs the code of ``antecede simulate`` or, if the
-array kernel supports its settings, the kernel. The simulator and the kernel give the same figures. The column
-``engine`` shows which of the two was used.
+conflicts runs the code of ``antecede objects study``. Any other cell runs the array kernel if the kernel supports the
+settings of the cell. Otherwise it runs the code of ``antecede simulate``. The simulator and the kernel give the same
+figures. The column ``engine`` shows which of the two was used.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ class Cell(msgspec.Struct, frozen=True):
     size: int | None = None
     """Servers per domain; null means the default of the shape."""
     density: float | None = None
-    """The share of requests that conflict, for a run with a group of objects; null for any other run."""
+    """The share of requests that conflict; null if the run does not simulate a group of objects."""
 
     @property
     def key(self) -> str:
@@ -132,8 +132,8 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 _kernel_us = {"matrix": 0.05, "pruned": 0.25, "direct": 0.2, "updates": 0.35}
-"""For each order, the time in microseconds that the array kernel needs for one delivery in a run of n processes,
-divided by n."""
+"""For each order, the time that the array kernel needs for one delivery, per process of the run, in microseconds. For
+example, one delivery under ``matrix`` in a run of 40 processes takes 40 · 0.05 = 2 microseconds."""
 
 
 def receivers(workload: str, processes: int) -> float:

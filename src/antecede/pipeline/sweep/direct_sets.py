@@ -1,7 +1,7 @@
 """The steps of ``direct`` over arrays (see :mod:`antecede.pipeline.sweep.kernel` and :mod:`antecede.orders.direct`).
 
-A set of messages is stored as one number per sender: the number of the sender's newest message in the set. 0 means that
-the set has no message of that sender.
+A set of messages is stored as an array with one entry per sender. The entry is the number of the sender's newest
+message in the set, or 0 if the set has no message of this sender.
 """
 
 from typing import NamedTuple
@@ -11,10 +11,10 @@ from antecede.pipeline.sweep.basics import DONE, IMPOSSIBLE, NOTHING, Ints, Shor
 
 
 class Sets(NamedTuple):
-    """The arrays of ``direct``: the state of all processes, and the stamps of undelivered messages. In arrays of stamps
-    (``stamp_…``), the first axis is the slot of the message. In all other arrays, it is the process. ``clock`` has one
-    number per process. All other arrays have the sender as their last axis. ``before``, ``known`` and ``stamp_before``
-    have a middle axis, too: the target."""
+    """The arrays of ``direct``: the state of all processes, and the stamps of undelivered messages. The first axis
+    of ``stamp_recent`` and ``stamp_before`` is the slot of the message. The first axis of the other arrays is the
+    process. ``clock`` has no other axis. The last axis of each array except ``clock`` is the sender. ``before``,
+    ``known`` and ``stamp_before`` also have a middle axis: the target."""
 
     clock: Ints
     recent: Shorts
@@ -95,8 +95,9 @@ def _set_entries(newest: Shorts, weight: Ints) -> int:
 
 @inner
 def weigh_sets(sets: Sets, slot: int, time: int, copies: int, weight: Ints) -> int:
-    """Add three sums over the stamps of all copies of a message to ``weight``: the number of dependencies, the bytes,
-    and the bytes as Jang et al. count them. Return the bytes of one stamp; all copies have the same stamp."""
+    """Compute three sums over the stamps of all copies of a message: the number of dependencies, the bytes, and the
+    bytes as Jang et al. count them. Store the sums in ``weight``, which must contain zeros at the call. Return the
+    bytes of one stamp. All copies have the same stamp."""
     size = number_size(time) + _set_entries(sets.stamp_recent[slot], weight)
     for target in range(sets.recent.shape[0]):
         size += _set_entries(sets.stamp_before[slot, target], weight)

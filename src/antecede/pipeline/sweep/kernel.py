@@ -42,7 +42,7 @@ DEPENDENTS, BYTES, PAPER_BYTES, LATENCY, SUMS = range(5)
 LOWEST_BUCKET = -2_100
 BUCKETS = 4_200
 """The number of buckets that count latencies from 10⁻⁹ to 10⁹ seconds. One more bucket counts deliveries that took at
-most 10⁻⁹ seconds, for example no time."""
+most 10⁻⁹ seconds. This includes deliveries that took no time."""
 
 
 class Figures(NamedTuple):
@@ -131,9 +131,10 @@ def _number(state: Run, source: int, target: int) -> int:
 
 @inner
 def _missing(state: Run, slot: int, place: int, source: int, target: int) -> tuple[int, int]:
-    """Find a message that the target must deliver before this copy, but has not delivered. Return the sender and number
-    of this message. If there is no such message, return ``NOTHING`` and 0. If the order is ``matrix``, the search may
-    need a row of the matrix that is no longer stored. Then return ``FORGOTTEN`` and 0."""
+    """Find a *missing* message: the target has not delivered it, but must deliver it before the copy in copy slot
+    ``place``. Return the sender and number of the missing message. If no message is missing, return ``NOTHING`` and 0.
+    If the order is ``matrix``, the search may need a row of the matrix that is no longer stored. Then return
+    ``FORGOTTEN`` and 0."""
     if state.kind == MATRIX:
         return missing_row(state.rows, state.delivered, slot, source, target)
     if state.kind == PRUNED:
@@ -161,8 +162,9 @@ def _learn(state: Run, slot: int, place: int, source: int, to: int, target: int)
 
 @inner
 def _weigh(state: Run, slot: int, copies: int, places: Ints) -> int:
-    """Compute the sizes of the stamps of all copies of a message, and store their sums in the ``weight`` of the
-    message's slot. Return the bytes of the largest stamp."""
+    """Compute three sums over the stamps of all copies of a message: the number of dependencies, the bytes, and the
+    bytes as Jang et al. count them. Store the sums in the ``weight`` of the message's slot. Return the bytes of the
+    largest stamp."""
     weight, numbers = state.kept.weight[slot], state.kept.number
     weight[:] = 0
     if state.kind == MATRIX:

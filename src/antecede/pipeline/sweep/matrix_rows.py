@@ -55,9 +55,10 @@ def number_row(rows: Rows, source: int, target: int) -> int:
 
 @inner
 def missing_row(rows: Rows, delivered: Ints, slot: int, source: int, target: int) -> tuple[int, int]:
-    """Find the first sender with a message that the target must deliver before the message in ``slot``, but has not
-    delivered. Return this sender and the number of its newest such message. If there is no such message, return
-    ``NOTHING`` and 0. If a row that the stamp refers to is no longer stored, return ``FORGOTTEN`` and 0."""
+    """Find the first sender with a *missing* message: the target has not delivered this message, but must deliver it
+    before the message in ``slot``. Return the sender and the number of its newest missing message. If no message is
+    missing, return ``NOTHING`` and 0. If the search needs a row that is no longer stored, return ``FORGOTTEN`` and
+    0."""
     members, window = rows.size.shape
     for k in range(members):
         version = rows.stamp[slot, k]

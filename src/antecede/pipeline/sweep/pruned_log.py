@@ -3,8 +3,8 @@
 
 The computation follows Jang et al. §4.2, as in :mod:`antecede.orders.pruned`. Names such as S2 and R5 are rules of that
 paper. The functions return statuses such as ``DONE``, which :mod:`antecede.pipeline.sweep.basics` defines. The sizes
-are those of :mod:`antecede.orders.pruned_stamp`. The log of a process is stored by sender: for each sender, the number
-of entries, and the timestamp and the destinations of each entry, in ascending order of the timestamps.
+are those of :mod:`antecede.orders.pruned_stamp`. The log of a process has a separate list of entries for each sender.
+An entry has a timestamp and a set of destinations. The entries of a list are sorted by timestamp.
 """
 
 from typing import NamedTuple
@@ -43,8 +43,8 @@ def _set_size(mask: int, members: int) -> int:
 @inner
 def _replace(logs: Logs, process: int, to: int, members: int, copy_slots: Ints) -> int:
     """Apply the rules S2 and S3 of Jang et al. when a message is sent: move the constraints of each destination from
-    the sender's log to the copy for that destination. In the log, the new message replaces these constraints. Return
-    ``DONE``, or ``ENTRIES`` if the array of constraints is too small."""
+    the sender's log to the copy for that destination. Afterwards, :func:`send_log` adds the new message to the log, in
+    place of these constraints. Return ``DONE``, or ``ENTRIES`` if the array of constraints is too small."""
     room = logs.constraint_time.shape[1]
     for k in range(members):
         length = logs.length[process, k]

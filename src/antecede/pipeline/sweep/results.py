@@ -83,8 +83,8 @@ class Results:
 
 @contextmanager
 def results(directory: str) -> Iterator[Results]:
-    """Open the results in a directory, and make the directory if it is missing. Raise an error if another sweep has it
-    open."""
+    """Open the results in a directory, and make the directory if it is missing. Raise an error if another sweep is
+    using this directory."""
     place = Path(directory)
     try:
         (place / _cells).mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ from antecede.simulator.run import Setup
 from antecede.simulator.workloads import SHAPES, Spontaneous
 
 PROCESSES_MAX = 64
-"""The largest number of processes in a run. A set of destinations is one number of 64 bits."""
+"""The largest number of processes in a run, because a set of destinations is stored as one number of 64 bits."""
 
 
 class Schedule(NamedTuple):
@@ -88,9 +88,9 @@ def _arranged(setup: Setup, world: _Sends) -> Schedule:
 
 
 def _wake_ties(processes: int, source: NDArray[np.int32], first_copy: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each send, return the number that the simulator gave to the wake-up for this send. The simulator numbers the
-    events when it schedules them. It schedules the first wake-up of a process at the start, and each later wake-up
-    after the process has sent its previous message."""
+    """Return the number of the wake-up of each send. (A process sends a message when it wakes up.) The simulator gives
+    a number to each event when it schedules the event. It schedules the first wake-up of a process at the start, and
+    each later wake-up after the process has sent its previous message."""
     sends = len(source)
     ties = source.astype(np.int64)
     by_process = np.argsort(source, kind="stable")

@@ -47,8 +47,8 @@ def _figure(values: Sequence[float | None]) -> dict[str, float | None] | None:
 
 
 def stamp_table(entries: Iterable[dict[str, Any]]) -> dict[str, dict[int, float]]:
-    """Return the mean size of a stamp in bytes, by order and number of processes. This is the form of the table
-    ``STAMP_BYTES`` in the planner's model."""
+    """Return the mean size of a stamp in bytes, by order and number of processes. The planner's model has these values
+    in its table ``STAMP_BYTES``."""
     table: dict[str, dict[int, float]] = {}
     for entry in entries:
         table.setdefault(entry["order"], {})[entry["processes"]] = round(entry["figures"]["bytes_mean"]["mean"], 1)

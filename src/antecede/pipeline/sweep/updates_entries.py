@@ -2,9 +2,9 @@
 :mod:`antecede.orders.updates`).
 
 Each process has a matrix of n × n entries for n processes. Entry (line, column) has the number line · n + column. The
-stamp of a copy is a list of entries: those that changed since the sender's last stamp for the same target. Leave out
-the entries that the sender learned from this target. One such entry is not left out: the number of messages that the
-target has sent to itself.
+stamp of a copy is a list of the entries that changed since the sender's last stamp for the same target. The stamp does
+not contain entries that the sender learned from this target. There is one exception: the entry with the number of
+messages that the target has sent to itself. If this entry changed, the stamp always contains it.
 """
 
 from typing import NamedTuple
@@ -32,8 +32,7 @@ class Entries(NamedTuple):
 def send_entries(entries: Entries, source: int, to: int, copy_slots: Ints) -> None:
     """Count a message in the sender's matrix, for each destination of the message. Then stamp each copy with the
     entries that changed since the sender's last stamp for the copy's target. Leave out the entries that the sender
-    learned from this target. One such entry is not left out: the number of messages that the target has sent to
-    itself."""
+    learned from this target, with one exception: the number of messages that the target has sent to itself."""
     members = entries.stamped.shape[0]
     line, state = source * members, entries.state[source]
     value, when, node = entries.value[source], entries.when[source], entries.node[source]
@@ -67,8 +66,9 @@ def number_entry(entries: Entries, source: int, target: int) -> int:
 def missing_entry(
     entries: Entries, delivered: Ints, place: int, number: int, source: int, target: int
 ) -> tuple[int, int]:
-    """Find a sender with a message that the target must deliver before this copy, but has not delivered. Return this
-    sender and the number of its newest such message. If there is no such message, return ``NOTHING`` and 0."""
+    """Find a sender with a *missing* message: the target has not delivered this message, but must deliver it before the
+    copy in copy slot ``place``. Return the sender and the number of its newest missing message. If no message is
+    missing, return ``NOTHING`` and 0."""
     if number - 1 > delivered[target, source]:
         return source, number - 1
     members = entries.stamped.shape[0]
@@ -103,8 +103,8 @@ def learn_entries(entries: Entries, place: int, number: int, source: int, proces
 
 @inner
 def weigh_entries(entries: Entries, places: Ints, numbers: Ints, copies: int, weight: Ints) -> int:
-    """Add three sums over the stamps of all copies of a message to ``weight``: the number of dependencies, the bytes,
-    and the bytes as Jang et al. count them. Return the bytes of the largest stamp."""
+    """Compute three sums over the stamps of all copies of a message, and add them to ``weight``: the number of
+    dependencies, the bytes, and the bytes as Jang et al. count them. Return the bytes of the largest stamp."""
     largest = 0
     for copy in range(copies):
         place = places[copy]

@@ -7,12 +7,13 @@ batch are independent of each other. The process that drives this generator may 
 Three rules make this safe:
 
 * One server, the **coordinator**, decides. The change is decided as soon as the coordinator's log contains the commit.
-  When all servers have staged the change and have received their new agents, the process sends the command to commit to
-  the coordinator, and only later to the others.
+  First, all servers that take part *stage* the change (write it to their logs), and receive their new agents. Then the
+  process sends the commit command to the coordinator. The other servers get this command after the coordinator has
+  answered.
 * If the process starts again before the change is decided, it abandons the change, and the old topology stays in force.
-  It sends the command to abandon to the coordinator first. From then on the coordinator cannot commit the change.
-* If the change is decided, every other server that has staged it gets the command to commit, or learns the decision
-  from another server (:mod:`antecede.server.change.deciding`).
+  It sends the abandon command to the coordinator first. From then on the coordinator cannot commit the change.
+* If the change is decided, every other server that has staged it gets the commit command, or learns the decision from
+  another server (:mod:`antecede.server.change.deciding`).
 
 **Servers that are down.** A server for which nothing changes may be down. Such a server is *absent*, and learns the
 change when it connects (:mod:`antecede.server.peering.learning`). Until the change is decided, the servers that take
@@ -32,9 +33,9 @@ command for a while.
 
 **Drained.** A frame is in transit until its receiver has acknowledged it. A server acknowledges a frame in the step
 that has delivered or forwarded the letters of the frame. Suppose that two checks in a row find nothing in transit, and
-that no server has sent anything between the checks. Then nothing was in transit between them. Nothing comes into
-transit later, because letters wait before they enter the region of the change: the domains that pause
-(:mod:`antecede.topology.change`).
+that no server has sent anything between the checks. Then nothing was in transit in the time between the two checks.
+After that, nothing is sent in the *region* of the change (the domains that pause), because letters wait before they
+enter the region (:mod:`antecede.topology.change`).
 """
 
 from collections.abc import Iterable
@@ -80,8 +81,8 @@ class Outcome(msgspec.Struct, frozen=True):
 Steps = Part[Outcome]
 """A generator that yields lists of commands, and receives lists of their answers. An answer is None if the server did
 not answer. After a :class:`Wait` the generator receives an empty list. If a command fails, an error is raised inside
-the generator. It is a :class:`BusyServerError` if the server was busy for too long. The generator then abandons the
-change, unless the change is already decided."""
+the generator. The error is a :class:`BusyServerError` if the server was busy for too long. After an error, the
+generator abandons the change, unless the change is already decided."""
 
 
 class BusyServerError(OverloadError):
@@ -262,7 +263,8 @@ def _made(views: Iterable[View], number: int, attempt: str) -> bool:
 def _finish(views: dict[str, View], request: ChangeRequest) -> Part[dict[int, str]]:
     """End each change that was begun: finish it if its coordinator has decided it, otherwise abandon it. Return
     ``finished`` or ``abandoned`` for the number of each change. Sometimes no server knows the decision, and the
-    coordinator does not answer. Then ``request.resolve`` decides. If it is empty in this case, raise TopologyError."""
+    coordinator does not answer. Then ``request.resolve`` decides. If ``request.resolve`` is empty in this case, raise
+    TopologyError."""
     ended: dict[int, str] = {}
     for number, id_ in sorted({(view.staged, view.attempt) for view in views.values() if view.staged}):
         parts = [view for view in views.values() if (view.staged, view.attempt) == (number, id_)]

@@ -17,11 +17,11 @@ A server that was down at the commit learns of it in another way. The first serv
 changes, with the attempts that made them, to servers that have missed changes
 (:mod:`antecede.server.peering.learning`).
 
-If the coordinator does not have a change that is staged here, this server can safely abandon the change, for the
-following reason. The operator sends the commit only after every server, the coordinator included, has confirmed that
-the change is staged there. If the coordinator has abandoned the change, the coordinator refuses the commit. If the
-coordinator has not staged the change yet, the commit is never sent, because this server refuses to confirm an attempt
-that it has abandoned.
+Suppose that a change is staged on this server, but neither staged nor in force at the coordinator. Then this server can
+safely abandon the change, for the following reason. The operator sends the commit only after every server, the
+coordinator included, has confirmed that it has staged the change. If the coordinator has abandoned the change, the
+coordinator refuses the commit. If the coordinator has not staged the change yet, the commit is never sent, because this
+server refuses to confirm an attempt that it has abandoned.
 """
 
 from collections.abc import Callable
@@ -36,16 +36,16 @@ class Deciding:
     """Finds out, for one server, how a change in progress ends if its operator sends no commands."""
 
     def __init__(self, machine: AgentServer, decide: Callable[[Abandoned], None]) -> None:
-        """``decide``: a function that abandons the change that is named by its argument."""
+        """``decide``: a function that abandons a change. Its argument names the change."""
         self._machine = machine
         self._decide = decide
         self._attempt = machine.organisation.attempt
         self._commanded = 0.0
         """The time of the last command of the attempt, or 0 if no command has come since the server started."""
         self._since: float | None = None
-        """The time from which the attempt is regarded as idle: the time of its last command, of the first check of this
-        attempt, or of this server's last decision to abandon the change, whichever is latest. None if no change is in
-        progress."""
+        """The time since which the attempt is regarded as idle. It is the latest of three times: the last command of
+        the attempt, the first check of the attempt, and this server's last decision to abandon the change. None if no
+        change is in progress."""
         self._ask_at = 0.0
 
     def commanded(self, now: float) -> None:
@@ -85,8 +85,9 @@ class Deciding:
         return ""
 
     def receive_hello(self, hello: ServerHello) -> bool:
-        """Process a hello of an authenticated server. If it shows that the coordinator has abandoned the change that is
-        staged here, abandon this change here, too, and return True."""
+        """Process a hello of an authenticated server. If a change is staged here, the hello may show that the
+        coordinator has abandoned this change. In this case, also abandon the change here, and return True. Otherwise
+        return False."""
         staged = self._machine.organisation.staged
         if staged is None:
             return False

@@ -165,8 +165,8 @@ class Participant:
         return {"server": self._machine.name, "lesson": lesson_of(self._machine.organisation).decode()}
 
     def learn(self, lesson: str) -> dict[str, Any]:
-        """Learn the changes in a lesson (the topology in force and the history of changes at another server), if this
-        server has missed them. Return whether this server has learned changes."""
+        """Learn the changes in a lesson, if this server has missed them. A lesson contains the topology in force at
+        another server, and the history of changes there. Return whether this server has learned changes."""
         item = item_of(self._machine, read_lesson(lesson))
         if item is not None:
             self._change(item)
@@ -272,16 +272,16 @@ class Participant:
         return {"server": machine.name, "staged": stage.change}
 
     def ready(self, attempt: str) -> dict[str, Any]:
-        """Check that the change is staged at this server, and that nothing is in transit in the domains that the change
-        adds or starts with a new state. (Nothing can enter these domains now.) Return the servers to which agents and
-        clients of this server move."""
+        """Check that the change is staged at this server. Also check that nothing is in transit in domains that are
+        new, or that get a new state in this change. (Nothing can enter these domains now.) Return the servers to which
+        agents and clients of this server move."""
         staged, machine = self._staged(attempt), self._machine
         begun = [name for name, since in staged.since.items() if since == staged.change]
         found = machine.channel.in_transit(begun)
         if found:
             raise TopologyError(
                 f"server {machine.name} still has letters in transit ({found}): "
-                "do not use a server before the change that adds it is made"
+                "a server must not be used before the end of the change that adds it"
             )
         new = topology_in(staged.topology)
         targets = {_target(new, one.address) for one in machine.organisation.left}
@@ -389,8 +389,8 @@ class Participant:
         return {"server": self._machine.name, "abandoned": number}
 
     def history(self) -> dict[str, Any]:
-        """Return the epochs of all topologies that are or were in force here, and the state of the change in
-        progress."""
+        """Return the state of the change in progress, and the epochs of the last topologies of the system (at most
+        ``limits.changes_kept_max``, the present topology included)."""
         epochs = [
             {"change": one.change, "epoch": one.epoch, "since_ms": one.clock_ms or None}
             for one in self._machine.organisation.history
@@ -398,8 +398,9 @@ class Participant:
         return {"server": self._machine.name, **self._machine.organisation.state(), "epochs": epochs}
 
     def _check(self, attempt: str) -> tuple[int, str]:
-        """Return the number of the change and the name of an attempt. Raise TopologyError if this change or a later
-        change is in force here, or if this server takes part in another attempt."""
+        """Read the argument that names an attempt, such as ``7:ab12``. Return the number of the change and the name of
+        the attempt. Raise TopologyError if this change or a later change is in force here, or if this server takes part
+        in another attempt."""
         organisation, name = self._machine.organisation, self._machine.name
         number, id_ = read_attempt(attempt)
         if number <= organisation.change:
@@ -432,8 +433,7 @@ def _bytes(page: str, data: str) -> bytes:
 
 def _target(new: TopologyFile, address: str) -> str:
     """Return the server to which an address and its data move in the new topology. ``address``: the address of an agent
-    or a client, or the name of a server. Letters that a server could not forward are kept under the name of this
-    server."""
+    or a client, or the name of a server. A server keeps the letters that it could not forward under its own name."""
     home = next((agent.server for agent in new.agents if agent.name == address), "")
     return home or new.home_of(address.rpartition("@")[2] or address)
 

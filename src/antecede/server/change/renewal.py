@@ -2,14 +2,15 @@
 
 A **restored system** is a new system. Each of its servers has a new incarnation, and knows the new incarnations of its
 peers. So a server of the old system and a server of the restored system refuse each other before one of them accepts
-anything. New letters get ids that the old system never used. Everything else is kept: agents, mailboxes, clients and
-their numbers, timers, orders, and the frames in transit, which are still stored in the senders' links.
+anything. New letters get ids that the old system never used. These parts are kept: agents, mailboxes, clients and their
+numbers, timers, orders, and the frames in transit, which are still stored in the senders' links. No link of the new
+system is stopped.
 
-**The check.** The snapshots must be one consistent cut. For each pair of servers in a domain, all of this must be true.
-Every frame that one server has accepted was sent by the other server. Every frame that was sent and not accepted is
-still stored at the sender, which can send it again. A server that has met the other server remembers the present
-incarnation of the other server. Both servers have reset the domain the same number of times. Copies of directories that
-were made at different moments fail this check.
+**The check.** The snapshots must be one consistent cut. For each pair of servers in a domain, the following four
+statements must be true. Every frame that one server has accepted was sent by the other server. Every frame that was
+sent and not accepted is still stored at the sender, which can send it again. A server that has met the other server
+remembers the present incarnation of the other server. Both servers have reset the domain the same number of times.
+Copies of directories that were made at different moments fail this check.
 """
 
 from collections.abc import Iterator, Mapping

@@ -7,10 +7,10 @@ between the check and this step. So a command waits until a step has processed t
 command is answered when its own item is durable.
 
 After a step with such an item, the server is adapted to the topology that is now in force. Agents that are paused for a
-move are dropped from memory. The server connects again to peers with which it shares a domain that has started with a
-new state. Clients of a removed server get the address of the server that has their mailboxes now. Everything that
-depends on how the server runs is done by its :class:`Adapter`. For example, when the server is removed, the adapter
-ends the process of the server.
+move are dropped from memory. If a domain has started with a new state, the server connects again to its peers in this
+domain. Clients of a removed server get the address of the server that has their mailboxes now. Everything that depends
+on how the server runs is done by its :class:`Adapter`. For example, when the server is removed, the adapter ends the
+process of the server.
 
 While the server is paused for a backup, it carries out no command that changes anything. Otherwise the copies of two
 servers could contain different decisions.
@@ -121,7 +121,7 @@ class Reorganising:
         self.commands = self.participant.commands
         self._waiting: deque[tuple[str, list[str], Done]] = deque()
         self._busy = False
-        """Whether a command is being carried out."""
+        """True while a command is being carried out."""
         self._fed = False
         self._looks = 0
         """The number of calls of ``watch`` in which this server was new and had no connected peer."""
@@ -214,8 +214,8 @@ class Reorganising:
     # Decisions.
 
     def learn(self, content: bytes, done: Done) -> None:
-        """Take over the topology in force from an authenticated server that has newer changes. ``content``: the lesson
-        from that server."""
+        """Learn the changes that this server has missed, from an authenticated server that has newer changes.
+        ``content``: the lesson (the topology in force and the history of changes) from that server."""
         try:
             text = content.decode()
         except UnicodeDecodeError:
@@ -230,10 +230,10 @@ class Reorganising:
         self._driver.request_turn()
 
     def watch(self, now: float) -> None:
-        """Check for how long no command of a change in progress has come. If its operator seems to be gone, abandon the
-        change, or ask the coordinator for the decision. If this server is new and no peer is connected, ask a peer for
-        its hello, to find out whether the peers know this server. (A change must first add it.) Call this method about
-        once per second."""
+        """Check how long ago the last command of the change in progress came. If the operator seems to be gone, abandon
+        the change, or ask the coordinator for the decision. If this server is new and no peer is connected, ask a peer
+        for its hello, to find out whether the peers know this server. (Peers know a new server only after a change of
+        the topology has added it.) Call this method about once per second."""
         inquiries, peers = self._peering.inquiries, self._peering.peers
         if self._busy:
             self.deciding.commanded(now)

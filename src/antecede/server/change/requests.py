@@ -23,7 +23,7 @@ class Command(msgspec.Struct, frozen=True):
     name: str
     arguments: tuple[str, ...] = ()
     patient: bool = False
-    """Whether the command is sent again until the server answers, without a limit of time. It is true only for
+    """True if the command is sent again until the server answers, without a time limit. This is the case only for
     ``change-commit``, and only if the server must take part in the change."""
 
     @property
@@ -54,7 +54,7 @@ class Stage(msgspec.Struct, frozen=True):
     pausing: Names = []
     """The servers that must have carried out ``change-pause`` before ``change-stage``, so that letters wait there."""
     drop: bool = False
-    """Whether letters of removed agents and clients may be lost."""
+    """True if letters of removed agents and clients may be lost."""
     absent: Names = []
     """The servers that do not take part."""
     basis: Mark = ""
@@ -62,7 +62,8 @@ class Stage(msgspec.Struct, frozen=True):
     members: Names = []
     """The servers of the topology in force; the change adds all other servers of the new topology."""
     history: History = []
-    """All topologies that have been in force so far, oldest first. Only new servers use this field."""
+    """The last topologies that were in force (at most ``limits.changes_kept_max``), oldest first. Only servers that the
+    change adds use this field."""
 
 
 class View(msgspec.Struct, frozen=True):
@@ -89,9 +90,10 @@ class View(msgspec.Struct, frozen=True):
     leaving: dict[str, int] = {}
     """The agents and clients that will leave the server, each with the number of its letters."""
     history: History = []
-    """All topologies that have been in force so far, oldest first."""
+    """The last topologies that were in force (at most ``limits.changes_kept_max``), the present one included, oldest
+    first."""
     checks: bool = False
-    """Whether the server knows the command ``change-classes``. Servers of older versions do not know it."""
+    """True if the server knows the command ``change-classes``. Servers of older versions do not know it."""
     restored: Mark = ""
     """The id of the restored system that the server belongs to. It is empty if the server does not belong to a restored
     system."""

@@ -34,11 +34,12 @@ class ChangeRequest(msgspec.Struct, frozen=True):
     clock_ms: int
     dry: bool = False
     drop: bool = False
-    """Whether letters of removed agents and clients may be lost."""
+    """True if letters of removed agents and clients may be lost."""
     attempt: str = ""
     """A random name for this attempt to make the change."""
     live: bool = True
-    """Whether the servers are running. Stopped servers send nothing, so no letters have to wait for the change."""
+    """True if the servers are running. If they are stopped, they send nothing, so no letters have to wait for the
+    change."""
     limit_seconds: float = 60.0
     """During a change, new letters wait until everything in transit has arrived. If that takes longer than this time,
     the change is abandoned."""
@@ -74,8 +75,8 @@ def all_of(commands: Iterable[Command]) -> Part[list[dict[str, object]]]:
 
 
 def survey(request: ChangeRequest, without: frozenset[str] = frozenset()) -> Part[tuple[dict[str, View], TopologyFile]]:
-    """Ask the servers of the new topology and of the topology in force for their state. Return the answers, and the
-    topology in force. ``without``: servers that are not asked."""
+    """Ask servers for their state: first ``request.servers``, then the other servers of the topology in force. Return
+    the answers, and the topology in force. ``without``: servers that are not asked."""
     views = yield from _look(request, [server for server in request.servers if server not in without])
     old = _in_force(views)
     # Their addresses may be known only now.
@@ -124,18 +125,18 @@ def _in_force(views: dict[str, View]) -> TopologyFile:
 
 
 def behind_of(views: dict[str, View], old: TopologyFile) -> dict[str, View]:
-    """Return the answers of those servers in the topology in force that have missed changes, by server."""
+    """Find the servers of the topology in force that have missed changes. Return their answers, by server."""
     members = {name: view for name, view in views.items() if name in old.servers}
     newest = max(view.change for view in members.values())
     return {name: view for name, view in members.items() if view.change < newest}
 
 
 def teach(views: dict[str, View], old: TopologyFile, behind: dict[str, View]) -> Part[dict[str, str]]:
-    """Let servers learn the changes that they have missed. Return the reason for each server that cannot learn. Each
+    """Let servers learn the changes that they have missed. For each server that cannot learn, return the reason. Each
     server learns only from the first server in its own topology (:func:`antecede.server.peering.learning.trusts`), so
-    that another server cannot deceive it with a false topology. There are two exceptions: the first server was removed,
-    or the server that must learn is itself the first server, and has lost its data. In both cases the teacher is the
-    server with the newest change."""
+    that no other server can deceive it with a false topology. There are two exceptions: the first server was removed,
+    or the first server itself has lost its data and must learn. In both cases, the server with the newest change sends
+    the lesson."""
     unable: dict[str, str] = {}
     members = [views[name] for name in old.servers if name in views]
     leader = max(members, key=lambda view: view.change)

@@ -1,16 +1,16 @@
 """A *line*: a client's connection to its server, without I/O. For publishes see
 :mod:`antecede.server.client.publishing`.
 
-The owner of the line (``TcpLine``, which serves a :class:`antecede.live.client.Bus`, or a simulated client) dials when
-``dials`` returns True, and the line sends the hello. The server accepts the client with a *welcome*. After a broken
-connection the line requests another dial, with growing pauses, for as long as the client exists. The line ends when the
-server closes the connection permanently, for example because of a wrong token, or because another client has the same
-name. The line reads the credentials again in two cases: the client or the server does not prove its identity, or the
-client's key is revoked. It then requests another dial only if the credentials have changed, or if a key was revoked and
-the client has a second key.
+The owner of the line opens the connection when ``dials`` returns True. Then the line sends the hello. (The owner is a
+simulated client, or a ``TcpLine``, which serves a :class:`antecede.live.client.Bus`.) The server accepts the client
+with a *welcome*. After a broken connection the line requests another dial, with growing pauses, for as long as the
+client exists. The line ends when the server closes the connection permanently, for example because of a wrong token, or
+because another client has the same name. The line reads the credentials again in two cases: the client or the server
+does not prove its identity, or the client's key is revoked. It then requests another dial only if the credentials have
+changed, or if a key was revoked and the client has a second key.
 
 A server forgets a temporary client that closes its connection, or that is disconnected for too long. So the line of a
-temporary client ends, too, if the server may have forgotten the client. Otherwise the client would repeat its last
+temporary client also ends if the server may have forgotten the client. Otherwise the client would repeat its last
 publishes, and the server might accept them as new publishes.
 
 The owner decides what to publish and what to do with letters. A line has no clock and no random numbers: callers pass
@@ -90,7 +90,7 @@ class ClientLine:
         self._proof: Dialing | None = None
         """The proof of identity that is in progress, or None if no proof is in progress."""
         self._left = False
-        """Whether this client has closed the connection, because the server did not prove its identity."""
+        """True if this client has closed the connection because the server did not prove its identity."""
         self._newest_version = newest_version
         self._token = token
         self._flush_soon = flush_soon
@@ -122,7 +122,7 @@ class ClientLine:
         self.dial_at = now
 
     def dials(self, now: float) -> bool:
-        """Return whether to dial now. If the result is true, the caller must dial, and must then call ``opened`` or
+        """Return True if the caller must dial now. After dialing, the caller must call ``opened`` or
         ``dial_failed``."""
         if self.dial_at is None or self.dial_at > now:
             return False
@@ -139,7 +139,7 @@ class ClientLine:
             self.dial_at = now + self._backoff.next(self._random())
 
     def close(self) -> None:
-        """Write the parts that wait, and close the connection."""
+        """Write the parts (messages of the wire protocol) that wait, and close the connection."""
         self.closed_here, self.dial_at = True, None
         if self._connection is not None:
             self.flush()
@@ -149,8 +149,8 @@ class ClientLine:
 
     def publish(self, ticket: Ticket, last: bool) -> None:
         """Send a ticket (a batch of publishes) if there is a connection with a welcome. Otherwise the ticket is sent
-        after the next welcome. ``last``: whether no other publish follows at this moment. If it is true, all parts that
-        wait are written immediately."""
+        after the next welcome. ``last``: true if no other publish follows at this moment. Then everything that waits is
+        written immediately."""
         if self.welcomed:
             bodies = list(ticket.bodies)
             sent = ticket.number, ticket.to, ticket.kind, bodies, ticket.ask
@@ -170,8 +170,8 @@ class ClientLine:
         self._put(wire.Listen())
 
     def _put(self, part: wire.Part) -> None:
-        """Send a part, if there is a connection with a welcome. Otherwise drop the part. After the next welcome, the
-        owner repeats everything that is still needed."""
+        """Send a part (a message of the wire protocol), if there is a connection with a welcome. Otherwise drop the
+        part. After the next welcome, the owner repeats everything that is still needed."""
         if self.welcomed:
             self._parts.append(part)
             self._soon()
@@ -182,7 +182,7 @@ class ClientLine:
             self._flush_soon()
 
     def flush(self) -> None:
-        """Write the parts that wait, unless the connection is full."""
+        """Write the parts (messages of the wire protocol) that wait, unless the connection is full."""
         self._flushing = False
         if self._connection is None or not self._parts or self._connection.full:
             return
@@ -226,8 +226,8 @@ class ClientLine:
         self._greet(connection)
 
     def _renews(self, code: str) -> bool:
-        """Read the credentials again if ``code``, the code of a refusal, means that an identity was not proven or a
-        key was revoked. Return whether to dial again."""
+        """Read the credentials again if an identity was not proven or a key was revoked. Return True if the client must
+        dial again. ``code``: the code of the refusal."""
         return code in (NOT_PROVEN, REVOKED) and self._keyring is not None and self._keyring.renew(code)
 
     def received(self, parts: list[wire.AnyPart]) -> None:

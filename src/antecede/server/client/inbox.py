@@ -30,7 +30,7 @@ from antecede.server.pauses import is_last_try, pause_after
 
 
 class Inbox:
-    """The letters of one client, through all its connections."""
+    """The letters that one client receives, on all its connections, one connection after the other."""
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class Inbox:
         begins: Callable[[str], None],
     ) -> None:
         """``answered``: a function that handles an answer. ``done``: a function that reports letters as handled. Its
-        second argument is the reason why the last of these letters is dead, or empty if this letter is not dead.
-        ``begins``: a function that is called with a letter's id before a handler gets the letter."""
+        second argument is the reason why the last of these letters is dead. The reason is empty if that letter is not
+        dead. ``begins``: a function that is called with a letter's id before a handler gets the letter."""
         self._answered = answered
         self._done = done
         self._begins = begins
@@ -55,15 +55,15 @@ class Inbox:
         """The letter whose handler runs, or will be called again after a pause. It is None if there is no such
         letter."""
         self._outdated = False
-        """Whether the connection on which the current letter came is gone."""
+        """Whether the current letter arrived on an earlier connection, not on the present one."""
         self._tries = 0
         self._try_at = 0.0
         self.running = False
         """Whether a handler runs."""
 
     def begin(self) -> None:
-        """Begin a new connection. Forget the letters of the previous one: the server sends all letters again that were
-        not reported as done."""
+        """Begin a new connection. Forget the letters that still wait: the server sends each letter again if it was not
+        reported as done."""
         self._letters.clear()
         self._reported.clear()
         self._outdated = True
@@ -83,7 +83,7 @@ class Inbox:
 
     @property
     def waiting(self) -> bool:
-        """Whether a letter is still to be handled, or to be reported as handled."""
+        """Whether there is a letter that must still be handled, or must still be reported as handled."""
         return bool(self._letters or self._current or self._reported)
 
     def next(self, now: float) -> Letter | None:
@@ -99,8 +99,8 @@ class Inbox:
         return self._current
 
     def deadline(self) -> float | None:
-        """Return the time at which the handler of the current letter is tried again. Return None if a handler runs, or
-        if there is no current letter."""
+        """Return the time at which the handler of the current letter must be called again. Return None if a handler
+        runs, or if there is no current letter."""
         return None if self._current is None or self.running else self._try_at
 
     def handled(self) -> None:

@@ -5,14 +5,15 @@ it. After a broken connection, the server's welcome says which publishes the ser
 others again, so the server gets no publish twice. If the server refuses a publish, it skips the later publishes, too.
 The client then lets the skipped publishes fail, or numbers them again and sends them again (``Numbering.refused``).
 
-**Batches.** Consecutive notifications of one type to the same destinations share a batch, if they have the same label
-and trace context, up to a largest number and size. The batch that is being filled is sent when the owner (:class:`antecede.live.client.Bus`, or a simulated client)
-calls ``flush``, or when a notification does not fit into it. When a batch is begun, ``flush_soon`` asks the owner to
-call ``flush`` soon. A batch also contains the ids of letters that the client began to handle before or between these
+**Batches.** Consecutive notifications share a batch if they have the same type, destinations, label and trace context.
+The number of notifications in a batch is limited, and so is their size. The batch that is being filled is sent when the
+next publish cannot be added to it, or when the owner calls ``flush``. (The owner is a
+:class:`antecede.live.client.Bus`, or a simulated client.) When a batch is begun, ``flush_soon`` asks the owner to call
+``flush`` soon. A batch also contains the ids of letters that the client began to handle before or between these
 publishes. So the server's trace can show the delivery of such a letter before the publishes that follow it.
 
-**The window.** The number of outstanding publishes is bounded: the server closes the connection of a client that sends
-more. An owner that waits while ``Numbering.crowded`` is set always has room for a batch.
+**The window.** The number of publishes that are not accepted yet is limited. If a client sends more, the server closes
+the connection. An owner that publishes nothing while ``Numbering.crowded`` is set always has room for a batch.
 
 The owner decides what to publish, and when to flush.
 """
@@ -28,7 +29,7 @@ from antecede.limits import letter_bytes_max, publish_batch_max, train_bytes_max
 
 
 class Ticket:
-    """A batch of publishes: one or several notifications of one type to the same destinations."""
+    """A batch of publishes: one question, or one or several notifications of one type to the same destinations."""
 
     __slots__ = ("ask", "begun", "bodies", "bytes", "context", "kind", "number", "target", "to")
 
@@ -38,7 +39,8 @@ class Ticket:
         self.number = number
         """The number of the first publish."""
         self.target = target
-        """The destinations as the caller gave them: one address, or a tuple. The sequence and repeats are kept."""
+        """The destinations as the caller gave them: one address, or a tuple. A tuple is not sorted, and may
+        contain duplicates."""
         self.to = to
         self.kind = kind
         self.ask = ask

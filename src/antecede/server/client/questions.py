@@ -5,9 +5,9 @@ number (see :class:`antecede.server.client.publishing.Numbering`). So a question
 number. A question ends only one time: with its answer, with an error, or because its deadline has passed. Later answers
 are dropped.
 
-Each question has a latest time for its answer. ``deadline`` returns the earliest of these times. After the question
-with this time is closed, ``deadline`` may return a time that is too early, until the next call of ``expire``. So no
-search is needed when a question is opened or closed.
+Each question has a deadline for its answer. The method ``deadline`` returns the earliest deadline of all open
+questions. If the question with this deadline is closed, the method still returns this time, which is now too early. The
+next call of ``expire`` corrects it. So no search is needed when a question is opened or closed.
 """
 
 from collections.abc import Callable
@@ -34,14 +34,14 @@ class Questions(Generic[T]):
         self._numbering = numbering
         self._ends = ends
         self._open: dict[T, tuple[float, float]] = {}
-        """The ticket of a question → the latest time for its answer, and its timeout in seconds."""
+        """The ticket of a question → the deadline for its answer, and its timeout in seconds."""
         self._due: float | None = None
 
     def __len__(self) -> int:
         return len(self._open)
 
     def open(self, ticket: T, timeout: float, now: float) -> float:
-        """Begin to wait for the answer to a question. Its ``ticket`` must already have a number. Return the latest time
+        """Begin to wait for the answer to a question. Its ``ticket`` must already have a number. Return the deadline
         for the answer."""
         due = now + timeout
         self._open[ticket] = (due, timeout)

@@ -3,7 +3,7 @@
 It queues inputs and decides how many of them one step takes. It numbers the records and cuts long ones into pieces. It
 keeps output back until the records before this output are durable (``gate``). It delays acknowledgements, and tries
 failed reactions again (``retries``). It takes no step while the disk is full, and it knows when it must be called next.
-A life begins with a record, and no step is taken before this record is durable. The driver does no I/O and has no
+After a start of the server, it takes no step until the first record is durable. The driver does no I/O and has no
 clock. The live server and the simulator are adapters around :class:`Driver`, so the simulator tests all these rules.
 
 An adapter calls, in this sequence:
@@ -41,7 +41,7 @@ from antecede.server.items import FORMAT_WITH_LISTS, Handled, Organising, Reacte
 
 
 class Driver:
-    """Takes the inputs of one server in steps, makes records of them, and lets the output leave."""
+    """Processes the inputs of one server in steps, records the steps, and sends output when its records are durable."""
 
     # An object with more than 30 attributes outside of slots has slower methods.
     __slots__ = ("__dict__", "_let_leave", "_open", "_rested", "_retry_at", "_slow", "_steps", "awake", "now", "taken")
@@ -58,22 +58,22 @@ class Driver:
         durable: int = 0,
     ) -> None:
         """``lives``: returns whether an address is an agent of this server, not a client. ``wake``: is called when a
-        turn is needed soon, at most once per turn. ``first``: the first record of this life. ``last``, ``durable``: the
-        numbers of the last record and of the last durable record in the log, after recovery."""
+        turn is needed soon, at most once per turn. ``first``: the first record of this run of the server. ``last``,
+        ``durable``: the numbers of the last record and of the last durable record in the log, after recovery."""
         self.machine = machine
         self.gate = Gate(last, durable, outputs.send, outputs.reply)
         self.durable = self.gate.open
-        """``durable(number)`` reports that all records up to this number are durable, and lets waiting output leave."""
+        """``durable(number)`` reports that all records up to this number are durable, and sends output that waited."""
         self.retries = Retries(machine.engine, machine.channel.check, log, lambda: bool(machine.channel.hidden))
         self.acknowledgements = Acknowledgements()
         self.stopping = False
         """Whether the server is stopping, so that no new reactions begin."""
         self._halted = True
-        """Whether no step may be taken: the first record of this life is not durable yet, or a step has failed."""
+        """Whether no step may be taken: the first record since the start is not durable yet, or a step has failed."""
         self.broken = False
         """Whether a step has failed. If so, no more steps are taken, and the server must end."""
         self.now = 0.0
-        """The time of the last turn or, if an input came after it, of the last input."""
+        """The time of the last turn or of the last input: the later of these two times."""
         self.trouble = ""
         """The reason why records cannot be appended. The text is empty if they can be appended."""
         self._lives = lives
@@ -103,7 +103,7 @@ class Driver:
         self.awake = False
         """Whether a turn was requested or is in progress, or a group of inputs arrives now (see ``gathered``)."""
         self._steps, self._until = 0, 0.0
-        """``_steps``: turns with a step in this run. ``_until``: a reaction that ends later ends the run of turns."""
+        """``_steps``: turns with a step in this run of turns. A reaction that ends after ``_until`` ends the run."""
         self._slow = self.urgent = False
         """``_slow``: whether reactions are slow in this run of turns. ``urgent``: whether they were slow in the last
         run. If so, records should be committed before a turn's reactions run, so that waiting output leaves earlier."""
@@ -112,11 +112,11 @@ class Driver:
         self.calm = True
         """Whether the server was idle before this run of turns: no output had left for a while."""
         self._rested = self._let_leave = 0.0
-        """``_rested``: end of the last run of turns. ``_let_leave``: end of the last run that let output leave."""
+        """The end times of the last run of turns (``_rested``) and of the last run with a commit (``_let_leave``)."""
         self._retry_at: float | None = None
         self._delayed = DelayedOutput()
         self._commit_at: float | None = None
-        """The time limit for the commit of records for which no output waits. None if there are no such records."""
+        """The latest time to commit records for which no output waits. None if there are no such records."""
         self._wake_at: float | None = None
         self.gate.call(self._start)
 
@@ -133,7 +133,7 @@ class Driver:
             self.request_turn()
 
     def change(self, given: Organising) -> None:
-        """Queue a change of the topology, which a separate step takes: later inputs may be for the old topology."""
+        """Queue a change of the topology. A separate step takes it: later inputs may be for the old topology."""
         self._changes += 1
         self.feed(given)
 
@@ -151,8 +151,8 @@ class Driver:
             self._wake()
 
     def gathered(self, now: float) -> bool:
-        """End a group of inputs that arrived together (it began when the caller set ``awake``). If the server is idle,
-        return True: take a turn now. Under load, request a turn that waits for more input, and return False."""
+        """End a group of inputs, which began when the caller set ``awake``. If the server is idle, return True: the
+        caller must take a turn now. Under load, request a later turn, which can take more inputs, and return False."""
         if now - self._rested > _calm_seconds:
             return True
         self._wake()
@@ -318,7 +318,7 @@ class Driver:
         self.request_turn()
 
     def _admitted(self, now: float) -> list[React]:
-        """Return the batches that may run: their letters are durable. Letters tried too often become dead letters."""
+        """Return batches that may run now: their letters are durable. Letters tried too often become dead letters."""
         careful, self._careful = self._careful, []
         admitted, dead = self.retries.admitted([due for due in careful if self._lives(due.agent)], now)
         for agent, reaction in dead:
@@ -367,8 +367,8 @@ class Driver:
         return commit
 
     def _commit(self, now: float) -> Commit:
-        """Return when to commit. A record for which no output waits is not synced immediately. It is synced after a
-        short time, or as soon as later output waits, for example an acknowledgement of its frames."""
+        """Return when to commit. If no output waits, new records are not synced immediately. They are synced after a
+        short time, or as soon as output waits (for example an acknowledgement)."""
         gate = self.gate
         if not gate.waiting:
             if gate.last == gate.durable:
@@ -383,9 +383,9 @@ class Driver:
 
     def committed(self, now: float) -> None:
         """Record that the commit after ``rest`` has ended and its output has left. The inputs that came during the
-        commit are taken together. An adapter need not call this if nothing had to be synced and the driver was
-        ``calm``. Then the server counts as idle since ``rest``. So if an answer comes soon, it is taken at once,
-        without waiting for more input."""
+        commit are taken together. An adapter need not call this method if nothing had to be synced and the driver was
+        ``calm``. In that case, the idle time of the server begins at ``rest``. So if an answer comes soon, it is taken
+        immediately, without waiting for more input."""
         if self._let_leave == self._rested:
             self._let_leave = now
         self._rested = now
@@ -411,7 +411,7 @@ class Driver:
             self.defer(self.request_turn)
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
-        """Return when ``turn`` must be called, if nothing else happens before, or None if no call is needed."""
+        """Return the time to call ``alarm`` if nothing else happens before. Return None if no call is needed."""
         if self._records:
             return self._retry_at
         alarm = self.machine.alarm_ms()
@@ -437,11 +437,11 @@ class Driver:
 
 
 _inputs_few: Final = 2
-"""The most queued inputs with which a step may stay open while its reactions run. With more, the turn ends the step."""
+"""If at most this number of inputs are queued, a step may stay open while its reactions run. Otherwise it ends."""
 _full_seconds: Final = 0.1
 """The pause before the next attempt to append a record for which the log had no space."""
 _calm_seconds: Final = 0.00005
-"""After this time without a step the server is idle, and the next input is taken without waiting for more."""
+"""After this time without a turn the server is idle. The next input is then taken without waiting for more."""
 _steps_together: Final = 4
 """The largest number of turns with a step in one run of turns. After them, other work of the process can run."""
 _early_seconds: Final = 0.001

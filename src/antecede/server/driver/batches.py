@@ -10,9 +10,10 @@ from antecede.server.items import BuriedMany, Organising, Published, PublishedMa
 
 
 def take_inputs(inputs: deque[Input]) -> list[Input]:
-    """Remove the inputs of the next step from the queue, and return them. Stop as soon as they have ``step_bytes_max``
-    bytes or more. Then the record of the step usually fits into one write. (The sizes are estimates. A reaction counts as 4
-    KiB, although its state and its letters may be larger. A longer record is written in pieces.)"""
+    """Remove the inputs of the next step from the queue, and return them. Stop as soon as the size of these inputs is
+    ``step_bytes_max`` or more. Then the record of the step usually fits into one write. (The sizes are estimates. A
+    reaction counts as 4 KiB, although its state and its letters may be larger. A longer record is written in
+    pieces.)"""
     taken: list[Input] = []
     size = 0
     while inputs and size < limits.step_bytes_max:
@@ -23,9 +24,9 @@ def take_inputs(inputs: deque[Input]) -> list[Input]:
 
 
 def take_until_change(inputs: deque[Input]) -> list[Input]:
-    """Remove from the queue the inputs that come before the next item about a change of the topology, and return them.
-    Stop at ``step_bytes_max`` bytes, as ``take_inputs`` does. If the first input is such an item, remove and return
-    only this item."""
+    """Remove the first inputs from the queue, and return them. Stop at ``step_bytes_max`` bytes, as ``take_inputs``
+    does, and also before an item about a change of the topology. But if the first input is such an item, remove and
+    return this item alone."""
     if not inputs or isinstance(inputs[0], Organising):
         return [inputs.popleft()] if inputs else []
     taken: list[Input] = []

@@ -1,10 +1,11 @@
 """Output that is not urgent waits for other output, and leaves together with it. So a receiver that gets both outputs
 wakes up only once, and takes both outputs in one step.
 
-The message that commits an operation is not urgent if the operation conflicts with no other operation, because nothing
-waits for this commit. The message leaves together with the next frame. The reply that a call was accepted leaves
-together with the answer to the call, because the client waits only for the answer. If no other output comes, the
-message or the reply leaves alone after a few milliseconds.
+Two kinds of output are not urgent. The first kind is a message that commits an operation, if the operation conflicts
+with no other operation. Nothing waits for this commit, so the message leaves together with the next frame. The second
+kind is a reply that tells a client that its call was accepted. The client waits only for the answer to the call, so the
+reply leaves together with this answer. If no other output comes, the message or the reply leaves alone after a few
+milliseconds.
 """
 
 from collections.abc import Callable
@@ -25,8 +26,8 @@ class DelayedOutput:
         self._frames: list[Outgoing] = []
         self._replies: _Replies = []
         self.recorded = 0
-        """The number of a record. The waiting replies may leave when this record is durable. It was the newest record
-        when the last of these replies came."""
+        """The number of a record. The waiting replies may leave when this record is durable. This record was the newest
+        one when the last of these replies came."""
         self.leave_at: float | None = None
         """The time at which the waiting output must leave, or None if nothing waits."""
 
@@ -36,9 +37,9 @@ class DelayedOutput:
     def admit(
         self, step: Step, calls: Calls, lives: Callable[[str], bool], now: float, recorded: int
     ) -> tuple[list[Outgoing], _Replies]:
-        """Take the output of a step of a server with objects. Return the frames and replies that leave now; the others
-        wait. ``lives``: returns whether an address belongs to an agent of this server, not to a client. ``recorded``:
-        the number of the newest record."""
+        """Take the output of a step, on a server that has objects. Return the frames and replies that leave now. The
+        others wait. ``lives``: returns whether an address belongs to an agent of this server, not to a client.
+        ``recorded``: the number of the newest record."""
         frames, replies = step.outgoing, step.replies
         if self.leave_at is None and not (frames and frames[0].unhurried) and not (replies and replies[0].unhurried):
             return frames, replies

@@ -1,18 +1,20 @@
 """The gate: output leaves a server only when all records that were made before this output are durable.
 
-*Persist, then send, then acknowledge* (Laumay et al. §5): frames, acknowledgements, replies to clients, letters for
-clients, and the messages with which a session or a connection begins (welcome, hello) all pass through one queue. Each
-output waits for one record: the record that was the newest when the output was put into the queue, even if this record
-still waits for space on the disk. The output of a step without a record waits as well. For example, such a step may
-repeat an acknowledgement of a frame that an earlier step accepted, and the record of the earlier step may not be
-durable yet. Output for one receiver leaves in the sequence of the queue. For different receivers, the sequence does not
-matter: replies to clients leave before frames that wait for the same record. The queue also contains function calls.
-When such a call opens a new connection or session, all output for the previous connection or session has already left.
+The rule is *persist, then send, then acknowledge* (Laumay et al. §5). One queue contains all frames, acknowledgements,
+replies to clients, letters for clients, and the first messages of a session or a connection (welcome, hello). Output
+that is put into the queue must wait until the newest record at that time is durable. This record may still wait for
+space on the disk. The output of a step without a record waits as well. For example, suppose that such a step repeats
+the acknowledgement of a frame. An earlier step accepted this frame, and the record of the earlier step may not be
+durable yet.
+
+Output for one receiver leaves in the sequence of the queue. For different receivers, the sequence does not matter:
+replies to clients leave before frames that wait for the same record. The queue also contains function calls. When such
+a call opens a new connection or session, all output for the previous connection or session has already left.
 
 There is one exception: some answers do not wait, because the server will give them again, unchanged, after a crash
 (``Calls.sure``). Such an answer leaves immediately, unless a function call is in the queue. In that case the answer
-waits like other output. Together with an answer that leaves immediately, delayed replies leave too
-(:mod:`antecede.server.driver.delayed`), but only if their record is durable and the queue is empty (``is_open``).
+waits like other output. If an answer leaves immediately, delayed replies (:mod:`antecede.server.driver.delayed`) leave
+together with it, but only if their record is durable and the queue is empty (``is_open``).
 
 Pings, proofs of identity, and answers to operators' commands that change nothing do not pass through the gate. Most
 connections are also closed without the gate. But after a wrong frame of a peer, the connection is closed through the
@@ -51,8 +53,8 @@ class Gate:
         """The number of function calls that wait in the queue; ``call`` adds them."""
 
     def put(self, outgoing: list[Outgoing], replies: list[Reply]) -> None:
-        """Put output into the queue. The output leaves when all records that exist now are durable. Its replies leave
-        before its frames."""
+        """Put output into the queue. The output leaves when all records that exist now are durable. The replies leave
+        before the frames."""
         self.waiting.append((self.last, outgoing, replies, None))
 
     def call(self, call: Callable[[], None]) -> bool:
@@ -68,8 +70,8 @@ class Gate:
         return record <= self.durable and not self.waiting
 
     def open(self, durable: int) -> None:
-        """Set the number up to which all records are durable, and let the output that waited for these records leave,
-        in the sequence of the queue."""
+        """Record that all records up to the number ``durable`` are durable. Send the output that waited for these
+        records, and call the functions that waited for them, in the sequence of the queue."""
         if durable > self.durable:
             self.durable = durable
         durable, waiting = self.durable, self.waiting

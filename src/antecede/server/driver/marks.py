@@ -20,8 +20,7 @@ from antecede.server.inputs import Log
 
 
 class LogView(Protocol):
-    """The part of a :class:`antecede.store.contract.Store` that the classes of a server use to check the state of the
-    log."""
+    """The part of a :class:`antecede.store.contract.Store` that the classes of a server use."""
 
     @property
     def pending_bytes(self) -> int: ...

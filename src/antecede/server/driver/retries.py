@@ -1,17 +1,19 @@
 """The rules for failed reactions: when a reaction is tried again, and when its letter becomes a dead letter.
 
 A failed reaction is tried again after a pause. If it fails again, the next pause is longer. Meanwhile its agent reacts
-to nothing else. After the last try the letter becomes a dead letter, with the reason. The reactions to the letters
-before it in the same batch are kept. These tries are counted in memory, so the count begins again after a restart.
+to nothing else. After the last try the letter becomes a dead letter, with the reason. If earlier letters of the same
+batch were handled, the reactions to them are kept. These tries are counted in memory, so the count begins again after a
+restart.
 
-While a change of the topology that adds agents is staged here, no letter becomes dead because its handler raised
-exceptions. Other servers may have made the change already. So a handler may fail because it answers a new agent that
-this server does not know yet. This rule does not apply to a handler that ends a process.
+During a change of the topology that adds agents, no letter becomes dead because its handler raised exceptions. The
+reason: other servers may already use the new topology when this server does not use it yet. So a handler may fail
+because it answers a new agent that this server does not know yet. This rule does not apply to a handler that ends a
+process.
 
-If a handler ends the server's process, or the worker process in which the handler runs, the call of the handler counts
-as a try of its letter. The other letters of the batch are handled again, but the call does not count as a try of these
-letters. The letter is now a *suspect* (:mod:`antecede.engine.tries`): it is handled alone, after its pause, and at most
-one suspect is handled at a time. Tries that ended the server's process are counted in the log.
+If a handler ends the server's process, or the worker process in which the handler runs, this counts as one try of the
+letter that was being handled. This letter is now a *suspect* (:mod:`antecede.engine.tries`): it is handled alone, after
+its pause, and at most one suspect is handled at a time. The other letters of the batch are handled again, and no try is
+counted for them. Tries that ended the server's process are counted in the log.
 
 If a handler asks for the id of its reaction too early (:mod:`antecede.engine.context`), the reaction has not failed. It
 runs again when its letter is durable. After such a reaction, the agent is *keyed*: all batches of this agent wait until
@@ -41,7 +43,8 @@ class Retries:
         log: Log,
         undecided: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``undecided``: returns whether a change of the topology that adds agents is staged, and not decided yet."""
+        """``undecided``: returns True during a change of the topology that adds agents: the server knows these agents,
+        but does not use the new topology yet."""
         self._undecided = undecided
         self._engine = engine
         self._suspects = engine.tries
@@ -53,7 +56,8 @@ class Retries:
         self.waiting: list[tuple[float, int, React]] = []
         """Batches that wait for their next try, as a heap of (time of this try, running number, batch)."""
         self.queue: deque[React] = deque()
-        """Suspect letters whose pause is over, each as a batch. They run one at a time."""
+        """Batches of one suspect letter each (the handler of a suspect may have ended the process). Their pauses are
+        over. They run one at a time."""
         self._running = ""
         """The agent that handles a suspect letter now. It is empty if no suspect letter is being handled."""
         self._number = 0
@@ -76,7 +80,7 @@ class Retries:
         return not (self.tries or self.keyed or suspects.careful or suspects.letters)
 
     def is_careful(self, due: React) -> bool:
-        """Return whether a batch may run only when its letters are durable."""
+        """Return whether a batch must wait until its letters are durable."""
         return due.agent in self.keyed or self._suspects.is_careful(due.agent, due.letters[0].id)
 
     def admit(self, due: React, now: float) -> bool:

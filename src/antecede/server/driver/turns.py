@@ -17,28 +17,29 @@ class Turn(msgspec.Struct, gc=False):
     that were appended. All output that depends on these records waits in the gate until they are durable. If the log
     has no space for a record, stop before this record: the next turn returns it again."""
     reactions: list[React]
-    """Then run these batches of reactions (agents are independent of each other), and report each with
-    ``Driver.reacted``. A batch need not wait until the records above are durable, because its results become part of
-    the record of an open step, or of a later record."""
+    """Then run these batches of reactions, and report the outcome of each batch with ``Driver.reacted``. Each batch
+    belongs to another agent, so the batches are independent of each other. A batch need not wait until the records
+    above are durable, because its results become part of the record of an open step, or of a later record."""
 
 
 class Commit(Enum):
     """The answer of ``Driver.rest``, after one or more turns: when and where to commit the log."""
 
     HERE = "here"
-    """The adapter commits immediately, because output waits for the records or they have waited
-    long enough, and there is no other work. The store commits in the thread of the adapter, or, if recent syncs were
-    slow or many bytes wait, in its commit thread."""
+    """The adapter commits immediately: output waits for the records, or the records have waited long enough. There is
+    no other work. The store usually commits in the thread of the adapter. In some cases it commits in its commit
+    thread, for example if recent syncs were slow or many bytes wait."""
     SOON = "soon"
-    """The same, but there is other work: the commit thread commits the records, together with records that come in the
-    meantime."""
+    """Output waits for the records, or the records have waited long enough, as for ``HERE``. But there is other work.
+    So the commit thread commits the records, together with records that come in the meantime."""
     LATER = "later"
-    """Do not commit now, because there are no records, or no output waits for them. They are committed as soon as later
-    output waits, with a record or without one (for example an acknowledgement), or at the deadline."""
+    """Do not commit now, because there are no records, or no output waits for them. The records are committed at the
+    deadline, or earlier if other output begins to wait. This output may come from a step without a record (for example
+    an acknowledgement)."""
 
 
 HERE: Final = Commit.HERE
 SOON: Final = Commit.SOON
 LATER: Final = Commit.LATER
 """``HERE``, ``SOON`` and ``LATER`` are separate names for the members of :class:`Commit`. Every turn uses one of these
-members. To get a member from the class takes as long as ten other instructions."""
+members. It is slow to get a member from the class: this takes as long as ten other instructions."""

@@ -1,10 +1,11 @@
 """A server's part in a backup of the whole system: take part in a consistent cut, then send its files to the operator.
 
-**The cut.** A server's durable state is a prefix of its log. Copies of several logs form a system that can continue if
+**The cut.** A server's durable state is a prefix of its log. Copies of several logs form a working system if two
+conditions hold:
 
-1. every frame that one log contains as accepted is also in the log of the frame's sender (otherwise the sender would
-   give the number of this frame to another frame); and
-2. every frame that the sender has forgotten, because the frame was acknowledged, is in the receiver's log as accepted.
+1. if a receiver's log shows a frame as accepted, the sender's log contains this frame (otherwise the sender would give
+   the number of this frame to another frame); and
+2. if a sender has deleted a frame because the frame was acknowledged, the receiver's log shows this frame as accepted.
 
 (Frames that were sent and not accepted are in transit: the sender's copy sends them again.) Copies that are made at
 different moments can break both conditions. The state of all servers at one *instant* fulfils both, because frames and
@@ -16,10 +17,11 @@ but two rounds are enough (:mod:`antecede.server.operations.cutting`):
 - ``backup-cut`` takes the **cut**: the records that are durable now, with the newest snapshot. Then the server accepts
   messages from peers again.
 
-If the receiver's cut contains a frame as accepted, the receiver accepted the frame before the receiver was held. So the
-frame was durable at the sender before the first cut (1). If the sender has already forgotten a frame at its cut, the
-frame was acknowledged before the sender was held. So the frame was durable at the receiver before the first cut (2). A
-server that was restarted, or that waited too long for the cut, is not held any more, and refuses the cut.
+The first condition: if the receiver's cut shows a frame as accepted, the receiver accepted the frame before the
+receiver was held. So the frame was durable at the sender before the first cut. The second condition: if the sender has
+already deleted a frame at its cut, the frame was acknowledged before the sender was held. So the frame was durable at
+the receiver before the first cut. A server that was restarted, or that waited too long for the cut, is not held any
+more, and refuses the cut.
 
 Afterwards the operator reads the files of the cut, page by page (``backup-read``), and ends the backup
 (``backup-end``). The adapter (the code that does the server's I/O) keeps these files as they were at the cut, although

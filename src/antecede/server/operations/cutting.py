@@ -1,11 +1,11 @@
-"""The operator's part in a consistent cut. There are two rounds: in the first round every server is held, and in the
-second round every server is cut.
+"""The operator's part in a consistent cut. It has two rounds. In the first round, the operator *holds* every server. In
+the second round, the operator *cuts* every server.
 
-A held server accepts nothing from its peers. When a server is cut, it fixes the position in its log up to which the
-records belong to the backup. No server is cut before all servers are held. :mod:`antecede.server.operations.backups`
-explains why two rounds are needed. If one server refuses or does not answer, the cut has failed, and the other servers
-are released. The class :class:`Cutting` does no I/O. The code that uses it sends the ``requests``, and reports each
-answer with ``answered``.
+A held server accepts nothing from its peers. When a server is cut, it chooses a position in its log. The records up to
+this position belong to the backup. No server is cut before all servers are held.
+:mod:`antecede.server.operations.backups` explains why two rounds are needed. If one server refuses or does not answer,
+the cut has failed, and the other servers are released. The class :class:`Cutting` does no I/O. The code that uses it
+sends the ``requests``, and reports each answer with ``answered``.
 """
 
 from collections.abc import Iterable

@@ -2,9 +2,9 @@
 Some commands are about one letter, others about many letters.
 
 Commands about many letters work on one page at a time (:func:`antecede.engine.page_of`). Each page is one request, one
-step and one record of limited size, so other work of the server waits for a few milliseconds only. An operator's
-program repeats the request with the number at which the last page ended. If the program is interrupted, the operator
-can simply start it again.
+step and one record of limited size, so the server's other work waits at most a few milliseconds. An operator's program
+repeats the request with the number at which the last page ended. If the program is interrupted, the operator can simply
+start it again.
 """
 
 import json
@@ -61,9 +61,10 @@ class DeadLetters:
 
     def replay(self, id_: str) -> dict[str, Any]:
         """Send a dead letter again, as a new letter, and remove the dead letter from the list. The new letter goes to
-        the agent or client where the old one died. If the old one died on its way, at a server, the new letter goes to
-        all destinations of the old one. The new letter keeps the original sender. If the letter was a question and its
-        sender still waits, the sender gets the answer."""
+        the agent or client for which the old letter became a dead letter. If the old letter did not reach any agent or
+        client, but became a dead letter at a server, the new letter goes to all destinations of the old letter. The new
+        letter keeps the original sender. If the letter was a question and its sender still waits, the sender gets the
+        answer."""
         dead = self._find(id_)
         to = self._destinations(dead)
         self._check_load()
@@ -124,10 +125,10 @@ class DeadLetters:
         size: Callable[[Dead], int],
     ) -> Page:
         """Return one page of dead letters. Their numbers are larger than ``after`` and, if ``last`` is not 0, at most
-        ``last``. They died at ``agent`` and before the wall clock time ``before_ms``. They have the type ``type_``, and
-        a reason that contains the text ``reason``. If one of these four is empty or 0, this condition does not apply.
-        The page has at most ``letters_max`` letters and, if ``first`` is not 0, at most ``first`` letters. ``size``: a
-        function that returns the size of a letter. The total size of a page is limited."""
+        ``last``. They have the agent ``agent`` and the type ``type_``, and a reason that contains the text ``reason``.
+        They became dead letters before the wall clock time ``before_ms``. An argument that is empty or 0 sets no
+        condition. The page has at most ``letters_max`` letters and, if ``first`` is not 0, at most ``first`` letters.
+        ``size``: a function that returns the size of a letter. The total size of a page is limited."""
         wanted = _number("first", first)
         within = Range(
             _number("after", after),

@@ -2,9 +2,9 @@
 
 A reset is for a domain in which a server has lost data. The reset sends all unacknowledged messages again, and so
 repeats messages that were received already. Therefore a reset needs a reason. There are two possible reasons: a link of
-the domain is stopped, or the members were reset different numbers of times (the data of one member was replaced by an
-old copy, or an earlier reset was interrupted). The operator's program must read the states of all members, because the
-stopped link may be between any two of them.
+the domain is stopped, or the domain was not reset the same number of times at all members (the data of one member was
+replaced by an old copy, or an earlier reset was interrupted). The operator's program must read the states of all
+members, because the stopped link may be between any two of them.
 """
 
 from collections.abc import Mapping
@@ -28,15 +28,15 @@ class _Stopped(msgspec.Struct, frozen=True):
 
 
 class _Status(msgspec.Struct, frozen=True):
-    """The fields of a server's answer to ``status`` that ``next_generation`` reads."""
+    """The fields that ``next_generation`` reads in a server's answer to ``status``."""
 
     domains: dict[str, _Domain]
     stopped: list[_Stopped]
 
 
 def next_generation(domain: str, statuses: Mapping[str, object]) -> int:
-    """Return the generation with which a domain starts again after a reset: one more than the largest generation that a
-    member has now. Raise an error if there is no reason for a reset. ``statuses``: the answers of all members to
+    """Return the generation (number of resets) for the next reset of a domain: one more than the largest generation of
+    any member now. Raise an error if there is no reason for a reset. ``statuses``: the answers of all members to
     ``status``."""
     found = {server: _read(server, domain, status) for server, status in statuses.items()}
     generations = {status.domains[domain].generation for status in found.values()}

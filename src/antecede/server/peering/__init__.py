@@ -143,8 +143,8 @@ class Peering:
         self._hold()
 
     def reset(self, domain: str, now: float) -> None:
-        """Close the connections to all members of a domain that is being reset, so that nothing from before the reset
-        is read. Then connect again."""
+        """Close the connections to all members of a domain that is being reset, so that nothing that was sent before
+        the reset is read. Then connect again."""
         self._kept[:] = [given for given in self._kept if given.domain != domain]
         for peer in self.peers.values():
             if domain in peer.domains:
@@ -158,10 +158,10 @@ class Peering:
                     peer.dial_at = now
 
     def organise(self, now: float, learned: bool = False) -> None:
-        """Follow the topology that is now in force. Close the connection to a peer if the two servers share other
-        domains than before, or if a shared domain starts with a new state. Frames from before the change are then not
-        valid, so new hellos are needed. ``learned``: whether another server has sent this topology to us. Then close
-        all connections, because any peer may have an older topology."""
+        """Follow the topology that is now in force. Close the connection to a peer if the two servers now share
+        different domains, or if a shared domain starts with a new state. Frames that were sent before the change are
+        then invalid, so new hellos are needed. ``learned``: whether another server has sent this topology to us. If so,
+        close all connections, because any peer may have an older topology."""
         consumers, shared = self._machine.channel.consumers, shared_domains(self._machine)
         begun = {name for name, one in self._consumers.items() if consumers.get(name) is not one}
         self._consumers = dict(consumers)
@@ -196,8 +196,8 @@ class Peering:
                 self.refuse(peer.name, peer.dialed, refusal)
 
     def watch(self, now: float) -> None:
-        """Send pings on the connections that we dialed, so that they are not closed, and close those on which nothing
-        comes. :mod:`antecede.server.entry` does the same for incoming connections."""
+        """Check the connections that we dialed. Send pings to keep them open. Close a connection on which nothing is
+        received. :mod:`antecede.server.entry` does the same for incoming connections."""
         for peer in self.peers.values():
             connection = peer.dialed
             if connection is None:
@@ -229,7 +229,8 @@ class Peering:
         return due
 
     def dial_failed(self, name: str, now: float, reason: str = "") -> None:
-        """Schedule the next dial, after a pause that grows. Log only the failure after ``_tries_unlogged`` others."""
+        """Schedule the next dial, after a pause that grows. Do not log the first ``_tries_unlogged`` failures. Log the
+        next failure, and none after it."""
         if self._dial_ended(name):
             return
         before = self.unreachable.get(name, Unreachable("", now, 0))
@@ -275,8 +276,8 @@ class Peering:
         self._driver.when_durable(send)
 
     def hello(self, peer: Peer, asked: str = "", teaches: bool = False) -> wire.ServerHello:
-        """Return our hello to a server, with the present state of the links. ``asked``: the ``attempt`` of the
-        other server's hello, if our hello answers it. ``teaches``: whether we send a lesson after the hello."""
+        """Return our hello to a server, with the present state of the links. ``asked``: if our hello answers a hello,
+        the ``attempt`` of that hello. ``teaches``: whether we send a lesson after the hello."""
         organisation = self._machine.organisation
         return wire.ServerHello(
             self._newest,
@@ -394,7 +395,7 @@ class Peering:
         connection.close(reason, final=True, code=refusal.code)
 
     def lost(self, peer: Peer, connection: Connection, reason: str, now: float) -> None:
-        """Forget an ended connection, unless a newer one has replaced it. Only ``lost_dialed`` also dials again."""
+        """Forget an ended connection, unless a newer one has replaced it. Do not dial again (see ``lost_dialed``)."""
         if peer.connection is connection:
             if peer.ready or reason:
                 self._log.info("peer-lost", peer=peer.name, reason=reason or peer.bye or "closed by the peer")

@@ -1,4 +1,4 @@
-"""Questions to other servers about a change of the topology. Only hellos are exchanged on the connection of a question.
+"""Questions to other servers about a change of the topology. Each has its own connection, which carries only hellos.
 
 A question is a hello that names no links. The other server answers with its hello, and then closes the connection. A
 server that is refused because it has not made a change yet gets the same answer. From this answer it learns that the
@@ -29,7 +29,7 @@ class Inquiries:
         self._machine = machine
         self._log = log
         self._at: dict[str, float] = {}
-        """The time at which to ask each server, by the server's name."""
+        """The server's name → the time at which to ask this server."""
         self._dialed: set[str] = set()
 
     def ask(self, server: str, now: float) -> None:

@@ -1,11 +1,11 @@
 """A server learns changes of the topology that were made without it. Another server sends the changes, before frames
 flow between the two servers.
 
-A server for which a change alters nothing (see :mod:`antecede.topology.change`) need not be up when the change is made.
-While it is *behind*, it continues with the topology that it knows. When two servers connect, the one that is ahead
-sends a **lesson**: the topology in force, and the history of changes that led to it. The other server records the
-lesson (``Learned``). The two servers exchange frames only after the lesson is recorded. So this server accepts no frame
-from a server with a newer topology, and knows all senders and destinations in the frames that it accepts. One lesson
+A server for which a change alters nothing (see :mod:`antecede.topology.change`) need not be running when the change is
+made. While it is *behind*, it continues with the topology that it knows. When two servers connect, the one that is
+ahead sends a **lesson**: the topology in force, and the history of changes that led to it. The other server records the
+lesson (``Learned``). The two servers exchange frames only after the lesson is recorded. So a server accepts no frame
+from a server with a newer topology, and it knows all senders and destinations in the frames that it accepts. One lesson
 may contain several missed changes, because none of them altered anything for this server.
 
 **Which servers are believed.** An attacker who controls a server could invent changes. Servers that believe such a
@@ -17,27 +17,27 @@ change makes another server the first one, this server learns the later changes 
 staged change is believed, too, because its log decides whether the change is made. The first server itself learns only
 from the coordinator of a change that is staged there, unless it has lost its data.
 
-**What is checked.** The sender has proved that it is a server that is believed here. But its lesson is still refused if
-one of these conditions does not hold:
+**What is checked.** The sender has proved that it is a server that this server believes. But its lesson is accepted
+only if all of these conditions hold:
 
 * The lesson is about this system: the system id is the same, or this server has none because it has missed the first
   change.
 * The history in the lesson continues the history of this server, without a gap. It contains the change that is in force
-  here, with the same topology and made by the same attempt, and every change since then. A system that was restored, or
-  copied and changed elsewhere, has another history.
+  here, and every later change. For the change in force here, both histories name the same topology and the same
+  attempt. A system that was restored, or copied and changed elsewhere, has another history.
 * A command can change this server's topology to the new one (``Change.refusals``).
 * This server need not take part in such a change, and none of the missed changes let a domain of this server start with
   a new state. Otherwise the data of this server is an old copy, or the other server sends a false lesson.
 
 A server without any data, which was started with the topology in force, learns the number of the last change and the
 history: it has no data that could be lost. A server that is being added has no earlier data of the system, so it cannot
-compare histories. It believes a history that contains the change that it has staged, made by the same attempt. It
-learns nothing from a history that ends before that change.
+compare histories. It believes a history if the history contains the staged change, made by the same attempt. It learns
+nothing from a history that ends before that change.
 
-**A staged change** may have been made or not. The history names the attempt that made each change. If this attempt is
-the staged one, the change is finished here. If it is another attempt, the staged change was abandoned. The number of
-the change alone proves nothing, because the other servers can make another change with the same number while this
-server is away.
+**A staged change** may have been made or not. The history names the attempt that made each change. If the history names
+the attempt that is staged here, this server finishes the change. If the history names another attempt, the staged
+change was abandoned. The number of the change alone proves nothing, because the other servers can make another change
+with the same number while this server is away.
 """
 
 from collections.abc import Callable
@@ -226,10 +226,11 @@ def _check_lineage(machine: AgentServer, lesson: Lesson) -> None:
 
 
 def _check_part(machine: AgentServer, lesson: Lesson) -> None:
-    """Raise :class:`TopologyError` in each of these cases: the domains of the lesson's topology form a cycle, no
-    command can change the topology in force here to the topology of the lesson, this server must take part in such a
-    change, or one of the missed changes let a domain of this server start with a new state. If this server has never
-    been part of a system and was started with the topology of the lesson, only the first case is checked."""
+    """Raise :class:`TopologyError` in each of these cases. (1) The domains of the lesson's topology form a cycle, or an
+    order in this topology is not valid. (2) No command can change the topology in force here to the topology of the
+    lesson. (3) This server must take part in such a change. (4) One of the missed changes let a domain of this server
+    start with a new state. If this server has never been part of a system and was started with the topology of the
+    lesson, only case 1 is checked."""
     organisation, name = machine.organisation, machine.name
     old, new = topology_in(organisation.topology), _read(lesson.topology)
     if new.organisation.cycle is not None:

@@ -4,8 +4,8 @@ records it.
 See :mod:`antecede.server.peering.learning` for the rules. A lesson comes after both hellos, on the same connection. It
 does not matter which of the two servers has dialed. The server that has learned then closes the connection, and both
 connect again. A server that refuses a lesson sends the reason and closes the connection. A server accepts lessons only
-from servers that it believes (see *Who is believed* in ``learning``). If it finds a newer topology at another server,
-it asks the servers that it believes for a lesson.
+from servers that it believes (see *Which servers are believed* in ``learning``). If it finds a newer topology at
+another server, it asks the servers that it believes for a lesson.
 """
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from antecede.server.peering import Peering
 
 UNCONFIRMED: Final = "unconfirmed"
-"""The code with which this server refuses a server that has a newer topology, because this server does not accept
-lessons from that server. The refusals end when a server from which it accepts lessons has confirmed the change."""
+"""The code of a refusal: the other server has a newer topology, but this server does not accept lessons from it. The
+refusals end when this server has learned the change from a server whose lessons it accepts."""
 Learn = Callable[[bytes, Callable[[Any, AntecedeError | None], None]], None]
 """A function with two arguments: a lesson as JSON, and a callback. It records the lesson in the log, and then calls the
 callback with the result or the error."""
@@ -89,9 +89,9 @@ class Lessons:
 
     def _send_away(self, hello: wire.ServerHello, connection: Connection) -> None:
         """Close the connection to a server that has a newer topology, but from which this server does not accept
-        lessons. Ask the servers from which it does accept lessons whether the topology has changed. The first time, the
-        other server may connect again immediately. After that, it is refused until another topology is in force here.
-        If this server has none to ask, it refuses the other server the first time, too."""
+        lessons. Ask for a lesson from the servers whose lessons this server accepts. The first time, the other server
+        may connect again immediately. After that, it is refused until another topology is in force here. If there is no
+        server to ask, the other server is refused immediately."""
         teachers = teachers_of(self._machine)
         for server in teachers:
             self.ask(server)

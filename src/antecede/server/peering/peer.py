@@ -73,9 +73,8 @@ class Peer:
         self.newest.clear()
 
     def write(self, several: list[Outgoing]) -> None:
-        """Write frames and acknowledgements. If the connection is full, add them to ``deferred``, until it contains
-        ``deferred_frames_max`` of them, and drop the others. Also drop frames that were already written to this
-        connection."""
+        """Write frames and acknowledgements. If the connection is full, add them to ``deferred`` instead. In this case,
+        drop frames that were already written to this connection, and everything beyond ``deferred_frames_max``."""
         connection = self.connection
         assert connection is not None
         if not connection.full:

@@ -1,10 +1,10 @@
 """Connected clients: one session each.
 
 A session is one connection of a client, or one bus in the server's own process. A client has at most one session; a
-newer session takes the place of the older one, which ends with the code ``replaced``. Publishes become inputs of the
-machine. Replies and letters leave the server when all records before them are durable; some answers to calls leave
-earlier (:mod:`antecede.server.driver.gate`). When a session begins to listen, all letters that are still in the mailbox
-are handed out again, the oldest first.
+newer session takes the place of the older one, which ends with the code ``replaced``. The publishes of clients become
+inputs of the machine. Replies and letters leave the server when all records before them are durable; some answers to
+calls leave earlier (:mod:`antecede.server.driver.gate`). When a session begins to listen, all letters that are still in
+the mailbox are handed out again, the oldest first.
 
 At the beginning of a session, the server sends a welcome. The welcome says which publishes of the client the server
 already has. So the server sends the welcome only when the publishes of the previous session have been accepted or
@@ -84,7 +84,7 @@ class Sessions:
         text."""
 
     def attach(self, driver: Driver, now: float) -> None:
-        """Set the driver. From now on, publishes and reports of clients become inputs of this driver."""
+        """Set the driver. From now on, the publishes and the reports of clients become inputs of this driver."""
         self._driver, driver.now = driver, now
         for client in self._machine.clients:
             self._may_be_away(client)
@@ -100,7 +100,7 @@ class Sessions:
             session.rights.forget()
 
     def defer(self, call: Callable[[], None]) -> None:
-        """Call a function in the driver's next turn."""
+        """Let the driver call a function at the beginning of its next turn (``Driver.turn``)."""
         self._driver.defer(call)
 
     def __len__(self) -> int:
@@ -138,8 +138,8 @@ class Sessions:
         return address not in self._sessions
 
     def begin(self, session: Session) -> None:
-        """Begin a session. Its welcome waits until the publishes of the client's last session have been accepted or
-        refused."""
+        """Begin a session. The welcome is sent later, when the publishes of the client's previous session have been
+        accepted or refused."""
         address = session.address = client_address(self._machine, session.client)
         previous = self._sessions.get(address)
         if previous is not None:
@@ -215,8 +215,8 @@ class Sessions:
             self._driver.request_turn()
 
     def malformed(self, client: str, part: wire.Publish) -> str:
-        """Return the error in a publish that a correct client library would not send. Return an empty string if there
-        is no such error. Mistakes of an application are not reported here: the machine refuses such a publish, and the
+        """Check a publish for errors that only a faulty client library makes. Return the error, or an empty string if
+        there is none. Mistakes of an application are not reported here: the machine refuses such a publish, and the
         client continues."""
         count = len(part.bodies)
         if not count or not part.to:

@@ -68,7 +68,8 @@ class RemoteSession:
             self._handle(parts)
 
     def _take_some(self) -> None:
-        """Handle some of the parts in ``_rest`` now, and the others in the driver's next turns."""
+        """Handle some of the parts in ``_rest`` now, and the others in the driver's next turns (calls of
+        ``Driver.turn``)."""
         rest = self._rest
         self._handle([rest.popleft() for _ in range(min(len(rest), limits.session_parts_max))])
         if rest:

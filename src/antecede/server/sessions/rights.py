@@ -51,8 +51,8 @@ class Rights:
         """Destinations to which the session may send."""
         self._decided: dict[tuple[tuple[str, ...], str], Refusal | None] = {}
         """The decisions that are not in ``_granted``: all refusals, and all decisions about calls and subscriptions. A
-        key is a pair. Its first element has the destinations. For a call or a subscription, its second element is the
-        kind of the publish. For any other publish, it is an empty text."""
+        key is the pair (destinations, kind). For a call or a subscription, ``kind`` is the kind of the publish. For any
+        other publish, ``kind`` is an empty text."""
         self._remembered = 0
         """The number of addresses in ``_granted`` and ``_decided``."""
         self._senders: dict[str, bool] = {}
@@ -117,11 +117,15 @@ class Rights:
 
 
 def with_forbidden(handed: list[str], forbidden: Collection[str], letters: list[str]) -> list[str]:
-    """Return the letters that are done after a report of a client, including forbidden letters. ``handed``: the letters
-    of the session that are not reported yet, in sequence. ``forbidden``: the letters that the client must not receive,
-    so it cannot report them. ``letters``: the letters that the client reports as handled. The report is right if
-    ``handed`` without the forbidden letters begins with ``letters``. Then the result is the beginning of ``handed``, up
-    to the last letter of ``letters``. If the report is wrong, return an empty list."""
+    """Complete a client's report: return the reported letters, together with the forbidden letters before and between
+    them. If the report is wrong, return an empty list.
+
+    ``handed``: the session's letters that are not reported yet, in sequence. ``forbidden``: the letters that the client
+    may not receive. The server does not send them, so the client cannot report them. ``letters``: the letters that the
+    client reports as handled. The report must begin with the first letter in ``handed`` that is not forbidden, and may
+    leave out only forbidden letters. Example: ``handed`` is a, b, c, d, and b is forbidden. If the client reports a and
+    c, the result is a, b, c.
+    """
     place = 0
     for id_ in letters:
         while place < len(handed) and handed[place] in forbidden:

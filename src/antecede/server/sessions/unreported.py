@@ -22,15 +22,15 @@ class Unreported:
         reported a letter as handled, or disconnected."""
 
     def begin(self, mailboxes: Iterable[str], now: float) -> None:
-        """Begin a life of the server. For each client, record that the first letters of its mailbox (one full batch)
-        were received, because the server may have handed them out in its previous life."""
+        """After the start of the server, record that each client has received the first letters of its mailbox (one
+        full batch). The server may have handed out these letters before it was restarted."""
         for address in mailboxes:
             if not self._quotas.is_agent(address):
                 self.take(address, limits.reactions_together_max, now)
 
     def take(self, address: str, letters: int, now: float, more: bool = False) -> None:
-        """Record how many letters a client has received and not yet reported as handled: ``letters``. If ``more`` is
-        true, ``letters`` is added to the recorded number. If it is false, ``letters`` replaces the recorded number."""
+        """Record that a client has received this number of letters and not yet reported them as handled. If ``more`` is
+        true, the number is added to the recorded number. Otherwise it replaces the recorded number."""
         self._moved[address] = now
         handed = self._quotas.handed
         handed[address] = letters + (handed.get(address, 0) if more else 0)

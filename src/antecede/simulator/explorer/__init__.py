@@ -1,15 +1,18 @@
 """The explorer plays every run of a small scope under an order, and finds a shortest run that breaks a guarantee.
 
-``explore`` takes an order and a scope. The order is given by its name, by its :class:`~antecede.orders.OrderSpec`, or,
-to try broken variants, by a function that creates the order of one member. The scope is the numbers of processes and
+``explore`` takes an order and a scope. The order is given by its name or its :class:`~antecede.orders.OrderSpec`. To
+try a broken variant, pass a function that creates the order of one member. The scope is the number of processes and of
 messages, or a given program. ``explore`` plays *all* interleavings of sends and arrivals. Packets on a link may arrive
-in any sequence, unless the links are FIFO. In every state it checks the guarantees of the order (and additional ones if
-requested). In every quiet state, in which nothing is in flight, it also checks that every message is delivered and
-nothing is held.
+in any sequence, unless the links are FIFO. ``explore`` checks the guarantees of the order, and additional ones if
+requested. It checks FIFO and causal order in every state. It checks total and synchronous order in every *quiet* state:
+a state in which nothing is in flight. In every quiet state, it also checks that every message is delivered and nothing
+is held.
 
-* :mod:`~antecede.simulator.explorer.machine`: orders as tables, so that each step of a member is computed once.
+* :mod:`~antecede.simulator.explorer.machine`: stores the steps of orders in tables, so that each step is computed only
+  once.
 * :mod:`~antecede.simulator.explorer.blocks`: the partial-order reduction, and why it misses no violation.
-* :mod:`~antecede.simulator.explorer.search`: shorter runs first, so that the violation that is found is a shortest one.
+* :mod:`~antecede.simulator.explorer.search`: plays shorter runs first, so that it finds a shortest run with a
+  violation.
 * :mod:`~antecede.simulator.explorer.witness`: the violation as a scenario file.
 """
 

@@ -1,9 +1,9 @@
 """The reduction that makes the search smaller: it interleaves only inputs that other processes can notice.
 
-An input of a process is a send of its application, or the arrival of a packet. An arrival is **silent** if it makes the
-process neither put a packet on the network nor have a send event. All other inputs are *noticeable*, including all
-sends of the application. A **block** is a noticeable input of one process, together with the silent arrivals at this
-process that come directly before it. The explorer interleaves whole blocks, and never a silent arrival by itself.
+An input of a process is a send of its application, or the arrival of a packet. An arrival is **silent** if it causes no
+output: the process puts no packet on the network and has no send event. All other inputs are *noticeable*, including
+all sends of the application. A **block** is a noticeable input of one process, together with the silent arrivals at
+this process that come directly before it. The explorer interleaves whole blocks, and never a silent arrival by itself.
 
 **Why nothing is missed.** Take any run. Move each silent arrival to a later moment: just before the next noticeable
 input of the same process. If there is no such input, move the arrival to the end of the run. The result is also a
@@ -89,8 +89,8 @@ class Fault(NamedTuple):
 
 
 class Growth:
-    """All possible sequences of inputs of one process in one situation. Each sequence ends with the first input that
-    other processes can notice."""
+    """All possible sequences of inputs of one process in one *situation* (its state, the packets in flight to it, and
+    the messages sent to it). Each sequence ends with the first input that other processes can notice."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -111,8 +111,9 @@ class Growth:
 
 
 class Blocks:
-    """A table of the blocks of all processes. The blocks of a situation are computed when this situation first occurs,
-    and are only looked up later."""
+    """A table of the blocks of all processes. The *situation* of a process is its state, the packets in flight to it,
+    and the messages sent to it. The blocks of a situation are computed when the situation first occurs, and are only
+    looked up later."""
 
     def __init__(self, machine: Machine, judgement: Judgement, scope: Scope) -> None:
         self._machine = machine
@@ -121,8 +122,8 @@ class Blocks:
         self.cells: list[tuple[Local, Flights]] = []
         self._cell_numbers: dict[tuple[Local, Flights], int] = {}
         self.outgoing: list[tuple[Incoming, ...]] = []
-        """For each cell, by number: the messages that the process of the cell has sent, as one ``Incoming`` for each
-        destination process."""
+        """For each cell (the state of a process, with the packets in flight to it): the messages that this process has
+        sent. There is one ``Incoming`` for each destination process. The index is the number of the cell."""
         self._posts: list[Flights] = []
         self._post_numbers: dict[Flights, int] = {}
         self._posted: dict[tuple[int, int], int] = {}
@@ -160,8 +161,8 @@ class Blocks:
 
     def growth(self, process: int, cell: int, incoming: Incoming) -> Growth:
         """Return the possible sequences of inputs of a process. They start from the state in ``cell``, and each ends
-        with the first input that other processes can notice. ``incoming``: the messages that other processes have sent
-        to this process and that it has not delivered."""
+        with the first input that other processes can notice. ``incoming``: the messages from other processes to this
+        process that this process has not delivered yet."""
         growth = self._growths.get((cell, incoming))
         if growth is None:
             growth = self._growths[cell, incoming] = self._grow(process, cell, dict(incoming))

@@ -3,9 +3,9 @@
 Happened-before is computed with bit masks, one event at a time, as in :mod:`antecede.trace.oracle`. ``past`` is the set
 of messages that were sent before the present state of the process, in the sense of happened-before. Each message
 carries a set: the ``past`` of its sender at the send. The sender keeps these sets in ``befores``. ``covered`` contains
-the messages that the process has not delivered, although it has delivered a message that was sent after them. It is the
-union of the sets of all messages that this process has delivered, without the delivered messages themselves. A delivery
-is *late* iff its message is in ``covered``.
+the messages that the process has not delivered, although it has delivered a message that was sent after them.
+``covered`` is the union of the sets of all delivered messages, without the delivered messages themselves. A delivery is
+*late* if and only if its message is in ``covered``.
 
 If only FIFO order is checked, the set that a message carries contains only messages of the same sender. Data that no
 checked guarantee needs is not kept, because it would only increase the number of states.
@@ -45,8 +45,8 @@ class Finding(NamedTuple):
     """``fifo``, ``causal``, ``total``, ``synchronous``, ``undelivered`` or ``contract``."""
     process: int
     bit: int
-    """The position, in bit masks of messages, of the message that the finding is about; −1 if the finding is not about
-    one message."""
+    """The bit of the message that the finding is about: the position of this message in bit masks of messages. The
+    value is −1 if the finding is not about one message."""
     text: str
     """The description, with placeholders for names: ``{process}`` for the process, ``{message}`` for the message,
     ``{overtaker}`` for the message that was delivered too early, before ``{message}``, and ``[bit]`` for the message
@@ -78,9 +78,9 @@ class Judgement:
     def receive(
         self, process: int, local: Local, packet: int, incoming: Mapping[int, int]
     ) -> tuple[Local | Finding, Step]:
-        """Let a packet arrive at a process. Return the same kind of pair as ``send``. ``incoming``: the messages that
-        other processes have sent to this process and that it has not delivered. For the bit of each message, it has a
-        bit mask of the messages that were sent before this message."""
+        """Let a packet arrive at a process. Return the same kind of pair as ``send``. ``incoming``: the messages from
+        other processes to this process that this process has not delivered yet. A key is the bit of a message. Its
+        value is a bit mask of the messages that were sent before this message."""
         step = self._machine.receive(local.state, packet)
         return self._apply(process, local, step, incoming), step
 

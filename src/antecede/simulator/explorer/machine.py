@@ -18,8 +18,8 @@ from antecede.orders.contract import Order
 from antecede.simulator.explorer.scope import Scope
 
 Factory = Callable[[int, int], Order]
-"""A function that creates the order of one member. Its arguments are the index of this member (from 0), and how many
-members there are."""
+"""A function that creates the order of one member. Its arguments are the index of this member (from 0), and the
+number of members."""
 
 SHARED: Final = "a step of a clone changes the order that was cloned: load must copy the lists that dump returns"
 
@@ -28,8 +28,9 @@ Flights = tuple[int, ...]
 
 
 _clones_checked_max: Final = 1_000
-"""The number of steps that the explorer checks. A step is run on a clone of an order, and must not change the original
-order. Only the first steps are checked: if clones share data with the original, the first steps already show it."""
+"""The number of steps that the explorer checks, beginning with the first. The explorer runs each step on a clone of an
+order, and checks that the original order stays the same. If clones share data with the original, the first steps
+already show it."""
 
 
 class Step(NamedTuple):
@@ -37,8 +38,8 @@ class Step(NamedTuple):
 
     state: int
     events: tuple[tuple[bool, int], ...]
-    """The events in sequence. Each event is a pair: True for a send event or False for a delivery, and the position of
-    the message in bit masks of messages."""
+    """The events in sequence. Each event is a pair. The first part is True for a send event, and False for a delivery.
+    The second part is the position of the message in bit masks of messages."""
     emitted: Flights
     """The packets that the order hands to the network, in sequence."""
     failure: str
@@ -53,8 +54,8 @@ class Machine:
         self._scope = scope
         self._orders: list[Order] = []
         self.idle: list[bool] = []
-        """For each state, by number: whether the order holds no message back, and all copies of its application's
-        messages have left."""
+        """For each state, by number: whether nothing waits in the order. This means that the order holds no message
+        that has arrived, and that all copies of the messages of its application have left."""
         self._states: dict[tuple[bytes, Flights], int] = {}
         self.packets: list[Packet] = []
         self._packet_numbers: dict[Packet, int] = {}

@@ -1,10 +1,10 @@
 """The scope of an exploration: which messages may be sent, and how links behave.
 
 A scope may have a *program*: for each process, a list of sends, which the process makes in sequence. A send may have to
-wait until the process has made a number of deliveries. If there is no program, any process may send a message at any
-moment, up to a total number of messages. In this case the *mode* determines which sets of destinations a message may
-have. Everything else is open, and the explorer tries all possibilities: which process acts next, and which packet in
-flight arrives next.
+wait until the process has delivered a given number of messages. If there is no program, any process may send a message
+at any moment, up to a total number of messages. In this case the *mode* determines which sets of destinations a message
+may have. Everything else is open, and the explorer tries all possibilities: which process acts next, and which packet
+in flight arrives next.
 
 A message is named by its sender and its number among the sender's messages. So the names do not depend on the sequence
 of independent events. The *bit* of a message is its position in bit masks of messages.
@@ -81,7 +81,7 @@ class Scope(msgspec.Struct, frozen=True):
         return ", ".join([between, *(words for words, holds in details.items() if holds)])
 
     def destinations(self, source: int) -> list[int]:
-        """Return the sets of destinations, as bit masks, that a message of ``source`` may have."""
+        """Return all sets of destinations that a message of ``source`` may have, each as a bit mask."""
         everyone = (1 << self.processes) - 1
         others = everyone & ~(1 << source)
         if self.mode == "broadcast":

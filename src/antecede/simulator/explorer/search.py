@@ -1,8 +1,8 @@
 """A search that visits the states of the system in the sequence of their costs, beginning with the lowest cost.
 
-Two states are connected by a block (:mod:`antecede.simulator.explorer.blocks`). The cost of a block is the number of
-its inputs. The cost of a state is the number of inputs in the shortest run to this state. So if the search returns a
-run that leads to a violation, no shorter run leads to a violation.
+A *block* (a sequence of inputs of one process, see :mod:`antecede.simulator.explorer.blocks`) leads from one state to
+another. The cost of a block is the number of its inputs. The cost of a state is the number of inputs in the shortest
+run to this state. So if the search returns a run that leads to a violation, no shorter run leads to a violation.
 
 A *cell* is the state of one process, together with the packets in flight to this process. A state of the system
 consists of one cell per process. It is a tuple with the numbers of these cells.
@@ -27,8 +27,9 @@ History = tuple[int, ...]
 
 
 class Reached(NamedTuple):
-    """The cheapest known way to reach a state: in the state ``previous``, the process with the number ``process``
-    carries out ``block``. The whole way has ``cost`` inputs."""
+    """The shortest known run to a state. At the end of this run, in the state ``previous``, the process with the number
+    ``process`` carries out ``block`` (a sequence of its inputs). The whole run has ``cost`` inputs. For the start of
+    the search, ``block`` is None."""
 
     cost: int
     previous: System
@@ -86,7 +87,8 @@ class Search:
 
     @property
     def states(self) -> int:
-        """The number of states of the whole system that were reached; states within a block are not counted."""
+        """The number of states of the whole system that were reached. States between two inputs of the same block are
+        not counted."""
         return len(self._reached)
 
     def run(self) -> Found | None:

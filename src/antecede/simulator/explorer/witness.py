@@ -1,9 +1,11 @@
 """A violation as a scenario file that can be played.
 
-The file contains the run, input by input, and an expectation. The expectation describes the behaviour of a correct
-order, so the broken order does not meet it. To know the correct behaviour, the same file is played under a correct
-order. If the broken order is a variant of a known order, the correct order is the known order; otherwise it is the
-simplest order with the violated guarantee.
+The file contains the run, input by input, and an expectation if one is found. The expectation describes correct
+behaviour, so the broken order does not meet it. To find the correct behaviour, the same file is played under a correct
+order. If the broken order is a variant of a known order, the correct order is the known order. Otherwise it is the
+simplest order with the necessary guarantees. But there is no simple order for total and synchronous order. In this
+case, no other order is played. If the run breaks total order, the file then expects that two processes deliver their
+common messages in the same sequence.
 """
 
 from collections.abc import Sequence
@@ -49,10 +51,11 @@ def actions_of(inputs: Sequence[tuple[int, int]], packets: Sequence[Packet], sco
 
 
 def with_overtaker(finding: Finding, inputs: Sequence[tuple[int, int]], machine: Machine) -> Finding:
-    """Return the finding. If it is about a late message, replace a placeholder in its text by the overtaker: a message
-    that was sent after the late message, but was delivered before it by the same process. If there are several, take
-    the one that was delivered first. The states of the search do not record overtakers, so this function plays the run
-    again."""
+    """Replace the placeholder ``{overtaker}`` in the text of a finding, and return the new finding. If the finding has
+    no such placeholder, return it unchanged. The placeholder occurs if a process delivered a message late. It stands
+    for the *overtaker*: a message that was sent after the late message, but that this process delivered earlier. If
+    there are several overtakers, choose the one that was delivered first. The states of the search do not record
+    overtakers, so this function plays the run again."""
     if "{overtaker}" not in finding.text:
         return finding
     states = list(machine.initial)
@@ -147,8 +150,9 @@ class Witness:
     # The behaviour of a correct order.
 
     def _finished(self, lines: list[str]) -> list[str]:
-        """Return the lines of the file, followed by an expectation that a correct order meets and the broken order does
-        not. A ``drain`` comes before the expectation if a correct order needs more packets to arrive.
+        """Return the lines of the file, followed by an expectation. A correct order meets this expectation, and the
+        broken order does not. If more packets must arrive first, the statement ``drain`` (let all packets arrive) comes
+        before the expectation.
 
         The best expectation is about a process that delivers the same messages under both orders, but in different
         sequences. If there is no such process, the expectation is about a process that delivers different messages
@@ -164,10 +168,10 @@ class Witness:
         return self._patient(lines) or lines
 
     def _patient(self, lines: list[str]) -> list[str]:
-        """Return the lines of the file, with the line ``expect MESSAGE not sent`` inserted at some point of the run,
-        and with ``drain`` at the end. At this point, the broken order has already sent the message, but a correct order
-        has not. So only the broken order fails the expectation. Return an empty list if no such message and point
-        exist."""
+        """Return the lines of the file with two more lines: ``expect MESSAGE not sent`` at some point of the run, and
+        ``drain`` at the end. At the place of the first new line, the broken order has already sent the message, but
+        a correct order has not. So only the broken order fails the expectation. Return an empty list if no such message
+        and point are found."""
         correct = self._correct()
         if correct is None or correct is not self._own_order:
             return []

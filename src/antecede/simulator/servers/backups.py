@@ -38,7 +38,7 @@ from antecede.store.recovery import judge
 from antecede.store.simulated import SimulatedDisk
 
 _cuts = 3
-"""The number of backups that an operator tries in one world."""
+"""The number of backups that an operator tries to make in one world."""
 
 
 def play_backup(
@@ -128,8 +128,9 @@ def _restored(world: ServerWorld, copies: dict[str, Copied], seed: int) -> list[
 
 
 def _marked_history(copied: Copied) -> list[bytes]:
-    """Return all records that a server wrote up to the cut. If the first record contains no incarnation, add to this
-    record the incarnation that the server had at the cut."""
+    """Return all records that a server wrote up to the cut (the moment at which its disk was copied). The first record
+    should contain an incarnation: a number that identifies the data of one server. If it contains none, add the
+    incarnation that the server had at the cut."""
     disk = SimulatedDisk()
     disk.replace(copied.contents)
     stored = read_records(DIRECTORY, len(copied.archived), copied.position, disk)

@@ -1,9 +1,9 @@
 """Random changes of random topologies: each seed gives one schedule with several changes under load.
 
-Each topology is made from the one before it by a random edit: agents are added and moved, servers are added and
-removed, domains are split, merged and connected through another server, and domains get other orders. In every third
-schedule the changes are *mild*: each change needs only a few servers, and usually one of the servers that it does not
-need is down while the change is made. ``play(SEED)`` returns the outcome, with the errors.
+Each topology is made from the one before it by random edits: agents are added and moved, servers are added and removed,
+domains are split, merged and connected through another server, and domains get other orders. In every third schedule
+the changes are *mild*: only a few servers must take part in each change. Usually, one of the other servers is down
+while the change is made. ``play(SEED)`` returns the outcome, with the errors.
 """
 
 from collections.abc import Callable
@@ -66,8 +66,8 @@ class _Sketch(msgspec.Struct):
     ports: int = 7000
     kind: str = "Agent"
     hold: str = ""
-    """The agent with the setting ``dead_follow = "hold"``: letters that depend on a dead letter are held for this
-    agent. The text is empty if no agent has this setting."""
+    """The agent with the setting ``dead_follow = "hold"``, or an empty text if no agent has this setting. A letter to
+    this agent is held if it depends on a dead letter of the agent."""
 
     @property
     def servers(self) -> list[int]:
@@ -105,8 +105,8 @@ class _Sketch(msgspec.Struct):
 
 
 def journey(random: Random, mild: bool = False) -> list[str]:
-    """Return the texts of several topology files; each topology is made from the one before it by random edits.
-    ``mild``: use only edits for which few servers must run."""
+    """Return the texts of several topology files. Each topology is made from the one before it by random edits. If
+    ``mild`` is true, use only edits that need few running servers."""
     sketch = _Sketch({}, {}, {})
     sketch.alone = [sketch.new_server()]
     for _ in range(random.randint(3, 4) if mild else random.randint(1, 4)):

@@ -1,9 +1,9 @@
 """Changes of the topology in a world of whole servers, under load: an operator changes the topology several times.
 
-All the code of a server runs, except the sockets. So a change may take place while items wait in a queue, while frames
-of an earlier topology have been read but not processed, while reactions are in progress, and while servers ask other
-servers for a decision. The operator's requests take some time. Sometimes the operator's command is killed, and the
-operator starts it again. Servers crash and miss changes.
+All the code of a server runs, except the sockets. So a change may come at a difficult moment: items wait in a queue,
+frames of an earlier topology have been read but not processed, agents are reacting to letters, or servers are asking
+other servers for a decision. The operator's requests take some time. Sometimes the operator's command is killed, and
+the operator starts it again. Servers crash and miss changes.
 
 Agents send letters, ask questions and set timers; they send only to agents that their server knows. Some letters become
 dead letters, and some letters end the process of the server that handles them. Clients of a removed server continue at
@@ -106,7 +106,7 @@ class ChangingServer(SimulatedServer):
         self.declare()
 
     def declare(self) -> None:
-        """Give the server exactly the agents that it has in the topology in force."""
+        """Add and remove agents, so that the server has exactly its agents of the current topology."""
         for agent, home in self.machine.plan.homes.items():
             if home == self.name:
                 self.host.declare(agent, self.world.agent_class)
@@ -179,8 +179,8 @@ class ChangingWorld(ServerWorld):
         return sum(len(one.absent) for one in self.outcomes if one.state == "done")
 
     def known_agents(self, server: SimulatedServer) -> list[str]:
-        """Return the agents to which the agents and clients of a server may send: agents that the server knows, and
-        that the last topology still has."""
+        """Return the possible destinations for the agents and clients of a server: all agents that the server knows,
+        and that still exist in the last topology."""
         return [agent for agent in server.machine.plan.homes if agent in self._lasting]
 
     def play(self, publishes: int) -> list[str]:
@@ -224,7 +224,8 @@ class ChangingWorld(ServerWorld):
         return server.up and server.name not in self.gone and added and later
 
     def leaves(self, server: ChangingServer) -> None:
-        """Stop a server that was removed. Its clients continue at the server that now has their addresses."""
+        """Stop a server that was removed. Its clients continue at the server that now has their addresses. But a client
+        ends if no server knows it yet."""
         self.gone[server.name] = None
         server.later(0.01, stop, server)
         home = parse_topology(server.machine.organisation.topology).home_of(server.name)

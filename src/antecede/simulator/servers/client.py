@@ -1,11 +1,10 @@
-"""A simulated client, which runs the code of real clients for connection, publishes, inbox and questions, and can be
-killed.
+"""A simulated client. It runs the code of real clients for its connection, publishes, inbox and questions.
 
 Publishes that were not accepted are sent again after a reconnection. The handler of a letter runs at least once, and
 may run again for the same letter. The letter is added to ``inbox`` when its handler has returned for the first time. A
-client that is killed starts again under the same name. It has forgotten everything, including which of its publishes
-were accepted. If another process connects under the same name, the new process takes over, and the server informs the
-first process.
+client can be killed. It then starts again under the same name, but it has forgotten everything, including which of its
+publishes were accepted. If another process connects under the same name, the new process takes over, and the server
+informs the first process.
 """
 
 from collections import deque

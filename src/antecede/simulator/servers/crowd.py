@@ -1,15 +1,16 @@
 """Mailboxes with special settings in a random world: small quotas, and held letters.
 
-**Small quotas.** A quota limits the letters in a mailbox. A server must let the oldest letters above a quota expire,
-but never a letter that a client or an agent is handling. Two kinds of mailboxes may have a small quota:
+**Small quotas.** A quota limits the letters in a mailbox. If a mailbox exceeds its quota, its server must let the
+oldest letters expire. But a letter that a client or an agent is handling must not expire. Two kinds of mailboxes may
+have a small quota:
 
 * the mailbox of a client that never returns. This client subscribes to a topic, and its process ends soon; agents and
   clients continue to send to it;
 * mailboxes of agents and clients that get many letters at the same time.
 
-**Held letters.** For some agents, letters that follow from a dead letter are held until an operator decides about the
-dead letter. The operator decides at the latest at the end of the simulated run. :func:`early` checks from the logs that
-no held letter was handled before this decision.
+**Held letters.** For some agents, letters that follow from a dead letter (depend causally on it) are held until an
+operator decides about the dead letter. At the end of the simulated run, an operator decides about all dead letters that
+still block other letters. :func:`early` checks from the logs that no held letter was handled before this decision.
 """
 
 from collections import deque
@@ -26,7 +27,7 @@ from antecede.trace import DELIVER, HOP, SEND, Event
 
 
 class Crowd:
-    """The mailboxes of one world that have small quotas or hold letters."""
+    """The mailboxes with special settings in one world: small quotas, or held letters."""
 
     def __init__(self, seed: int, servers: list[str]) -> None:
         self._random = random = Random(f"{seed}/crowd")
@@ -133,9 +134,10 @@ def early(logs: Logs) -> Iterator[str]:
 
 
 def _pasts(rows: list[Event]) -> dict[str, set[str]]:
-    """Return, for each message, the set of the messages from which it follows. If a letter becomes a dead letter at a
-    process, the later messages of this process do not follow from the letter. If an operator replays a dead letter, the
-    new letter follows from no message, because the operator alone decided to send it."""
+    """Return, for each message, the set of the messages from which it follows (on which it depends causally). If a
+    letter becomes a dead letter at a process, the later messages of this process do not follow from the letter. If an
+    operator sends a dead letter again, the new letter follows from no message, because only the operator decided to
+    send it."""
     lines: dict[str, deque[Event]] = {}
     for row in sorted((row for row in rows if row.kind != HOP), key=lambda row: row.index):
         lines.setdefault(row.process, deque()).append(row)
@@ -166,4 +168,4 @@ def _look_at(server: SimulatedServer) -> None:
 
 
 patient_seconds = 60.0
-"""The number of seconds for which a patient client waits for an answer. It is longer than any fault lasts."""
+"""The number of seconds for which a patient client waits for an answer. No fault lasts as long as this."""

@@ -1,6 +1,7 @@
 """The faults in a world of servers, and their frequency.
 
-Counts are for all servers together. Each fault comes at a moment that the seed chooses, before the world becomes calm.
+Each number of faults is the total for all servers together. Each fault comes at a moment that the seed chooses, before
+the world becomes calm.
 
 A crash comes **between two effects** of a server. An effect is mainly one step, one reaction, one sent frame, or one
 operation of the disk, such as a write or a sync. The seed chooses the effect after which the server crashes. A crash
@@ -14,12 +15,14 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """The kinds of faults in a world, and how often each comes. ``NONE`` has no faults, and ``ROUGH`` has many."""
 
     crashes: int = 0
-    """The number of crashes of servers, each between two effects."""
+    """The number of times that a crash of a server is planned. The server crashes between two effects (for example,
+    between two steps or two writes)."""
     stops: int = 0
     """The number of times that a server is stopped gracefully and starts again."""
     powercuts: float = 0.5
-    """The share of power cuts among the crashes in which the disk does not fail. A power cut loses, tears or reorders
-    unsynced writes. In the other crashes only the process is killed."""
+    """The probability that a crash is a power cut, if no sync fails in this crash. A power cut loses, tears or reorders
+    unsynced writes. In the other crashes only the process is killed. If a server has the durability ``os``, its process
+    is killed in all its crashes."""
     broken_syncs: float = 0.0
     """The share of crashes in which a sync of the disk fails."""
     loss: float = 0.0
@@ -31,7 +34,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """The number of times that a connection (between two servers, or between a client and its server) breaks and comes
     back."""
     slow_disks: int = 0
-    """The number of times that a server's syncs take very long for a while."""
+    """The number of times that a server's syncs become very slow. They stay slow until the world becomes calm."""
     full_disks: int = 0
     """The number of times that a server's log has no space for more records for a while."""
     overloads: int = 0
@@ -44,8 +47,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """The number of times that another process takes a client's name while the client's first process is still
     connected."""
     silences: int = 0
-    """The number of connections (between two servers, or between a client and its server) that become silent: from some
-    moment on everything sent on them is lost. Both ends must notice this."""
+    """The number of connections (between two servers, or between a client and its server) that become silent: after
+    some moment, everything that is sent on the connection is lost. Both ends must notice this."""
     old_versions: float = 0.0
     """The probability that a process of a server or a client uses only the oldest version of the wire protocol. It is
     drawn at each start of a process."""
@@ -59,7 +62,7 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     failed_snapshots: float = 0.0
     """The probability that a snapshot cannot be written. The server tries again later."""
     failures: float = 0.0
-    """The probability that a reaction fails at its first try."""
+    """The probability that a reaction of an agent, or a handler of a client, fails at its first try."""
     seconds: float = 1.0
     """The length of the fault period, in seconds of virtual time. After this period the world is calm."""
 

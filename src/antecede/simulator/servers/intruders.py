@@ -1,11 +1,11 @@
-"""A world with identities, and with intruders: connections that try what they have no permission to do.
+"""A world with identities, and with intruders. An intruder is a connection that tries something without permission.
 
 Some intruders have no key. Others have the key of the client ``mallory``, who has few permissions. Each attempt must be
 refused. If an attempt succeeds, the world reports an error. ``mallory`` also acts as a correct client: she loses a
 permission while she is connected, and later her key is revoked.
 
-Some intruders open more connections than one address may have. And some servers are controlled by intruders: they send
-letters in the name of agents that live on other servers. Their peers must drop these letters.
+Some intruders open more connections than one address may have. Some servers are controlled by an intruder: such a
+server sends letters in the name of agents that live on other servers. The peers of this server must drop these letters.
 """
 
 from collections.abc import Callable
@@ -92,7 +92,7 @@ class Intruder:
         """Do nothing when the connection has ended."""
 
     def writable(self) -> None:
-        """Do nothing: nothing waits until the connection has room again."""
+        """Do nothing, because an intruder has no output that waits for space on the connection."""
 
 
 class IdentifiedWorld(ServerWorld):
@@ -105,7 +105,8 @@ class IdentifiedWorld(ServerWorld):
         self.forbidden: list[Publish] = []
         """Publishes that must be refused."""
         self.work: Callable[[], Notification] | None = None
-        """A function that returns a notification for an agent, or None if mallory publishes nothing."""
+        """A function that returns a notification for an agent. If the attribute is None, mallory publishes nothing, and
+        no server sends forged letters."""
         self._revoked = self._forged = False
         self.identities = known = Identities(Random(f"{seed}/identities"))
         for name in self.plan.topology.servers:
@@ -165,8 +166,8 @@ class IdentifiedWorld(ServerWorld):
         return mallory or super().may_refuse(address, to, error)
 
     def client_gone(self, address: str, error: AntecedeError) -> None:
-        """Record an error: a client cannot continue. But if the client is mallory and her key was revoked, only end her
-        process, because her server must refuse her then."""
+        """Handle a client that cannot continue. If the client is mallory and her key was revoked, end her process,
+        because her server must refuse her. Otherwise record an error."""
         if address.startswith(f"{MALLORY}@") and self._revoked:
             self.clients[address].die()
         else:
@@ -247,7 +248,8 @@ class IdentifiedWorld(ServerWorld):
                 return
 
     def _hello(self, server: SimulatedServer) -> wire.ServerHello:
-        """Return a hello to this server from one of its peers. An intruder may have seen this hello on the network."""
+        """Return a hello with a peer of this server as its sender, and this server as its receiver. An intruder may
+        have seen this hello on the network."""
         peers = server.core.peering.peers
         peer = next((name for name in peers if self.servers[name].up), next(iter(peers)))
         if self.servers[peer].up:

@@ -6,10 +6,9 @@
    topology hold. The ids in the trace are those that the servers really used.
 3. Each publish that was reported to its client as accepted is in the log exactly once. The log has the publishes of a
    client in the sequence in which the client sent them. If a client had begun to handle a letter before it published,
-   the letter comes before the publish in the trace. Clients received exactly the letters in the log, with one
-   exception: a client may get the answer to a call twice if the answer is *sure* (a crash cannot change it). A sure
-   answer may leave the server before its record is durable. If a crash then loses the record, the server sends the
-   answer again.
+   the letter comes before the publish in the trace. Clients received exactly the letters in the log. There is one
+   exception: a *sure* answer to a call (an answer that a crash cannot change) may come twice. A sure answer may leave
+   the server before its record is durable. If a crash then loses the record, the server sends the answer again.
 4. Every letter is delivered once, or is dead with a reason. A letter that expired was not handed to anyone, and the
    mailbox of a client that never returns holds no more than its quota.
 5. A replay of the log alone gives the same state: agents, questions, timers, orders, counters.
@@ -38,8 +37,8 @@ from antecede.trace.significant import judge_significant
 
 _returned = name_of(Returned)
 _life = re.compile(r"-\d+$")
-"""A pattern for the last part of the ids of answers to calls. This part is a hyphen and a number. The number says in
-which life of the server (the time from one start to the next) the answer was given."""
+"""A pattern for the last part of an id. The id of an answer to a call ends with a hyphen and a number. The number says
+in which life of the server (the time from one start to the next) the answer was given."""
 TRAITOR = "traitor"
 """The client name of forged letters. If a simulated server forges a letter, its log records the letter under this
 client name."""
@@ -169,9 +168,9 @@ def _trace(world: ServerWorld, rows: list[Event], orders: tuple[str, ...], gone:
 
 def _given_again(client: SimulatedClient, logged: list[str | None]) -> dict[str, str]:
     """Return the answers that this client got twice, because a crash lost the server's record of the first answer. A
-    key is the id of the first answer; the value is the id of the second answer, which is in the log. This may happen
-    only to a *sure* answer, which a crash cannot change: only such an answer may be sent before its record is
-    durable."""
+    key of the result is the id of the first answer. Its value is the id of the second answer, which is in the log. Only
+    a *sure* answer (an answer that a crash cannot change) may come twice, because only a sure answer may be sent before
+    its record is durable."""
     site = client.home.machine.calls.site
     later = {_life.sub("", one): one for one in logged if one is not None}
     again = {}
@@ -273,7 +272,7 @@ def dead_letter(row: Event) -> str | None:
 
 
 def _received(row: Event) -> bool:
-    """Return whether a row of the trace is the delivery of a letter, or of an answer to a call."""
+    """Return whether a row of the trace records that a process received a letter or the answer to a call."""
     return (row.kind == DELIVER and row.type is None) or "call" in (row.extra or ())
 
 

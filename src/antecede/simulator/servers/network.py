@@ -1,10 +1,12 @@
 """Simulated connections: two ends, virtual time, and a network with faults.
 
-The parts of one call of ``send`` travel as one frame of real bytes. Hellos, welcomes, publishes and letters arrive in
-sequence and are not lost unless the connection breaks. Messages between servers, and the acknowledgements of these
-messages, may be lost, repeated and reordered even while the connection works. This is worse than any real connection.
-But these messages and acknowledgements do not overtake the hello that was sent before them, because a message that
-arrives before the hello would end the connection. When a connection breaks, everything in transit on it is lost.
+The parts of one call of ``send`` travel as one frame of real bytes. There is one exception: each message between
+servers, and each acknowledgement of such messages, travels as a separate frame. Hellos, welcomes, publishes and letters
+arrive in sequence and are not lost unless the connection breaks. Messages between servers, and the acknowledgements of
+these messages, may be lost, repeated and reordered even while the connection works. This is worse than any real
+connection. But these messages and acknowledgements do not overtake the hello that was sent before them, because a
+message that arrives before the hello would end the connection. When a connection breaks, everything in transit on it is
+lost.
 """
 
 from collections import deque
@@ -74,8 +76,8 @@ class End:
     def last_received(self) -> float:
         """The time of the last input, or the current time if this end does not read now.
 
-        During a pause of regular work, servers and clients send no pings. The silence of such a pause must not close a
-        working connection. So for a working connection, the result is never earlier than the end of the last pause.
+        While regular work is paused, servers and clients send no pings. A working connection must not be closed because
+        of this silence. So for a working connection, the result is never earlier than the end of the last pause.
         """
         if self._paused:
             return self._world.now
@@ -129,7 +131,7 @@ class End:
 
     def vanish(self) -> None:
         """Close this end without a message, as when its process ends. The other end notices this, unless the connection
-        is mute."""
+        is mute (everything on a mute connection is lost)."""
         self.open = False
         self.receiver = None
         if not self._mute:
@@ -145,8 +147,8 @@ class End:
         return self._mute and any(end.open and end.receiver is not None for end in (self, self.other))
 
     def abandon(self) -> None:
-        """Record that the process of this end has ended, so that this end answers nothing from now on. On a mute
-        connection, the other end does not notice this."""
+        """Record that the process of this end has ended, so that this end answers nothing from now on. If the
+        connection is mute (everything on it is lost), the other end does not notice this."""
         self._abandoned = True
         if self._mute:
             self.receiver = None
@@ -185,7 +187,8 @@ class End:
         self._read_on()
 
     def expect_a_reader(self, expected: bool) -> None:
-        """Choose whether this end stops reading while its own output buffer is full."""
+        """If ``expected`` is true, stop reading at this end while its own output buffer is full. If ``expected`` is
+        false, read even then."""
         self._expects_a_reader = expected
 
     def stall(self, stalled: bool) -> None:

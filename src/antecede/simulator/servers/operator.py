@@ -47,10 +47,10 @@ class Operators:
         self.request(server, "dead-list", [], listed)
 
     def _settle_page(self, server: SimulatedServer, command: str, of: str, listed: dict[int, str], upto: int) -> None:
-        """Send dead letters again, or bury them, as ``command`` says. One request handles at most two letters. If there
-        are more letters, further requests follow. ``of``: the type of the letters, or an empty text for any type.
-        ``listed``: the key of each letter, by the letter's number. ``upto``: the number up to which the letters are
-        already done."""
+        """Send dead letters again, or bury them (take them off the server's list), as ``command`` says. One request
+        handles at most two letters. If there are more letters, further requests follow. ``of``: the type of the
+        letters, or an empty text for any type. ``listed``: for the number of each letter, the letter's key. ``upto``:
+        letters up to this number are already done."""
         if command == "dead-bury":
             self.buried |= {(server.name, key) for number, key in listed.items() if number > upto}
         page = [str(upto), str(max(listed)), str(_page_letters), "", of, "", "0"]
@@ -86,8 +86,8 @@ class Operators:
         self.request(server, command, [key], answered)
 
     def reset_lost(self, domain: str, members: list[SimulatedServer]) -> bool:
-        """Send a reset to all members of a domain, if their status shows that the domain needs one. Return whether it
-        was sent."""
+        """If the status of the members shows that a domain needs a reset, send the reset to all members. Return whether
+        a reset was sent."""
         try:
             generation = next_generation(domain, {one.name: one.core.operations.status() for one in members})
         except UsageError:
@@ -96,7 +96,8 @@ class Operators:
         return True
 
     def reset(self, domain: str, members: list[SimulatedServer]) -> None:
-        """Reset a domain at all its members, even without need. The members do not check whether a reset is needed."""
+        """Reset a domain at all its members, even if no reset is needed. The members do not check whether a reset is
+        needed."""
         self._forget(domain, members, 1 + max(one.machine.channel.consumers[domain].generation for one in members))
 
     def _forget(self, domain: str, members: list[SimulatedServer], generation: int) -> None:

@@ -51,8 +51,8 @@ class Oversight:
         self._life = 0
         """The number of the server's last life in which a record became durable."""
         self._before: tuple[float, int] | None = None
-        """The virtual time and the server time at the end of the life ``_life``. After the next start, each of the two
-        times must have advanced by about the same amount. If the value is None, the next start does not check the
+        """The virtual time and the server time at the end of the life ``_life``. At the check after the next start,
+        both times must have advanced by about the same amount. If the value is None, the next start does not check the
         times."""
         self._expected: dict[int, bytes] = {}
         self.stopped_at: int | None = None

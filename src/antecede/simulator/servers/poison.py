@@ -1,9 +1,10 @@
 """Poison in a random world. A poison letter makes its handler end the process in which the handler runs.
 
-A poison letter must be dead when it has used all its tries, whether its handler runs in the server's process or in a
-worker process. Other letters must not be affected. When a process has ended by itself or by a kill, one try is counted
-in the log for each handler call that was in progress, and for no other call. After a power cut no try is counted. This
-module also checks the tries in the logs.
+A poison letter must become a dead letter when all its tries (calls of its handler) have failed. This must happen in the
+server's process and in worker processes. Other letters must not be affected. If a handler ends the server's process,
+the log must count one failed try for the letter of this handler, and for no other letter. If the server is killed, the
+log must count one failed try for each handler call that was in progress. After a power cut, the log must count no
+failed try. This module also checks the tries in the logs.
 """
 
 from collections import Counter
@@ -50,7 +51,7 @@ class Poisoning:
 
     def join(self, world: ServerWorld, shared: SharedData) -> None:
         """Let clients send poison to agents, with ordinary letters before and after it. Send nothing if ``shared`` has
-        no clients: this happens if changes of the topology remove all servers with which the world began."""
+        no clients. This happens if changes of the topology remove all servers that existed at the beginning."""
         if not self._letters or not shared.clients:
             return
         for server in world.servers.values():
@@ -76,9 +77,9 @@ def _strike(world: ServerWorld, ctx: Context) -> None:
 
 
 def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
-    """Check that the tries in the logs agree with the ends of processes, which the world has recorded. Yield the
-    errors. The tries of a letter are added up over all servers, because a letter keeps its tries when its agent moves
-    to another server."""
+    """Compare the failed tries in the logs with the ends of processes that the world has recorded, and yield the
+    errors. Add up the tries of a letter over all servers, because a letter keeps its tries when its agent moves to
+    another server."""
     if world.faults.old_versions:
         # The oldest log format has no place for tries.
         return
@@ -111,7 +112,7 @@ def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
 
 def unlucky(logs: Logs, poison: set[str]) -> bool:
     """Return whether a letter that is not poison became a dead letter because its handler's process ended. This can
-    happen if the handler of the letter was in progress each time that poison ended the process."""
+    happen if the server was killed several times while the handler of the letter was in progress."""
     return any(
         reaction.dead.startswith(ENDED) and reaction.letter not in poison
         for items in logs.items.values()
@@ -122,4 +123,4 @@ def unlucky(logs: Logs, poison: set[str]) -> bool:
 
 
 ENDED = "the process ended"
-"""The first words of the reason of a dead letter, if the letter died because its handler's process ended."""
+"""If a letter died because its handler's process ended, the reason of the dead letter begins with these words."""

@@ -1,8 +1,8 @@
 """The regular work of a simulated world: the work that servers and clients do every few seconds.
 
 Only regular work closes silent connections, forgets temporary clients that are gone, lets letters above a quota expire,
-and tries a failed snapshot again. In a calm world (when all faults are over), regular work stops when nothing remains
-to be done for any of these tasks. If regular work continued, the world would never become idle.
+and tries a failed snapshot again. In a calm world (when all faults are over), regular work stops when none of these
+tasks is left. If regular work continued, the world would never become idle.
 """
 
 from typing import TYPE_CHECKING
@@ -19,8 +19,8 @@ LOOK_SECONDS = 4.0
 """The number of seconds between two rounds of regular work in a calm world. This interval is shorter than the interval
 of heartbeats."""
 _rounds_max = 200
-"""The largest number of rounds of regular work in a calm world. If a task for regular work still exists after these
-rounds, this is an error. The most rounds are needed to forget a temporary client."""
+"""The largest number of rounds of regular work in a calm world. If regular work still has a task after these rounds,
+the world reports an error. The task that needs the most rounds is to forget a temporary client."""
 
 
 def unsettled_work(server: SimulatedServer) -> str:

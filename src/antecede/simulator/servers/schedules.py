@@ -63,9 +63,9 @@ def play(
     watch: Callable[[ServerWorld], None] | None = None,
     faults: Faults | None = None,
 ) -> Outcome:
-    """Run the schedule of one seed, and check the result. ``orders``: a function that draws the order of a domain.
-    ``watch``: a function that is called with the world before the world runs. ``faults``: faults that replace the
-    faults of the seed."""
+    """Run the schedule of one seed, and check the result. ``orders``: a function that chooses the order of a domain at
+    random. ``watch``: a function that is called with the world before the world runs. ``faults``: faults to use instead
+    of the faults that the seed chooses."""
     random = Random(f"{seed}/schedule")
     topology = forest(random)
     plan = _plan(random, topology, orders)
@@ -206,8 +206,8 @@ def _faults(random: Random, seed: int) -> Faults:
 
 
 def _with_intruders(seed: int, faults: Faults) -> Faults:
-    """Add intruders to these faults for a few seeds, and return the result. For all other seeds, return the faults
-    unchanged. Also return them unchanged if there are no faults at all (``NONE``)."""
+    """Add intruders to these faults for about one seed in four, and return the result. For all other seeds, return the
+    faults unchanged. Also return them unchanged if there are no faults at all (``NONE``)."""
     random = Random(f"{seed}/intruders")
     if random.random() >= _intruded_share or faults == NONE:
         return faults
@@ -345,8 +345,9 @@ def dead_letters(world: ServerWorld, logs: Logs) -> list[str]:
 
 
 def _asked(world: ServerWorld) -> list[str]:
-    """Check that each client with a long timeout got the answer to its question, or learned that there will be no
-    answer."""
+    """Check each question with the long timeout. There are three correct outcomes: the client got the answer, the
+    client learned that there will be no answer, or the client's process ended. Questions whose answers may be held or
+    may expire are not checked."""
     if world.plan.mailboxes.hold:
         # A question may be held for longer than any client waits.
         return []
@@ -360,8 +361,8 @@ def _asked(world: ServerWorld) -> list[str]:
 
 
 def states(world: ServerWorld, logs: Logs, hurried: set[str]) -> list[str]:
-    """Check that the state of each agent contains exactly the tasks that the agent handled according to the log, in the
-    same sequence, and no task twice. Check also that all questions and timers of agents have ended. The agents in
+    """Check the state of each agent. It must contain exactly the tasks that the agent handled according to the log, in
+    the same sequence, and no task twice. Check also that all questions and timers of agents have ended. The agents in
     ``hurried`` are left out of this second check, because their answers and timers may have expired."""
     done: dict[str, list[int]] = {}
     for row in sorted((row for row in logs.rows if row.kind == DELIVER), key=lambda row: row.index):

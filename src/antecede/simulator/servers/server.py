@@ -3,9 +3,9 @@ data, and the real host of agents.
 
 This module is the second adapter around :class:`antecede.server.core.ServerCore`; the first is :mod:`antecede.live`. It
 calls the driver (each call is a *turn*), appends records, commits after a while, and runs reactions, all in virtual
-time. ``effect`` is called after each turn and each reaction, before each commit and each frame that is sent, and when
-records have become durable. The disk calls ``effect`` before each operation. If a crash is planned, the server crashes
-at one of these calls.
+time. A planned crash happens in a call of ``effect``. The server calls ``effect`` at these moments: after each turn,
+after each reaction, before each commit, before it sends a frame, and when records have become durable. The disk also
+calls ``effect`` before each operation.
 """
 
 import errno
@@ -123,8 +123,8 @@ class SimulatedServer:
         self.effect()
 
     def guard(self, life: int, call: Callable[..., None], *given: Any) -> None:
-        """Call a function, if the server is still in the life with the number ``life``. The server may crash during the
-        call."""
+        """Call a function, if the server is still in the life (the time from one start to the next) with this number.
+        The server may crash during the call."""
         if life != self.life or not self.up:
             return
         # The store's log is suppressed: torn groups and failed disks are expected here.
@@ -265,7 +265,7 @@ class SimulatedServer:
         self._set_alarm()
 
     def dial_failed(self, peer: str) -> None:
-        """Record that a peer that we dialed did not answer."""
+        """Record that a peer did not answer our dial."""
         self.core.peering.dial_failed(peer, self.world.now)
         self._set_alarm()
 
@@ -295,7 +295,8 @@ class SimulatedServer:
             self.later(self.world.random.random() * 0.0005, self.tick)
 
     def tick(self) -> None:
-        """Let the driver do one turn after another, until it has nothing more to do at this moment."""
+        """Call the driver repeatedly (each call is a *turn*), until it has nothing more to do at this moment. After
+        each turn, append its records and run its reactions."""
         self._ticking = False
         driver, now = self.core.driver, self.world.now
         while True:
@@ -355,7 +356,7 @@ class SimulatedServer:
         raise PowerCut
 
     def _set_alarm(self) -> None:
-        """Schedule the next turn or the next dial."""
+        """Schedule the next call of the driver or the next dial."""
         now = self.world.now
         due = self.core.deadline(now, self.clock_ms)
         if due is not None and (self._wake_at is None or due < self._wake_at):

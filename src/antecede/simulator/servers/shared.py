@@ -1,4 +1,4 @@
-"""The shared memory of a simulated server, which names the handler calls in progress.
+"""The shared memory of a simulated server. It names the handler calls that are in progress.
 
 This memory survives a kill. In the simulation it also survives a power cut, because its file may survive on a real
 disk. But after a power cut the computer has another boot id, so the server ignores the calls in the memory. The memory
@@ -28,12 +28,14 @@ class Ended(BaseException):
 
 
 class End(msgspec.Struct):
-    """The end of a server's life by a kill, or by one of its own handlers, while handler calls were in progress."""
+    """The end of one life of a server while handler calls were in progress. A *life* is the time from one start of the
+    server to the next. Either the server was killed, or one of its handlers ended the process."""
 
     life: int
     calls: frozenset[Call]
-    """The handler calls that were in progress. For each of them, the next life must count a failed try in its log. A
-    call is a pair: the agent, and the letter's id."""
+    """The handler calls for which the next life must count a failed try in its log. After a kill, these are all calls
+    that were in progress. If a handler ended the process, this is only the call of this handler. A call is a pair: the
+    agent, and the letter's id."""
     lost: bool = False
     """Whether a power cut came before the next life could safely record these calls. If so, the log may lack the failed
     tries of these calls."""
@@ -50,7 +52,8 @@ class SharedMemory:
         self._calls: dict[int, Call] = {}
         self._struck: tuple[Call, bytes] | None = None
         self._spared: dict[str, str] = {}
-        """Agent → the id of a letter. The agent's handler for this letter has just ended the agent's worker process."""
+        """For each agent, the id of a letter. The agent's handler for this letter has just ended the agent's worker
+        process."""
         self.ends: list[End] = []
         self.strikes: dict[str, int] = {}
         """The number of times that the handler of a letter ended the process of a server or a worker. A key is
@@ -74,7 +77,7 @@ class SharedMemory:
 
     def waits(self, due: React, server: "SimulatedServer") -> int:
         """Record that a handler call has begun, and now waits while other calls run. Return the number of the call's
-        slot in the memory."""
+        slot (its place in the memory)."""
         assert self.progress is not None
         suspects = server.machine.engine.tries
         slot, letter = self.progress.begin(due.agent), due.letters[-1].id
@@ -88,7 +91,7 @@ class SharedMemory:
         return slot
 
     def goes_on(self, slot: int) -> None:
-        """Record that the call with this slot has ended, and that its caller continues."""
+        """Record that the handler call in this slot (its place in the memory) has ended."""
         assert self.progress is not None
         self.progress.end(slot)
         del self._calls[slot]

@@ -33,8 +33,8 @@ class WorldLog:
 
 
 class WatchedLog:
-    """A wrapper around a server's log, used by the server's core. Sometimes the world wants the server to be above its
-    high-water marks, where it refuses publishes. Then the wrapper reports too many pending bytes."""
+    """A wrapper around a server's log, used by the server's core. A server above its high-water marks refuses
+    publishes. When the world wants the server to be above these marks, the wrapper reports too many pending bytes."""
 
     def __init__(self, server: "SimulatedServer") -> None:
         self._server = server
@@ -81,8 +81,8 @@ class WatchedCore(ServerCore):
 
 
 def unreadable(part: wire.Part, version: int) -> bool:
-    """Return whether a part has a train (several letters encoded together) in a form that an end with this wire version
-    cannot read."""
+    """Return whether an end of a connection with this wire version cannot read a part. This is the case if the part has
+    a train (several letters encoded together) in a newer form."""
     if version >= wire.LISTS:
         return False
     if isinstance(part, wire.Deliver):
@@ -91,8 +91,8 @@ def unreadable(part: wire.Part, version: int) -> bool:
 
 
 def over_quota(engine: Engine, clock_ms: int) -> str:
-    """Return an error if a mailbox holds more letters than its quota allows, or if the server has not recorded when the
-    letters began to wait. Return an empty text if there is no error."""
+    """Return an error if a mailbox is above its quota (for letters, bytes or waiting time), or if the server has not
+    recorded when the letters began to wait. Return an empty text if there is no error."""
     quotas, mailboxes = engine.quotas, engine.mailboxes
     held, since = engine.following.held, engine.following.since
     over = [one.agent for one in quotas.look(mailboxes, lambda agent: False, clock_ms, 0)]

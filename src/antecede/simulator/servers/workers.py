@@ -63,7 +63,7 @@ class SharedData:
         self.clients = clients
         self.ids = 0
         self.plain = False
-        """Whether agents neither use topics nor create agents."""
+        """Whether agents use no topics and create no agents."""
         self.strike: Callable[[Context], None] | None = None
         """A function that ends the process in which a handler runs. It is None if :class:`Poison` has no effect."""
         self.errors: list[str] | None = None

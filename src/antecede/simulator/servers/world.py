@@ -2,8 +2,8 @@
 
 Servers and clients use the same code as in a live system. :mod:`antecede.simulator.servers.network` connects them.
 
-Everything is drawn from one seed. When the time of faults is over, the world is **calm**: servers restart, connections
-are made again, nothing more is lost, and the loop runs until nothing is pending.
+One seed determines all random choices. When the time of faults is over, the world is **calm**: servers restart,
+connections are made again, nothing more is lost, and the loop runs until nothing is pending.
 """
 
 from collections.abc import Callable, Iterable

@@ -39,9 +39,9 @@ def written(view: View) -> Iterator[str]:
 
 
 def _roots(view: View) -> dict[str, str]:
-    """Return, for each message, the first message of its trace in OpenTelemetry. Let c be the last message that the
-    sender delivered before the send. The message has the same first message as c. If there is no such message c, the
-    message itself is the first."""
+    """Return, for each message, the first message of its OpenTelemetry trace. Let c be the last message that the sender
+    of a message m delivered before it sent m. Then m belongs to the trace of c. If there is no such message c, m begins
+    a new trace."""
     roots: dict[str, str] = {}
     current: dict[int, str] = {}
     for one in view.sequence:

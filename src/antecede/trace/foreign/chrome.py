@@ -6,9 +6,9 @@ last event has ``f``. All events of a flow have the same category, name and id. 
 flow to the next one. Each arrow is a message.
 
 Each thread becomes a process of the trace. Only the flow events of the thread become events of this process, sorted by
-time. Flow events of a thread with equal times stay in the order of the file, and this order is only assumed. Names of
-threads and processes come from the metadata events (``M``). If several threads have the same name, the numbers of
-process and thread are appended to it.
+time. If several flow events of a thread have the same time, they stay in the order of the file, and this order is only
+assumed. Names of threads and processes come from the metadata events (``M``). If several threads have the same name,
+the numbers of process and thread are appended to it.
 """
 
 from collections import Counter

@@ -39,7 +39,7 @@ _collectors: dict[str, Callable[[], "Collector"]] = {
 }
 
 _figures = ("unlogged", "merges", "early_children", "early_messages", "without_parent", "duplicates")
-"""The names of the counts in the report that exist only for some formats."""
+"""The names of counts that only some formats have. The report contains ``None`` for the other formats."""
 
 _columns_shown = 12
 

@@ -2,16 +2,16 @@
 
 A document ``{"txns": [{"parents": […], "agent": 0, "time": …}, …]}`` lists transactions. Each transaction names its
 parents by their positions in the list. Parents come before their children in the list. Every agent becomes a process,
-and its transactions become the events of this process. A transaction builds on its parents. So if another agent made a
-parent, this parent certainly reached the agent of the transaction before. The trace then contains a message with the
-parent, from the other agent to this agent. There is no new message if this agent already knew the parent. An agent
+and its transactions become the events of this process. A transaction builds on its parents. So its agent certainly
+received all parents before it made the transaction. If another agent made a parent, the trace contains a message with
+the parent, from the other agent to this agent. There is no new message if this agent already knew the parent. An agent
 knows all ancestors of its earlier transactions, and of the transaction's other parents. A transaction with several
 parents merges concurrent work.
 
 The transactions of an agent are in the order of the list. In most recordings, each transaction of an agent is an
-ancestor of the agent's next transaction. If an author works on two branches, some transactions of the agent are not
-ancestors of the agent's next transaction. A late message would contain a transaction that its receiver already knows,
-and the trace has no such messages. So an editing session never shows a late delivery.
+ancestor of the agent's next transaction. If an agent works on two branches, some of its transactions are not ancestors
+of its next transaction. A late message would contain a transaction that its receiver already knows, and the trace has
+no such messages. So an editing session never shows a late delivery.
 """
 
 from datetime import datetime
@@ -52,12 +52,11 @@ class _Done(msgspec.Struct, frozen=True, gc=False):
     position: int
     """The position of the transaction among all transactions of its agent, from 0."""
     known: dict[str, int]
-    """For each other agent: how many of that agent's transactions were known to the agent of this transaction when it
-    made this transaction. Successive transactions of an agent may share one dictionary."""
+    """For each other agent B: the number of B's transactions that ``agent`` knew when it made this transaction.
+    Successive transactions of an agent may share one dictionary."""
 
     def knows(self, other: "_Done") -> bool:
-        """Return whether this transaction's agent already knew the transaction ``other`` when it made this
-        transaction."""
+        """Return whether the agent of this transaction already knew the transaction ``other`` at that time."""
         if self.agent == other.agent:
             return self.position > other.position
         return self.known.get(other.agent, 0) > other.position

@@ -1,9 +1,9 @@
 """Compare the sends and the deliveries of an imported log: which deliveries will ``verify`` not be able to check?
 
-``verify`` sets a delivery aside in two cases: its message has no send, or the send names other destinations only. With
-a new mapping, the reason is mostly a mistake. For example, a file is missing, or the names in ``to`` are not the names
-of processes. Or the mapping expects the wrong character between these names. So the import counts such deliveries and
-shows the first few.
+``verify`` sets a delivery aside (does not judge it) in two cases: its message has no send, or the send names only other
+destinations. With a new mapping, the usual reason is a mistake. For example, a file is missing, or the names in ``to``
+are not the names of processes. Or the mapping expects the wrong character between these names. So the import counts
+such deliveries and shows the first few.
 
 This module knows events with their ids and processes. It does not know the records from which the events were made.
 """
@@ -36,7 +36,7 @@ class Row(msgspec.Struct, gc=False):
     texts: dict[str, str] | None
     extra: dict[str, Any] | None
     assumed: bool = False
-    """Whether the position of the event among events with the same ``place`` is only assumed."""
+    """True if other events have the same ``place``, and the order of these events is not known."""
 
     @property
     def source(self) -> str:

@@ -1,6 +1,6 @@
-"""Logs with vector clocks that contain several executions. Each execution becomes a trace.
+"""Read several executions from logs with vector clocks. Each execution becomes a trace.
 
-ShiViz keeps several executions in one log. A *delimiter*, a regular expression, matches the lines between two
+ShiViz keeps several executions in one log. A *delimiter* is a regular expression that matches the lines between two
 executions. If the delimiter has a group ``trace``, the text of this group is the name of the next execution. Executions
 without a name are numbered from 1. Executions with the same name in several files become one trace. A log may contain
 its own pattern and delimiter: the pattern in its first line, the delimiter in its second line. Either of these two
@@ -93,7 +93,7 @@ class Logs:
 
     @property
     def unlogged(self) -> int:
-        """The number of clock entries that refer to an event that is in no log."""
+        """The number of clock entries whose event is missing in the logs."""
         return sum(log.unlogged for log in self._executions.values())
 
     def read(self, file: ForeignFile, pattern: Pattern, delimiter: Delimiter | None, header: int) -> None:

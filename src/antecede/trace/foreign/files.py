@@ -94,8 +94,8 @@ class ForeignFile:
 
 
 class _Rejoined(io.RawIOBase):
-    """A stream that begins with bytes that were already read from another stream, and continues with the rest of that
-    stream."""
+    """A stream that puts bytes back. It first returns the bytes that were already read from another stream. Then it
+    returns the rest of that stream."""
 
     def __init__(self, taken: bytes, rest: BinaryIO) -> None:
         self._taken = memoryview(taken)
@@ -116,7 +116,7 @@ class _Rejoined(io.RawIOBase):
 
 
 class _Untorn(io.RawIOBase):
-    """A gzip stream that ends, without an error, where the compressed data is damaged or incomplete. The damage is
+    """A gzip stream that accepts damaged or incomplete data. It ends at the damage and raises no error. The damage is
     counted as one unreadable item."""
 
     def __init__(self, stream: gzip.GzipFile, file: ForeignFile) -> None:
@@ -154,8 +154,8 @@ def opened(path: str, unreadable: Unreadable) -> Iterator[ForeignFile]:
 
 
 def files_of(paths: Sequence[str | os.PathLike[str]], to: str | os.PathLike[str] | None = None) -> list[str]:
-    """Return the files at the paths. A file that several paths name is returned only once. For a directory, return the
-    files in it that have the ending of a log or of spans, such as ``.log`` or ``.json``. The path ``-`` (standard
+    """Return the files at the paths. If several paths lead to the same file, return it only once. For a directory,
+    return only the files with an ending of logs or spans, such as ``.log`` or ``.json``. The path ``-`` (standard
     input) is returned as it is.
 
     The trace ``to`` and its metadata file are left out, because an earlier import may have written them into a

@@ -80,7 +80,8 @@ def guess(file: ForeignFile) -> str | None:
 
 
 def sample(file: ForeignFile) -> list[tuple[int, bytes]]:
-    """Return the first lines of a file, without the last one, which may be incomplete."""
+    """Return the first lines of a file. If more than two were read, leave out the last one, because it may be
+    incomplete."""
     lines = file.head.split(b"\n", _sample_lines)
     # An even number of lines, because an event of many logs has two.
     whole = lines[:-1] if len(lines) > 2 else lines

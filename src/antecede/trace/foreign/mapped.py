@@ -1,10 +1,10 @@
-"""``import --map``: make a trace, by a mapping, from any log in which each record names a process and a message.
+"""``import --map``: make a trace from any log whose records name processes and messages.
 
-Such a log has the id of a message both where it is sent and where it is delivered. So, unlike clocks and spans, it can
-*prove* that a delivery was late. Each record becomes at most one event:
+A mapping says where these names are in the records. The send and the delivery of a message must have the same message
+id. So, unlike clocks and spans, such a log can *prove* that a delivery was late. Each record becomes at most one event:
 
-* A record becomes a **send** or a **delivery** if its kind matches ``--send`` or ``--deliver``. It must name a process
-  and a message. Without the id of a message, it becomes a local event and is counted.
+* A record becomes a **send** or a **delivery** if its kind matches ``--send`` or ``--deliver``, and if it names a
+  process and a message. If only the message is missing, the record becomes a local event and is counted.
 * A record becomes a **local** event if it names a process and its kind matches neither of these options.
 * A record does not become an event if no pattern matches its line, or if it names no process. The same is true if it
   lacks the time or number that decides its position, or if ``--others skip`` leaves it out. Such records are counted by
@@ -73,7 +73,8 @@ class Mapped:
         self.skipped = Skipped()
         self.kinds: dict[str, Counter[str]] = {SEND: Counter(), DELIVER: Counter(), LOCAL: Counter()}
         """For each kind of event (send, delivery, local): the values of the mapped field ``kind`` in the records of
-        these events, and how often each value occurs. The number of different values is limited."""
+        this kind, and how often each value occurs. Skipped records are counted, too. The number of different values is
+        limited."""
         self.records = self.events = 0
         self.preview: list[dict[str, Any]] = []
         """The first few events of each kind at each process, to be shown to the user."""
@@ -151,8 +152,9 @@ class Mapped:
         return f"--index time: the value of {values['time'].text} is not a time; give --time FORM"
 
     def _more(self, fields: dict[str, Any], found: str) -> tuple[dict[str, str] | None, dict[str, Any] | None]:
-        """Return two tables for a record. The first has the values of optional text columns of the schema, such as
-        ``operation``. The second has the values of the extra columns that the user named."""
+        """Return two dictionaries for a record. The first has the values of optional text columns of the schema, such
+        as ``operation``. The second has the values of the extra columns that the user named. Return ``None`` instead of
+        an empty dictionary."""
         texts: dict[str, str] = {}
         extra: dict[str, Any] = {}
         for name, value in self.plan.values[found].items():
@@ -180,9 +182,9 @@ class Mapped:
             self.preview.append(shown | {"to": None if row.to is None else list(row.to), "time": row.time})
 
     def sort(self) -> int:
-        """Sort the events of each process by their ``place``. It is the number of the event in the sequence of files
-        and lines, the event's time, or a number from the record. Return the number of events that have the same
-        ``place`` as the event before them."""
+        """Sort the events of each process by their sort key ``place``. The sort key is the number of the event in the
+        sequence of files and lines, the event's time, or a number from the record. Return the number of events that
+        have the same ``place`` as the event before them."""
         tied = 0
         for rows in self.lines.values():
             unsorted = {b.file for a, b in pairwise(rows) if a.file == b.file and a.place > b.place}
@@ -209,8 +211,8 @@ class Mapped:
 
 
 def _mark_ties(rows: list[Row], unsorted: set[str]) -> None:
-    """Set ``assumed`` for the sends and deliveries that have the same sort key ``place``, because their sequence is not
-    known. There is one exception: if all events with this ``place`` are in one sorted file, the file shows their
+    """Set ``assumed`` for sends and deliveries with the same sort key ``place``, because their sequence is not known.
+    There is one exception: if all sends and deliveries with this ``place`` are in one sorted file, the file shows their
     sequence. ``rows``: the events of one process. ``unsorted``: the files with lines that are not sorted by
     ``place``."""
     for _, group in groupby((row for row in rows if row.kind != LOCAL), key=lambda row: row.place):
@@ -228,8 +230,8 @@ def convert_mapped(
     preview: bool = False,
     report_status: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Convert logs to one trace by a mapping, write it to the file ``to``, and return the report. Without ``to``,
-    nothing is written.
+    """Use a mapping to convert logs to one trace, write the trace to the file ``to``, and return the report. Without
+    ``to``, nothing is written.
 
     ``preview`` examines only the first records and writes nothing. ``report_status`` is called with the progress.
     """
@@ -292,8 +294,8 @@ def _report(mapped: Mapped, files: list[dict[str, Any]], unreadable: Unreadable,
 
 
 def _advice(mapped: Mapped, report: dict[str, Any], unreadable: Unreadable) -> str | None:
-    """Return advice for the user if the mapping finds no sends, or no deliveries, or no message id that both a send and
-    a delivery have. Otherwise return ``None``."""
+    """Return advice for the user if the mapping finds no sends, or no deliveries, or if no delivery has the message id
+    of a send. Otherwise return ``None``."""
     if not mapped.records:
         first = f" ({unreadable.first[0]})" if unreadable.first else ""
         return f"no record could be read{first}"

@@ -1,18 +1,18 @@
-"""A mapping says in which fields the records of a user's own log have the process, the kind and the message.
+"""A mapping describes the records of a user's own log: which fields contain the process, the kind and the message.
 
-A record is a JSON object, a row of a table, or a line of text split into named groups. The mapping gives, for each
-column of a trace, the place of its value in the record:
+A record is a JSON object, a row of a table, or a line of text split into named groups. For each column of the trace,
+the mapping says where the record contains the value:
 
 * a **path** such as ``event.msg.id``: keys joined by dots. In a list, the key of an item is its position. A key may
   itself contain dots.
 * a **template** such as ``{topic}-{partition}-{offset}``: text with paths in braces, for ids made of several fields. If
   one of the fields is missing, the value is missing.
 
-If sends and deliveries use different fields, the name of a column may begin with ``send.`` or ``deliver.``. Then it
-applies only to sends or only to deliveries (``deliver.process=dst``). If each process has its own log, the name of the
-process may occur only in the path of the file. Then a regular expression extracts this name from the path. The groups
-of this expression become fields of all records of the file. Two regular expressions on the value of ``kind`` decide
-which records are sends and which are deliveries. A mapping can be saved as a TOML file. This module only describes the
+If sends and deliveries use different fields, the name of a column may begin with ``send.`` or ``deliver.``. Then the
+path applies only to sends or only to deliveries (``deliver.process=dst``). If each process has its own log, the records
+need not name the process. Then a regular expression extracts its name from the path of the file. The groups of this
+expression become fields of all records of the file. Two regular expressions on the value of ``kind`` decide which
+records are sends and which are deliveries. A mapping can be saved as a TOML file. This module only describes the
 mapping; other modules read the records and write the trace.
 """
 
@@ -264,8 +264,8 @@ class Plan:
 
 
 def _misspelled(column: str, named: dict[str, str]) -> str:
-    """Return a hint for the error that ``column`` is missing. If no name in the mapping looks like a misspelling of
-    ``column``, return an empty text."""
+    """Return a hint for the error message about a missing ``column``. The hint shows a name in the mapping that may be
+    a misspelling of ``column``. If there is no such name, return an empty text."""
     own = [name for name in named if name not in _columns + _texts and not name.startswith(_prefixes)]
     found = get_close_matches(column, own, 1)
     return f"{found[0]} would be an extra column, did you mean {column}? If not, " if found else ""

@@ -7,13 +7,13 @@ first send if there is no delivery, or the local row if there is no message. So 
 no send comes before it. So the recorded vector clock of the moment is right for the main row: the clock includes
 everything that was received in the moment.
 
-**Clocks.** The *own entry* of a row is the entry for its process in its vector clock. ``verify`` tests clocks by one of
-two rules (:mod:`antecede.trace.clocks`). If the own entry is ``index`` + 1 on most rows, it uses the rule ``exact``:
-all entries must agree with the indices. If not, it uses the rule ``order``, which tests only the order of the vectors.
-A correct trace can break the rule ``exact`` in three ways: a moment with a clock has several rows, an own entry is not
-``index`` + 1, or a vector counts events that were not logged. ``verify`` must not use ``exact`` for such a trace. To
-prevent it, the import adds a local row at the beginning of each process. This increases all later indices by one, so
-most own entries are not ``index`` + 1 any more, and ``verify`` uses ``order``.
+**Clocks.** A vector clock has one entry for each process. The *own entry* of a row is the entry for the row's process.
+``verify`` tests clocks by one of two rules (:mod:`antecede.trace.clocks`). If the own entry is ``index`` + 1 on most
+rows, it uses the rule ``exact``: all entries must agree with the indices. If not, it uses the rule ``order``, which
+tests only the order of the vectors. A correct trace can break the rule ``exact`` in three ways: a moment with a clock
+has several rows, an own entry is not ``index`` + 1, or a vector counts events that were not logged. ``verify`` must not
+use ``exact`` for such a trace. To prevent it, the import adds a local row at the beginning of each process. This
+increases all later indices by one, so most own entries are not ``index`` + 1 any more, and ``verify`` uses ``order``.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ TIED_START: Final = "tied_start"
 
 
 class Recorded(Protocol):
-    """The recorded data of a moment."""
+    """The recorded data of a moment (one recorded event in one process)."""
 
     def columns(self) -> dict[str, Any]:
         """Return the data for extra columns of the trace (columns that the schema does not name), by column name."""
@@ -57,19 +57,19 @@ class Moment(msgspec.Struct, gc=False):
     time: int | None = None
     clock: dict[str, int] | None = None
     takes: Sequence[str] = ()
-    """The ids of the messages that are delivered at this moment."""
+    """The ids of the messages that this event receives."""
     gives: Sequence[tuple[str, tuple[str, ...]]] = ()
-    """The ids of the messages that are sent at this moment, each with its destinations."""
+    """The ids of the messages that this event sends, each with its destinations."""
     assumed: str | None = None
-    """The reason why the position of the moment in its process is assumed; ``None`` if it is recorded."""
+    """The reason why the position of this event in its process is assumed; ``None`` if the position is recorded."""
 
     @property
     def tied(self) -> bool:
-        """Whether a message is sent or delivered at this moment."""
+        """True if this event sends or receives a message."""
         return bool(self.takes or self.gives)
 
     def take(self, message: str) -> None:
-        """Add a message that is delivered at this moment."""
+        """Add a message that this event receives."""
         # Most moments have no message, and there may be millions: a list only for those that need one.
         if isinstance(self.takes, list):
             self.takes.append(message)
@@ -77,8 +77,8 @@ class Moment(msgspec.Struct, gc=False):
             self.takes = [message]
 
     def give(self, message: str, to: str) -> None:
-        """Add a message that is sent at this moment. If the message is the same as in the previous call, add only its
-        new destination."""
+        """Add a message that this event sends. If the message is the same as in the previous call, add only its new
+        destination."""
         if not isinstance(self.gives, list):
             self.gives = [(message, (to,))]
         elif self.gives[-1][0] == message:
@@ -88,8 +88,8 @@ class Moment(msgspec.Struct, gc=False):
 
 
 def mark_ties(line: Sequence[Moment]) -> None:
-    """Find moments that have messages and the same time. Their sequence is not recorded, so mark their positions as
-    assumed. ``line`` has the moments of one process, sorted by time."""
+    """Find events that send or receive messages and have the same time. Their sequence is not recorded, so mark their
+    positions as assumed. ``line`` has the events of one process, sorted by time."""
     for _, group in groupby((moment for moment in line if moment.tied), key=lambda moment: moment.time):
         tied = list(group)
         if len(tied) > 1:
@@ -98,7 +98,7 @@ def mark_ties(line: Sequence[Moment]) -> None:
 
 
 class ConvertedTrace:
-    """A trace made from a foreign record: for each process, its moments in their order."""
+    """A trace made from a foreign record: for each process, its moments (recorded events) in their order."""
 
     def __init__(self, lines: dict[str, list[Moment]]) -> None:
         self.lines = dict(sorted(lines.items()))
@@ -106,7 +106,7 @@ class ConvertedTrace:
 
     @property
     def messages(self) -> int:
-        """The number of messages that connect the moments."""
+        """The number of messages in the trace."""
         return sum(len(moment.gives) for line in self.lines.values() for moment in line)
 
     def assumed(self) -> dict[str, int]:
@@ -131,9 +131,9 @@ class ConvertedTrace:
                     index += 1
 
     def impossible(self) -> tuple[int, int]:
-        """Return two numbers of deliveries that ``verify`` will set aside. The first number counts the deliveries that
-        come before their send in the same process. The second number counts all other deliveries that lie on a cycle of
-        events together with their send."""
+        """Count the impossible deliveries. ``verify`` will set them aside (not judge them). Return two numbers. The
+        first number counts the deliveries that come before their send in the same process. The second number counts all
+        other deliveries that lie on a cycle of events together with their send."""
         sent = self._sent()
         early: set[str] = set()
         for number, line in enumerate(self.lines.values()):
@@ -147,9 +147,9 @@ class ConvertedTrace:
         return len(early), len(circular_deliveries(match(kept)))
 
     def in_causal_order(self, ignored: Collection[str] = ()) -> Iterator[tuple[str, Moment]]:
-        """Yield each moment with the name of its process. A moment comes after the earlier moments of its process and
-        after the sends of all messages that it receives, except the ``ignored`` messages. Moments on a cycle, and all
-        moments that must come after a cycle, are left out."""
+        """Yield each moment (event) with the name of its process. An event comes after the earlier events of its
+        process, and after the sends of all messages that it receives except the ``ignored`` ones. Events on a cycle,
+        and all events that must come after a cycle, are left out."""
         sent = self._sent()
         names, lines = [*self.lines], [*self.lines.values()]
 
@@ -160,7 +160,7 @@ class ConvertedTrace:
             yield names[line], lines[line][position]
 
     def _sent(self) -> dict[str, tuple[int, int]]:
-        """Return where each message is sent: the number of the process, and the position of the moment in the
+        """Return where each message is sent: the number of the process, and the position of the event in the
         process."""
         return {
             message: (number, position)

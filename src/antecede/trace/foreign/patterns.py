@@ -5,11 +5,11 @@ ShiViz reads any log with such a pattern. A pattern may span several lines. It m
 libraries (GoVector, JVector, TSViz, Akka). Each preset matches only from the beginning of a line, and takes time linear
 in the length of the line.
 
-**Choosing.** Every preset reads the beginning of a file. The preset that leaves the fewest lines unexplained is chosen.
-If several presets leave the same number, the preset whose first unexplained line comes latest is chosen. If several
-presets are still equal, the preset that finds the most events is chosen. Two formats may have the same two lines per
-event, one format in the opposite sequence of the other. The preset for the wrong format then begins one line too late,
-and leaves the first line unexplained. So the two formats are distinguished, even if the end of the log is missing.
+**Choosing.** Every preset reads the beginning of a file. The preset with the fewest unreadable lines is chosen. If
+several presets have the same number, the preset whose first unreadable line comes latest is chosen. If several presets
+are still equal, the preset that finds the most events is chosen. Two formats may write the same two lines for each
+event, but in opposite sequences. The preset for the wrong format then cannot read the first line, and begins with the
+second line. So the two formats are distinguished, even if the end of the log is missing.
 
 A pattern given by a user may be in the syntax of JavaScript, as in ShiViz's own pages: ``(?<host>…)``. The user is
 responsible for the speed of this pattern.

@@ -4,9 +4,9 @@
 * ``csv``: one row per line below a header, with commas, semicolons, tabs or bars between the cells. An empty cell
   counts as missing.
 * ``parquet``: one row per record. Timestamps are in nanoseconds.
-* ``text``: one line per record. The first of the given patterns that matches the line splits it into fields. Logs often
-  put a few words before a JSON object. So the text of a group named ``json`` is read as JSON, and the keys of the
-  object are fields, too.
+* ``text``: one line per record. The first pattern that matches a line splits this line into fields. Logs often put a
+  few words before a JSON object. So the text of a group named ``json`` is read as JSON, and the keys of the object are
+  fields, too.
 
 A line of JSON may have at most ``trace_line_bytes_max`` bytes. Any other line may have at most
 ``foreign_line_bytes_max`` bytes. A line for a pattern may also have at most ``pattern_line_chars_max`` characters.

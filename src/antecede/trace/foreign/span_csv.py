@@ -39,15 +39,15 @@ either its cells or an error message."""
 
 
 def header_of(line: bytes) -> dict[str, tuple[int, int]] | None:
-    """Return, for each known column of a header, its position and its unit of time in nanoseconds (0 if unknown).
-    Return ``None`` if the line is not the header of a table of spans."""
+    """Return the position and the time unit of each known column of a header. A time unit is given by its length in
+    nanoseconds, or by 0 if it is unknown. Return ``None`` if the line is not the header of a table of spans."""
     names = cells_of(line)
     return None if isinstance(names, str) else columns_of(names)
 
 
 def columns_of(names: list[str]) -> dict[str, tuple[int, int]] | None:
-    """Return, for each known column among the names, its position and its unit of time in nanoseconds (0 if unknown).
-    Return ``None`` if a required column is missing."""
+    """Return the position and the time unit of each known column among the names. A time unit is given by its length in
+    nanoseconds, or by 0 if it is unknown. Return ``None`` if a required column is missing."""
     plain = ["".join(c for c in name.lower() if c.isalnum()) for name in names]
     found: dict[str, tuple[int, int]] = {}
     for column, aliases in _columns.items():

@@ -15,7 +15,8 @@ jaeger    ``data`` → traces → ``spans``, or one trace                  ``pro
 
 If ``instances`` is true, each instance of a service becomes a process of the trace (``service@instance``), because each
 instance has its own clock. The file may name the instance by address, pod, instance id or host. If ``instances`` is
-false, or the file names no instance, the process of the trace is the service.
+false, or the file names no instance, the process of the trace is the service. If the file names only the instance, the
+process is the instance.
 """
 
 from collections.abc import Callable, Iterator

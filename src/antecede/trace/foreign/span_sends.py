@@ -9,11 +9,12 @@ If the service sent and received nothing else in that interval, all positions in
 send is placed at the start of the span, and this position is certain. (Starts and durations are both rounded, so a span
 may end two ticks later than recorded. A tick is the largest power of ten that divides all times of the service.)
 
-**Otherwise the position is assumed**, as late as the record allows. All starts of spans are put into one sequence. This
-sequence keeps the order of each service, puts every cause before its effect, and otherwise follows the clocks. The send
-is put directly before the start of the effect. But if the cause is a client's or producer's span, the send is not put
-after the end of the cause. So calls that were made one after the other stay in that order, whatever the services' names
-and clocks are. :mod:`antecede.trace.assumed` defines what a row with an assumed position can prove.
+**Otherwise the position is assumed.** The import chooses the latest position that the record allows. The starts of all
+spans are put into one sequence. This sequence keeps the order of each service, puts every cause before its effect, and
+otherwise follows the clocks. The send is put directly before the start of the effect. But if the cause is a client's or
+producer's span, the send is not put after the end of the cause. So calls that were made one after the other stay in
+that order, whatever the services' names and clocks are. :mod:`antecede.trace.assumed` defines what a row with an
+assumed position can prove.
 
 These positions are assumed, too:
 

@@ -1,8 +1,8 @@
 """Convert the spans of any system for distributed tracing: find the spans that are connected by a message.
 
-A span is one piece of work in one service. It has an id within its distributed trace, and a start by the clock of its
-host. It may have a parent: the span that called it. In the converted trace, a service is a process and the start of a
-span is an event.
+A span is one piece of work in one service. It has an id within its distributed trace, and a start time by the clock
+of its host. It may have a parent: the span that called it. In the converted trace, a service is a process and the start
+of a span is an event.
 
 * Usually the *cause* of a span is its parent. But in Zipkin, client and server may record a call as two spans with
   the same id, the *halves* of the call. The cause of the server's half is the client's half. If the parent of a
@@ -19,7 +19,7 @@ span is an event.
 
 :mod:`antecede.trace.foreign.span_sends` finds **where a message was sent**. A service is not a sequential process,
 because threads and replicas share its name. If the clock of a service does not show the order of some events, these
-events are marked ``assumed``, and prove nothing.
+events are marked ``assumed``, and their positions prove nothing.
 """
 
 from collections.abc import Iterator

@@ -45,7 +45,8 @@ class _Run(msgspec.Struct, gc=False):
     """The beginning of all message ids of this history. Histories of the same workflow repeat the same event numbers,
     so each history gets its own prefix."""
     last: int = 0
-    """The latest time of an event so far. An event without a time is sorted as if it had this time."""
+    """The latest time of the workflow's events so far. Each new event of the workflow is sorted by this time, so these
+    events stay in the order of the history. A worker's event without a time is sorted by this time, too."""
     scheduled: dict[str, Moment] = {}
     started: dict[str, str] = {}
     """The worker of each activity that has started but not ended. The key is the id of the event that scheduled the
@@ -132,13 +133,13 @@ class History:
 
 
 def _sorted(timed: list[tuple[int, Moment]]) -> list[Moment]:
-    """Return the moments sorted by time. Moments with equal times keep their order in ``timed``."""
+    """Return the moments (recorded events) sorted by time. Events with equal times keep their order in ``timed``."""
     return [moment for _, moment in sorted(timed, key=lambda found: found[0])]
 
 
 def _mark_ends(line: list[Moment]) -> None:
     """Mark the position of an activity's end as assumed if the worker's previous event is not the start of this
-    activity. ``line`` has the moments of one worker."""
+    activity. ``line`` has the events of one worker."""
     for before, moment in zip([None, *line[:-1]], line, strict=True):
         if not moment.gives:
             continue
@@ -154,7 +155,7 @@ def _workflow(events: list[Any]) -> str | None:
 
 
 def _camel(kind: str) -> str:
-    """Return the type of an event in the older form: ``EVENT_TYPE_ACTIVITY_TASK_STARTED`` as
+    """Return the type of an event in the older form: ``EVENT_TYPE_ACTIVITY_TASK_STARTED`` becomes
     ``ActivityTaskStarted``."""
     if not kind.startswith("EVENT_TYPE_"):
         return kind

@@ -1,21 +1,21 @@
 """Logs with a vector clock on every event (ShiViz, GoVector): find the messages that the clocks prove.
 
-V(e) is the vector clock of an event e. The *own entry* of an event is the entry for its own host. Event e *knows* an
-event g of host q iff the own entry of g is at most V(e)[q]. It *newly* knows g if no earlier event of the same host as
-e knows g. In this case a message carried the knowledge to e's host, from q or from another host. We add a message for
-each *cross edge*, as ShiViz draws them. A cross edge leads from f to e, where f is the last event of q that e newly
-knows. The edge is left out if e also newly knows an event of a third host that knows f. Together, the edges and the
-order of the events at each host have exactly the same information as the vectors. None of the edges can be derived from
-the other edges and this order. Clocks that are recomputed from the edges must equal the recorded clocks. ``verify``
-checks this.
+V(e) is the vector clock of an event e. The *own entry* of an event is the entry for its own host. Let q be the
+host of an event g. Event e *knows* g iff V(e)[q] is not smaller than the own entry of g. Event e *newly* knows g if e knows g, but no earlier event
+of e's host knows g. In this case a message carried the knowledge to e's host, from q or from another host. We add a
+message for each *cross edge* (an arrow in the pictures of ShiViz). A cross edge leads from f to e, where f is the last
+event of q that e newly knows. The edge is left out if e also newly knows an event h of a third host, and h knows f.
+Together, the edges and the order of the events at each host have exactly the same information as the vectors. None of
+the edges can be derived from the other edges and this order. Clocks that are recomputed from the edges must equal the
+recorded clocks. ``verify`` checks this.
 
 An entry may name an event that was not logged, because some loggers skip events. Such an entry is counted, and is
 treated as if it named the last event that was logged before the missing one.
 
 Vector clocks alone cannot show a late delivery. A message that was overtaken adds nothing new when it arrives, so it
-leaves no edge. If a delivery still seems late, some clocks contradict each other: an event has a smaller entry in its
-clock than an event in its past. The rows of such events are marked ``assumed``. So it stays undecided whether the
-delivery was late. The text of each event is kept for the user.
+leaves no edge. In a log with wrong clocks, a delivery may nevertheless seem late. Then the clock of an event has a
+smaller entry than the clock of an event in its past. The rows of such events are marked ``assumed``, so it stays
+undecided whether the delivery was late. The text of each event is kept for the user.
 """
 
 from bisect import bisect_right
@@ -69,8 +69,8 @@ class ClockedLog:
     def _newly_known(
         self, host: str, moment: Moment, known: dict[str, int], owns: dict[str, list[int]]
     ) -> dict[str, int]:
-        """Return, for each other host, the number of its logged events that ``moment`` knows. Leave out each host for
-        which this number is not larger than its value in ``known``."""
+        """For each other host, count the logged events that ``moment`` (an event of ``host``) knows. Return only the
+        counts that are larger than the host's count in ``known``. ``owns``: the own entries of each host's events."""
         new = {}
         assert moment.clock is not None
         for other, entry in moment.clock.items():
