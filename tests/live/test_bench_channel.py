@@ -91,7 +91,7 @@ def test_a_client_with_permissions_against_one_without(capsys: pytest.CaptureFix
     assert [row["name"] for row in found["sides"]] == ["ping-pong-client"]
     assert all(found["sides"][0][name]["this"] > 0 for name in versions.FIGURES)
     assert run([*command, "--sides", "durable"]) == 2
-    assert "--sides durable: with --permissions, expected some of accepted" in capsys.readouterr().err
+    assert "--only durable: with --permissions, expected some of accepted" in capsys.readouterr().err
 
 
 def test_what_cannot_be_compared_is_refused(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,7 @@ def comparable(only: str | None, permissions: bool = False) -> list[Side]:
     for name in names:
         if name not in ours:
             option = "--permissions" if permissions else "--against"
-            raise UsageError(f"--sides {name}: with {option}, expected some of {', '.join(ours)}")
+            raise UsageError(f"--only {name}: with {option}, expected some of {', '.join(ours)}")
     return [side for name, side in ours.items() if name in names]
 
 

@@ -43,9 +43,9 @@ class Taken(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
     number: int
     packet: bytes
     held: bool = False
-    """Whether the order held the packet before the packet was accepted. Only traces use this."""
+    """True if the order held the packet before the packet was accepted. Only traces use this."""
     repeat: bool = False
-    """Whether the order recognised the packet as a repeat, so that only the number of its frame was accepted. A replay
+    """True if the order recognised the packet as a repeat. Then only the number of its frame was accepted. A replay
     relies on this mark and does not ask the order. In a replay, the order sees the packets in the sequence of their
     acceptance, not of their arrival. So if two packets have the same number, the order might regard the wrong packet as
     the repeat."""
@@ -112,7 +112,7 @@ class MessageConsumer:
     train_letters_max = limits.train_letters_max
     """The maximum number of letters in one train. A train is one message of the order."""
     own_at_once = True
-    """Whether a packet from this member to itself can arrive in the same step in which it is sent."""
+    """True if a packet from this member to itself can arrive in the same step in which it is sent."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class MessageConsumer:
         """The list to which each accepted packet is appended, for the record of the step."""
         self.outgoing: list[Outgoing] = []
         self.tells_past = False
-        """Whether ``past`` must be set before each delivery."""
+        """True if ``past`` must be set before each delivery."""
         self.past: Past | None = None
         """The past of the train that is being delivered: the messages on which the train depends. It is None if these
         messages are not known."""

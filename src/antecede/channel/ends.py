@@ -21,7 +21,7 @@ class Links:
         """All links, each as (domain, peer, link)."""
         self._resend_after = resend_after
         self.acks_wait = False
-        """Whether the last call of ``look`` found acknowledgements but did not send them."""
+        """True if the last call of ``look`` found acknowledgements but did not send them."""
         self.resend_at = 0.0
         """The earliest time at which a link may have something to send again."""
 

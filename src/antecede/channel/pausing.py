@@ -26,8 +26,8 @@ class Waiting(msgspec.Struct, frozen=True, array_like=True):
     to: tuple[str, ...]
     """The destinations to which the letter must still be sent."""
     returns: bool = False
-    """Whether the letter must go through a domain with total order and then comes back to this server. Later letters on
-    this server wait for the return of such a letter."""
+    """True if the letter must go through a domain with a total order, and then comes back to this server. Later letters
+    on this server wait for the return of such a letter."""
 
 
 class Pausing:

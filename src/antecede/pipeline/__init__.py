@@ -4,8 +4,8 @@ This package knows traces, arrays and Spark. Verification uses the trace alone, 
 servers.
 
 * :func:`verify_files` judges files on a new Spark session (``antecede verify --engine spark``).
-* :func:`verify` judges a table with the columns of a trace: a table of pandas, Polars or pyarrow, or a Spark
-  DataFrame. A DataFrame is judged in its own session (classic or Spark Connect). :func:`late`, :func:`measure` and :func:`explain`
+* :func:`verify` judges a table with the columns of a trace: a table of pandas, Polars or pyarrow, or a Spark DataFrame.
+  A DataFrame is judged in its own session (classic or Spark Connect). :func:`late`, :func:`measure` and :func:`explain`
   answer other questions about the table, and :func:`matched` returns its rows with the send of each message.
 * :func:`session` is the only function that makes a Spark session.
 * :func:`missing` lists the modules of the extra ``spark`` that are not installed, and :func:`require` raises an error

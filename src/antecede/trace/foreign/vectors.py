@@ -1,13 +1,13 @@
 """Logs with a vector clock on every event (ShiViz, GoVector): find the messages that the clocks prove.
 
-V(e) is the vector clock of an event e. The *own entry* of an event is the entry for its own host. Let q be the
-host of an event g. Event e *knows* g iff V(e)[q] is not smaller than the own entry of g. Event e *newly* knows g if e knows g, but no earlier event
-of e's host knows g. In this case a message carried the knowledge to e's host, from q or from another host. We add a
-message for each *cross edge* (an arrow in the pictures of ShiViz). A cross edge leads from f to e, where f is the last
-event of q that e newly knows. The edge is left out if e also newly knows an event h of a third host, and h knows f.
-Together, the edges and the order of the events at each host have exactly the same information as the vectors. None of
-the edges can be derived from the other edges and this order. Clocks that are recomputed from the edges must equal the
-recorded clocks. ``verify`` checks this.
+V(e) is the vector clock of an event e. The *own entry* of an event is the entry for its own host. Let q be the host of
+an event g. Event e *knows* g iff V(e)[q] is not smaller than the own entry of g. Event e *newly* knows g if e knows g,
+but no earlier event of e's host knows g. In this case a message carried the knowledge to e's host, from q or from
+another host. We add a message for each *cross edge* (an arrow in the pictures of ShiViz). A cross edge leads from f to
+e, where f is the last event of q that e newly knows. The edge is left out if e also newly knows an event h of a third
+host, and h knows f. Together, the edges and the order of the events at each host have exactly the same information as
+the vectors. None of the edges can be derived from the other edges and this order. Clocks that are recomputed from the
+edges must equal the recorded clocks. ``verify`` checks this.
 
 An entry may name an event that was not logged, because some loggers skip events. Such an entry is counted, and is
 treated as if it named the last event that was logged before the missing one.
