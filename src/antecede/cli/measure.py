@@ -44,9 +44,8 @@ def register(app: typer.Typer) -> None:
         concurrency: the share of concurrent pairs among all pairs of messages. Two messages are concurrent if neither
         depends on the other.
         significance: how many pairs of deliveries have a fixed sequence under causal order, and how many of these pairs
-        have a fixed sequence under significant order. Significant order fixes the sequence of two
-        deliveries only if one operation receives both messages, or if the receiving operations conflict. This figure
-        needs the columns "instance" and "operation" in the trace, and a table of conflicts.
+        have a fixed sequence under significant order. This figure needs the columns "instance" and "operation" in the
+        trace, and a table of conflicts.
 
         A figure that the trace does not record is shown as "not recorded" (in JSON: null), never as 0.
 

@@ -47,8 +47,8 @@ _credentials = typer.Option(
     None,
     "--credentials",
     metavar="DIR",
-    help="Folder with the keys of one identity (server, client or operator), or of all identities. Default: if the "
-    "folder of the topology file contains access.toml and credentials/, the folder credentials/.",
+    help="Folder with the keys of one identity (server, client or operator), or of all identities. Default: the folder "
+    "credentials/ beside the topology file, but only if this file has an access file (access.toml) beside it.",
 )
 
 

@@ -24,8 +24,8 @@ process builds each snapshot. While the server builds a snapshot itself, it does
 
 witness_after_seconds: Final = 0.1
 """The shortest time without a write after which a server writes a group without records to its log. After a crash, this
-group proves that the records before the group were durable. The time is short: when somebody sees that the server is
-idle and kills it, the group is already written."""
+group proves that the records before the group were durable. The time is short, so that the group is usually written
+before an idle server is killed."""
 witness_seconds: Final = 1.0
 """The shortest time between two groups without records in the log (see ``witness_after_seconds``). Each such group
 needs one sync. One sync per second is not noticeable under any load."""
