@@ -128,6 +128,16 @@ def test_a_change_after_the_newest_snapshot_is_found(tmp_path: Path) -> None:
     assert found.epoch == _file(new).epoch
 
 
+@pytest.mark.parametrize("removed", ["s0", "s5"])
+def test_a_removed_server_does_not_count_when_a_change_is_ended(removed: str, tmp_path: Path) -> None:
+    """Its data directory is still there, and its log contains the same change as the others."""
+    without = WITHOUT.replace("[moved]", 'e = { server = "s1", class = "nowhere:Agent" }\n[moved]')
+    _begin(tmp_path, BACK.replace("s5", removed))
+    assert _apply(tmp_path, without.replace("s5", removed)).state == "done"
+    assert directories.finish(str(tmp_path), 1_000).state == "unchanged"
+    assert sorted(directories.histories(str(tmp_path))) == ["s1", "s2", "s3", "s4"]
+
+
 def test_a_new_server_of_a_restored_system_belongs_to_it(tmp_path: Path) -> None:
     _begin(tmp_path, FLAT)
     for directory in tmp_path.iterdir():

@@ -147,7 +147,8 @@ def _names_in(folder: str) -> list[str]:
 
 
 def _all_in(folder: str, old: TopologyFile | None) -> list[_Stopped]:
-    """Read the data directories of all servers in the folder, except removed servers. Nothing is written."""
+    """Read the data directories of all servers in the folder, except for servers that an earlier change has removed.
+    Nothing is written."""
     names = _names_in(folder)
     if not names:
         raise TopologyError(f"{folder}: this folder contains no data directories of servers")
@@ -166,9 +167,6 @@ def change_directories(
         for name in _names_in(folder):
             progress(f"reading {name}")
             opened = _opened(name, f"{folder}/{name}", request.dry, files)
-            if opened is not None and opened.machine.organisation.removed:
-                opened.close()
-                opened = None
             if opened is not None:
                 servers[name] = opened
             elif name in request.new.servers:
@@ -253,9 +251,11 @@ def _opened(name: str, directory: str, dry: bool, files: list[TopologyFile]) -> 
         text = topology_of(found.snapshot.data(), [])[1]
         if text and name not in parse_topology(text).servers:
             return None
-    if dry:
-        return _Stopped(name, directory, None, found, files)
-    return _continued(name, directory, files)
+    opened = _Stopped(name, directory, None, found, files) if dry else _continued(name, directory, files)
+    if opened.machine.organisation.removed:
+        opened.close()
+        return None
+    return opened
 
 
 def _continued(name: str, directory: str, files: list[TopologyFile]) -> _Stopped:
