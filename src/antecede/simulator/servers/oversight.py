@@ -3,10 +3,10 @@
 - Server time advances at the same rate as virtual time, even if the wall clock is changed. A restart does not move
   server time back. Server time also advances while the server is down.
 - If the last group of records is damaged, the server must recognise the damage, and must not mistake it for a torn
-  write. To make this possible, a quiet server writes one empty group after its last group with records. It must never
+  write. To make this possible, a server writes one empty group when no records were appended for a while. It must never
   write two empty groups in a row. The check damages the last group with records in a copy of the log. Opening the copy
   must fail.
-- A snapshot that is built from the log is the state of the server, byte for byte.
+- A snapshot that is built from the log has exactly the same bytes as a snapshot of the server's state.
 - Every truncation of the log is shown until an operator acknowledges it.
 """
 
@@ -24,6 +24,9 @@ from antecede.store.simulated import SimulatedDisk
 
 if TYPE_CHECKING:
     from antecede.simulator.servers.server import SimulatedServer
+
+_while_down = 1 << 60
+"""A number that is larger than the number of every record."""
 
 
 class Oversight:
@@ -45,15 +48,15 @@ class Oversight:
         self._durable_ms = 0
         """The latest server time in the durable part of the log."""
         self._jumped: int | None = None
-        """The number of the newest record when the wall clock was last changed, or a number above all records if the
-        server was down at that time. It is None if the wall clock was not changed, or if a later record has become
-        durable since then."""
+        """The number of the newest record at the last change of the wall clock. If the server was down at that time,
+        the value is ``_while_down`` until the server starts, and then the number of the last record in its log. It is
+        None if the wall clock was not changed, or if a later record has become durable since the change."""
         self._life = 0
-        """The number of the server's last life in which a record became durable."""
+        """The number of the latest life of the server in which all appended records were durable at some moment. (A
+        life is the time from one start to the next.)"""
         self._before: tuple[float, int] | None = None
-        """The virtual time and the server time at the end of the life ``_life``. At the check after the next start,
-        both times must have advanced by about the same amount. If the value is None, the next start does not check the
-        times."""
+        """The virtual time and the server time at the moment when the life ``_life`` ended. After the next start, both
+        times must have advanced by about the same amount. If the value is None, this is not checked."""
         self._expected: dict[int, bytes] = {}
         self.stopped_at: int | None = None
         """The number of the last record, if the server has stopped gracefully; None if it crashed or runs."""
@@ -74,7 +77,7 @@ class Oversight:
         if server.up and self._time_ms != time_ms:
             server.world.report_error(server.name, "server time followed the wall clock")
         # Records that wait for space on the disk were made before.
-        self._jumped = server.core.driver.gate.last if server.up else 1 << 60
+        self._jumped = server.core.driver.gate.last if server.up else _while_down
 
     @property
     def time_ms(self) -> int:
@@ -82,8 +85,8 @@ class Oversight:
         return self._time_ms if self._server.up else 0
 
     def durable(self) -> None:
-        """Keep the newest server time that the log contains, if all records are durable and the durability is
-        ``disk``."""
+        """Remember the newest server time that the log contains. Do this only if the server's durability is ``disk``
+        and all its records are durable."""
         server = self._server
         complete = server.store.durable == server.store.last and not server.core.driver.behind
         if complete and server.durability == "disk":
@@ -118,6 +121,8 @@ class Oversight:
             server.world.report_error(
                 server.name, f"stopped after record {self.stopped_at}, but the log ends with record {found.last}"
             )
+        if self._jumped == _while_down:
+            self._jumped = found.last
         self.stopped_at = None
         self.appended_at = now
         self._cuts |= {cut.group for cut in found.cuts}
