@@ -200,8 +200,10 @@ class Recorder(AbstractContextManager["Recorder"]):
     def _resume(self) -> None:
         """Remove an incomplete last line, and find the index of the next row."""
         end = os.fstat(self._file).st_size
-        whole, last = _last_line(self._file, end)
-        if whole < end:
+        whole, last, torn = _last_line(self._file, end)
+        if not _row_begin.startswith(torn[: len(_row_begin)]) or len(torn) > limits.trace_line_bytes_max:
+            raise TraceError(f"{shown(self._lines)}: the last line is not a row of a trace, nor the beginning of one")
+        if torn:
             os.ftruncate(self._file, whole)
         self._index = self._kept
         if last:
@@ -317,9 +319,12 @@ def _line(row: dict[str, Any]) -> bytes:
     return line
 
 
-def _last_line(file: int, end: int) -> tuple[int, bytes]:
-    """Return the total length of the complete lines in a file, and the last complete line. If the file has no complete
-    line, return 0 and an empty line. ``end`` is the size of the file."""
+_row_begin: Final = b'{"process":'
+
+
+def _last_line(file: int, end: int) -> tuple[int, bytes, bytes]:
+    """Return the total length of the complete lines in a file, the last complete line, and the incomplete line after it.
+    If the file has no complete line, the first two values are 0 and an empty line. ``end`` is the size of the file."""
     tail = b""
     start = end
     while start and tail.count(b"\n") < 2 and len(tail) <= 2 * limits.trace_line_bytes_max:
@@ -328,8 +333,8 @@ def _last_line(file: int, end: int) -> tuple[int, bytes]:
         tail = os.pread(file, step, start) + tail
     whole, newline, torn = tail.rpartition(b"\n")
     if not newline:
-        return 0, b""
-    return end - len(torn), whole.rpartition(b"\n")[2]
+        return 0, b"", torn
+    return end - len(torn), whole.rpartition(b"\n")[2], torn
 
 
 def _file_name(process: str) -> str:
