@@ -21,7 +21,8 @@ from antecede.server.pauses import Backoff, is_last_try, pause_after
 from antecede.server.peering import Peering
 from antecede.server.peering.agreement import CHANGING
 from antecede.server.peering.inquiries import CODE
-from antecede.server.peering.peer_ends import Dialed
+from antecede.server.peering.peer import Peer
+from antecede.server.peering.peer_ends import Dialed, Inquiry
 from antecede.topology import parse_topology
 
 _file = parse_topology(
@@ -223,3 +224,13 @@ def test_a_peer_with_another_topology_is_remembered_while_it_is_not_connected() 
     two = _peering("s2")
     assert not _greet(_entry(two), _hello_of("s1", version=999, oldest=999)).open
     assert "999" in two.refusals["s1"]
+
+
+@pytest.mark.parametrize(("server", "kept"), [("s2", ["s2"]), ("s9", [])])
+def test_a_refused_question_is_kept_for_peers_only(server: str, kept: list[str]) -> None:
+    """No later connection would remove the refusal of a server that is not a peer."""
+    peering = _peering("s1")
+    peer = peering.peers.get(server) or Peer(server, [], False)
+    question = Inquiry(peering, peer, _Connection(1))  # type: ignore[arg-type]
+    question.received([wire.Bye("wrong token", final=True)])
+    assert list(peering.refusals) == kept

@@ -61,7 +61,7 @@ class Peering:
         self._newest = newest
         self._driver: Driver
         self._feed: Callable[[FromPeer], None]
-        """Called with each input from a peer: gives it to the driver or, while ``paused``, keeps it in ``_kept``."""
+        """A function that passes a peer's input to the driver, or keeps it in ``_kept`` while ``paused`` is true."""
         self._kept: list[FromPeer] = []
         self._held, self.paused = False, False
         """``_held``: whether ``hold`` stopped reading from peers. ``paused``: whether inputs go to ``_kept``."""
@@ -143,8 +143,8 @@ class Peering:
         self._hold()
 
     def reset(self, domain: str, now: float) -> None:
-        """Close the connections to all members of a domain that is being reset, so that nothing that was sent before
-        the reset is read. Then connect again."""
+        """Close the connections to all members of a domain that is being reset, so that no message from before the
+        reset is read. Then connect again."""
         self._kept[:] = [given for given in self._kept if given.domain != domain]
         for peer in self.peers.values():
             if domain in peer.domains:
@@ -159,8 +159,8 @@ class Peering:
 
     def organise(self, now: float, learned: bool = False) -> None:
         """Follow the topology that is now in force. Close the connection to a peer if the two servers now share
-        different domains, or if a shared domain starts with a new state. Frames that were sent before the change are
-        then invalid, so new hellos are needed. ``learned``: whether another server has sent this topology to us. If so,
+        other domains than before, or if a shared domain starts with a new state. Then frames from before the change are
+        invalid, so new hellos are needed. ``learned``: whether another server has sent this topology to us. If so,
         close all connections, because any peer may have an older topology."""
         consumers, shared = self._machine.channel.consumers, shared_domains(self._machine)
         begun = {name for name, one in self._consumers.items() if consumers.get(name) is not one}
@@ -296,7 +296,7 @@ class Peering:
         )
 
     def refusal(self, hello: wire.ServerHello) -> Refusal | None:
-        """Return why the sender of a hello, an authenticated server, must not connect, or None if it may connect."""
+        """Return why the authenticated sender of a hello must not connect, or None if the sender may connect."""
         known = self.peers.get(hello.server)
         refusal = refusal_of(self._machine, None if known is None else known.domains, hello, self.epoch, self._newest)
         return refusal or self.stopped(hello.server)
@@ -369,13 +369,13 @@ class Peering:
             peer.connection.send([wire.Pong()])
 
     def closed_by_peer(self, peer: Peer, part: wire.Bye, stranger: str = "") -> None:
-        """Handle the reason with which the other end closes a connection. ``stranger``: the address of that end, if
-        it has not proved that it is the peer (the reason may then come from another program); otherwise empty."""
+        """Record the reason that the other end gave for closing a connection. ``stranger``: the address of the other
+        end if it has not proved that it is the peer (another program may have sent the reason); otherwise empty."""
         peer.bye = reason = part.reason[: limits.reason_chars_max]
         if stranger:
             known = reason[: limits.log_text_chars_max // 2]
             peer.bye = reason = f"{known} (sent by {stranger}, which has not proved to be {peer.name})"
-        if part.final:
+        if part.final and peer.name in self.peers:
             if self.refusals.get(peer.name) != reason:
                 self._log.warning("refused-by-peer", peer=peer.name, reason=reason)
             self.refusals[peer.name] = reason
@@ -395,7 +395,7 @@ class Peering:
         connection.close(reason, final=True, code=refusal.code)
 
     def lost(self, peer: Peer, connection: Connection, reason: str, now: float) -> None:
-        """Forget an ended connection, unless a newer one has replaced it. Do not dial again (see ``lost_dialed``)."""
+        """Forget a connection that has ended, unless a newer one is in use. Do not dial again (see ``lost_dialed``)."""
         if peer.connection is connection:
             if peer.ready or reason:
                 self._log.info("peer-lost", peer=peer.name, reason=reason or peer.bye or "closed by the peer")
