@@ -26,7 +26,7 @@ broken_pipe = 141
 def guarded(main: Callable[[], int]) -> int:
     """Run an entry point and return its exit code. After Ctrl-C, return 130. If the program that reads our output has
     ended early, return 141. If the entry point calls ``sys.exit`` with 0, 2 or a code above 128, return this code.
-    After any other exception, report an internal error and return 2."""
+    After any other call of ``sys.exit``, and after any other exception, report an internal error and return 2."""
     try:
         return main()
     except KeyboardInterrupt:

@@ -52,6 +52,6 @@ class Durations:
         return sum(self._counts)
 
     def cumulative(self) -> Iterator[tuple[float, int]]:
-        """Return a pair for each bucket: its upper end, and the number of durations up to this end. The upper ends
-        ascend, and the last one is infinity."""
+        """Return a pair for each bucket: its upper end, and the number of durations that are not longer than this
+        value. The upper ends ascend, and the last one is infinity."""
         return zip((*BOUNDS, float("inf")), accumulate(self._counts), strict=True)

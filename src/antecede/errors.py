@@ -78,7 +78,7 @@ class BroadcastOnlyError(OrderError):
 
 
 class StampError(AntecedeError):
-    """A stamp from the network that no correct peer can have sent."""
+    """A received stamp (control information of an ordering protocol) that no correct peer can have sent."""
 
 
 class SnapshotError(AntecedeError):
@@ -91,11 +91,11 @@ class LinkError(AntecedeError):
 
 
 class DiagramError(AntecedeError):
-    """A computation that cannot be drawn as a diagram."""
+    """A computation (the events of a run) that cannot be drawn as a diagram."""
 
 
 class WireError(AntecedeError):
-    """Bytes from the network that no correct peer can have sent. ``code`` names the rule that they break."""
+    """Received bytes that no correct peer can have sent. ``code`` names the rule that the bytes break."""
 
     def __init__(self, reason: str, code: str = "malformed") -> None:
         super().__init__(reason)

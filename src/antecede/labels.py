@@ -79,5 +79,5 @@ def label_in(context: str) -> str | None:
 
 
 def trace_in(context: str) -> str:
-    """Return the context of a letter without the label, that is, the trace context."""
+    """Return the first part of a letter's context: the trace context, without the label."""
     return context.partition("\n")[0]

@@ -1,4 +1,4 @@
-"""One end of a link to one peer in one domain: it resends lost frames, finds duplicates, and outlives connections.
+"""One end of a link to one peer in one domain: it resends lost frames, finds duplicates, and survives reconnections.
 
 **Outgoing.** Every body (the content of one frame) gets the next number, from 1. The link keeps the body until the peer
 has acknowledged it. A body that is not acknowledged in time is sent again, with increasing pauses up to a limit. The
@@ -203,8 +203,8 @@ class Link:
         return self._acknowledged.upto, beyond.to_bytes((beyond.bit_length() + 7) // 8, "little")
 
     def settle(self, upto: int, beyond: bytes) -> None:
-        """Forget the frames that the peer has acknowledged. The two arguments are the two values of ``acknowledged``,
-        perhaps of a link in another process."""
+        """Forget the frames that the peer has acknowledged. The two arguments are the two values of ``acknowledged``.
+        They may come from another process, which has a copy of this link."""
         self._settle(upto, int.from_bytes(beyond, "little"), 0.0)
 
     def _settle(self, upto: int, beyond: int, due: float) -> None:

@@ -9,7 +9,7 @@ When the test function has returned, the plug-in judges the recording by causal 
 ``@pytest.mark.antecede("fifo", "total")``. A broken order makes the test fail. If the test fails for another reason,
 its report also shows the verdict on the recording.
 
-pytest imports this module at every start wherever Antecede is installed. So this module imports no other module of
+If Antecede is installed, pytest imports this module every time it starts. So this module imports no other module of
 Antecede until the fixture is used.
 """
 

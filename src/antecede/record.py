@@ -323,8 +323,9 @@ _row_begin: Final = b'{"process":'
 
 
 def _last_line(file: int, end: int) -> tuple[int, bytes, bytes]:
-    """Return the total length of the complete lines in a file, the last complete line, and the incomplete line after it.
-    If the file has no complete line, the first two values are 0 and an empty line. ``end`` is the size of the file."""
+    """Return the total length of the complete lines in a file, the last complete line, and the incomplete line after
+    it. If the file has no complete line, the first two values are 0 and an empty line. ``end``: the size of the
+    file."""
     tail = b""
     start = end
     while start and tail.count(b"\n") < 2 and len(tail) <= 2 * limits.trace_line_bytes_max:

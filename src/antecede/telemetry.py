@@ -8,8 +8,8 @@ reaction's span, and spans that the handler opens are children of that span.
 
 This module uses only the package ``opentelemetry-api`` (extra ``telemetry``), which does nothing without an SDK.
 Tracing is off if the package is missing or no SDK is set up. This is checked when a server starts, and when a client
-enters its bus. If tracing is off, letters carry no trace context, and there is no cost. Names of attributes follow
-OpenTelemetry's conventions for messaging.
+enters the ``async with`` block of its bus. If tracing is off, letters carry no trace context, and there is no cost.
+Names of attributes follow OpenTelemetry's conventions for messaging.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """Find the place in an application's own code that an exception came from.
 
 A reason such as ``KeyError: 'key'`` does not show the author of a handler where the error is. The author needs the
-innermost frame of the application's own code. This is neither a frame of this package, which called the application,
-nor a frame of a library, which the application called.
+innermost frame of the application's own code. Frames of this package (it calls the application) and frames of libraries
+(the application calls them) do not help the author.
 """
 
 import os

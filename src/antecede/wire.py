@@ -4,14 +4,13 @@ Each write is one **frame**: four bytes of length, one byte of version, then a l
 ``send`` share a frame, unless they are too long for one frame. A reader decodes only parts, which are typed structs. So
 received bytes cannot become an object of another class, a deeply nested value or an unbounded list.
 
-**Versions.** The first part on a connection is a hello. If its sender has credentials, the first part is an
-:class:`Introduce`. The first part contains the newest and the oldest version that its sender supports. The frame of
-this part is written in the oldest version, so that the receiver can read the frame if the two ends have a common
-version. Afterwards both ends use the smaller of their two newest versions, because an end with a newer version also
-supports the earlier ones. If there is no common version, the end that opened the connection gets the reason and is
-disconnected. (An operator without credentials begins with a :class:`Request`, which contains no versions.) A later
-version may add fields at the end of a part. Readers of an earlier version skip these fields, and a missing field has
-its default value.
+**Versions.** The first part on a connection is a hello, or an :class:`Introduce` if its sender has credentials. It
+contains the newest and the oldest version that its sender supports. The frame of this part is written in the oldest
+version, so that the receiver can read the frame if the two ends have a common version. Afterwards both ends use the
+smaller of their two newest versions, because an end with a newer version also supports the earlier ones. If there is no
+common version, the end that opened the connection gets the reason and is disconnected. (An operator without credentials
+begins with a :class:`Request`, which contains no versions.) A later version may add fields at the end of a part.
+Readers of an earlier version skip these fields, and a missing field has its default value.
 
 ====  ==================================================================================================
 1     the first
@@ -85,7 +84,7 @@ class LinkHello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     life: int = 0
     base: int = 0
     digest: str = ""
-    """The digest of the domain's name, members and order, and of the number of the last topology change that gave the
+    """A hash of the domain's name, its members, its order, and the number of the last topology change that gave the
     domain a new state. Older servers do not send it."""
 
 
@@ -96,8 +95,8 @@ class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
     version: int
     oldest: int
     epoch: str
-    """The hash of the topology. Older servers send no digests of their domains. If one of two servers is older, the two
-    servers connect only if their topologies have the same hash."""
+    """The hash of the topology. In a restored system, ``~`` and the id of the system follow. Older servers send no
+    digests of their domains, so such a server and another server connect only if their epochs are equal."""
     server: str
     to: str
     token: str
@@ -185,10 +184,11 @@ class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
 
 
 class Refused(Part, frozen=True, array_like=True, gc=False, tag=8):
-    """A server has refused ``count`` publishes of a client, beginning with the publish ``number``. It skips the
-    publishes that the client has already sent after these. If ``retry`` is true, the skipped publishes fail, too, and
-    the program may try all of them again later. If ``retry`` is false, the client sends the skipped publishes again,
-    with new numbers. In both cases, the next publish that the client sends gets the number ``number``."""
+    """A server has refused ``count`` publishes of a client, beginning with the publish ``number``. It also skips the
+    publishes that the client has already sent after the refused ones. If ``retry`` is true, the skipped publishes fail
+    as well, and the program may try all of them again later. If ``retry`` is false, the client sends the skipped
+    publishes again, with new numbers. In both cases, the next publish that the client sends gets the number
+    ``number``."""
 
     number: int
     count: int
@@ -237,7 +237,7 @@ class Bye(Part, frozen=True, array_like=True, gc=False, tag=13):
     """The reason as one word for programs, mostly a rule that the receiver has broken; may be empty. Older versions do
     not send it."""
     at: str = ""
-    """With the code ``moved``: the address of the server to connect to from now on, ``tcp://HOST:PORT``."""
+    """With the code ``moved``: the address (``tcp://HOST:PORT``) that the receiver must connect to from now on."""
 
 
 class Request(Part, frozen=True, array_like=True, gc=False, tag=14):
@@ -381,7 +381,7 @@ class Unframer:
 
     def feed(self, data: bytes) -> list[AnyPart]:
         """Add received bytes, and return the parts of all complete frames. Before ``trust`` is called, return only the
-        part of the first complete frame. Then :meth:`more` returns the part of the next frame."""
+        part of the first complete frame. To get the part of the next frame, call :meth:`more`."""
         pending = self.pending
         if self._trusted and not pending and len(data) > _header_bytes:
             # One whole frame, as in nearly all reads of a quiet connection.

@@ -221,7 +221,11 @@ def test_a_row_as_long_as_a_reader_takes_is_the_longest(tmp_path: Path, monkeypa
         ("a.jsonl", '{"process":"b","index":0,"kind":"local"}\n', "rows of process 'b', not of 'a'"),
         ("a.jsonl", "no row\n", "the last line is not a row of a trace"),
         ("a.jsonl", "no line", "the last line is not a row of a trace, nor the beginning of one"),
-        ("a.jsonl", '{"process":"a","index":0,"kind":"local"}\nno line', "not a row of a trace, nor the beginning of one"),
+        (
+            "a.jsonl",
+            '{"process":"a","index":0,"kind":"local"}\nno line',
+            "not a row of a trace, nor the beginning of one",
+        ),
     ],
 )
 def test_a_file_of_something_else_is_not_continued(tmp_path: Path, name: str, content: str, reason: str) -> None:

@@ -12,8 +12,8 @@ action          name
 ``link``        the name of a server of the topology; only this server may connect with this name
 ``connect``     the name of a client: the identity's name, a name that matches ``names``, or a temporary name
 ``send``        a destination: an agent, or ``name@server``
-``receive``     the sender of a letter; a client may always receive the answers to its own questions
-``subscribe``   a destination to which a client sends a notification ``Subscribe`` or ``Unsubscribe``
+``receive``     the sender of a letter (a message); a client may always receive the answers to its own questions
+``subscribe``   the destination of a client's notification ``Subscribe`` or ``Unsubscribe``
 ``call``        ``object.operation``; a permission for ``object`` includes all its operations
 ``operate``     an operator's command, or a page of the metrics server
 ==============  ===================================================================================================

@@ -101,7 +101,8 @@ class Access(msgspec.Struct, frozen=True, dict=True):
     clients: dict[str, Identity] = {}
     operators: dict[str, Identity] = {}
     anonymous: tuple[str, ...] = ()
-    """Patterns of the metrics server's pages that callers without an identity may see (the setting ``operate``)."""
+    """The pages of the metrics server that a caller without an identity may see, as patterns of page names. In the
+    access file, this is the setting ``operate`` of the table ``[anonymous]``."""
     limits: Limits = Limits()
     """The default limits of clients and operators. They apply where the table of an identity has no such limit."""
     addresses: AddressLimits = AddressLimits()
@@ -147,8 +148,8 @@ class Access(msgspec.Struct, frozen=True, dict=True):
 
 def matches(patterns: tuple[str, ...], name: str) -> bool:
     """Return whether one of the patterns matches the name. The pattern ``*`` matches every name. In a longer pattern,
-    ``*`` matches any characters except ``@``. So ``bank.*`` matches agents but not clients, and ``*@s1`` matches the
-    clients of server s1."""
+    ``*`` matches any characters except ``@``. The address of a client contains ``@``, as in ``alice@s1``. So ``bank.*``
+    matches agents but not clients, and ``*@s1`` matches the clients of server s1."""
     if not patterns:
         return False
     return "*" in patterns or _compiled(patterns).fullmatch(name) is not None

@@ -16,8 +16,9 @@ about itself except its role, its name and its protocol versions.
 
 An identity is proved by a signature with one of its valid keys. If the access file lists certificates for the identity,
 and the other end shows a certificate, then this certificate must also have one of the listed names. An identity with
-``certificate_alone`` is proved by its certificate, which TLS has checked. An identity with neither keys nor
-``certificate_alone`` can never be proved. So an identity is revoked when its keys are removed from the access file.
+``certificate_alone`` is proved by its certificate, which TLS has checked. An identity without keys and without
+``certificate_alone`` cannot be proved. So an identity with keys is revoked when all its keys are removed from the
+access file.
 
 While a key is replaced (rotation), its owner has the old and the new key, and signs with both. So every process that
 knows one of the two keys accepts the identity. The processes can get their new access files in any sequence.

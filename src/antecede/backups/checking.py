@@ -108,8 +108,9 @@ def other_topology(snapshots: Mapping[str, bytes], file: TopologyFile) -> list[s
 
 
 def recovered_of(backup: Backup, server: str) -> tuple[Recovered, int]:
-    """Return the snapshot and the log that a server would find in its folder of the backup, and the server's
-    incarnation."""
+    """Read a server's folder in the backup. Return the snapshot and the log in this folder, and the server's
+    incarnation (the random number that identifies its data directory). Raise StoreError if the log does not end with
+    the record number that is in the manifest."""
     folder, saved, files = backup.folder(server), backup.manifest.servers[server], TrimmedFiles()
     path = f"{folder}/{IDENTITY}"
     with named(folder):
@@ -127,8 +128,9 @@ def recovered_of(backup: Backup, server: str) -> tuple[Recovered, int]:
 def recovered_state(
     found: Recovered, server: str, plan: Plan, incarnation: int, epoch: str
 ) -> tuple[bytes, list[Item]]:
-    """Recover a server. Return a snapshot of the recovered state, and the items of a new record. The recovery makes
-    this record, and the caller must write it to the log. The snapshot already contains its effects."""
+    """Recover a server from the snapshot and the log in ``found``. The recovery makes one new record. Return a
+    snapshot of the state after this record, and the items (the parts) of the record. The record is not written here: a
+    caller that makes a new log must write the record to it."""
     machine = AgentServer(server, plan, incarnation)
     snapshot = None if found.snapshot is None else found.snapshot.data()
     first = recover(machine, snapshot, (record for _, record in found.records()), epoch, 0.0)

@@ -7,14 +7,15 @@
     BACKUP/s1/identity.backup      the identity of s1's data directory, renamed so that no server starts here
     BACKUP/s1/snapshot-….state     the newest snapshot of s1 at the cut
     BACKUP/s1/segment-….log …      the log of s1, up to the cut
-    BACKUP/s1/trace/…              the converted part of s1's trace, if s1 records a trace
+    BACKUP/s1/trace/…              the part of s1's trace that is already in Parquet files, if s1 records a trace
 
 While a backup is made, its folder has the name ``BACKUP.partial``. The manifest is the last file that is written. When
 all files in the folder are durable, the folder is renamed to its final name. So an interrupted backup never looks
 complete.
 
-While a folder is made, it is locked and contains a marker file. The next command removes the files of an interrupted
-backup only if the folder contains the marker, and no other command holds the lock. The marker itself is removed last.
+While a command makes a folder, the folder is locked and contains a marker file. If the command is interrupted, the next
+command for the same folder removes its files. It does this only if the folder contains the marker and no other command
+holds the lock. It removes the marker after all other files.
 """
 
 import fcntl
@@ -212,8 +213,8 @@ class NewFolder:
         os.close(self._lock)
 
     def finish(self) -> None:
-        """Make the names of all files in the folder durable, and rename the folder to its final name. If an empty
-        folder already has this name, replace it."""
+        """Sync the folder and its subfolders, as ``sync`` does, and rename the folder to its final name. If an empty
+        folder already has this name, replace the empty folder."""
         self.sync()
         with named(self.path):
             if os.path.isdir(self.path):
@@ -225,7 +226,8 @@ class NewFolder:
                 Files().sync_directory(folder)
 
     def sync(self) -> None:
-        """Make the names of all files in the folder durable. The contents of the files must already be durable."""
+        """Sync the folder and its subfolders to disk, so that no file name is lost if the machine crashes. The contents
+        of the files must already be on disk."""
         with named(self.partial):
             for folder, _, _ in os.walk(self.partial):
                 Files().sync_directory(folder)

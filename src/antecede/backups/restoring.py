@@ -2,9 +2,10 @@
 
 First the backup is checked: the checksum of every file, the recovery of all servers, and the links between the servers.
 Nothing is written before this check. Then each server gets a directory with a new incarnation (a random number that
-identifies the directory) and a snapshot of the server's state in the backup. If the server's trace can be continued,
-the directory also gets the records that the trace still needs. All directories are made in one folder with a temporary
-name. The last step renames this folder.
+identifies the directory) and a snapshot of the server's state in the backup. The Parquet files of the server's
+trace, if there are any, are copied. The log records that are not in these files are copied only if the backup contains
+all of them. Otherwise the trace of the server cannot be continued. All directories are made in one folder with a
+temporary name. The last step renames this folder.
 """
 
 import os
@@ -41,9 +42,9 @@ class RestoredServer(msgspec.Struct, frozen=True):
 def restore(
     backup: Backup, target: str, plan: Plan, file: TopologyFile, report_status: ReportStatus = lambda _: None
 ) -> dict[str, RestoredServer]:
-    """Make a new system from a backup, in a new or empty folder. ``plan`` and ``file``: the plan and the topology file
-    of the new system. Apart from addresses, the file must be equal to the topology that was in force when the backup
-    was made. Return the servers by name."""
+    """Make a new system from a backup, in a new or empty folder. Return the servers by name. ``plan``: the
+    configuration of the new servers. ``file``: the topology file of the new system. Apart from addresses, it must be
+    equal to the topology that was in force when the backup was made."""
     target = target.rstrip("/")
     if os.path.lexists(target) and not os.path.isdir(target):
         raise UsageError(f"{target}: is a file: expected the name of a new folder")
@@ -101,10 +102,11 @@ def new_incarnations(files: Files, servers: list[str]) -> Mapping[str, int]:
 
 def history(found: Recovered, after: int, former: int, begin: bytes, has_trace: bool) -> tuple[int, Iterator[bytes]]:
     """Return the number of the first record of a restored log, and an iterator over the records of this log. The log
-    contains copies of those records of the backup that have larger numbers than ``after``. Its last record is
-    ``begin``. If the server's trace cannot be continued, the log contains only ``begin``. ``after``: the number of the
-    last record that is in the converted trace. ``former``: the incarnation of the log in the backup. ``begin``: the
-    first record that is new in the restored system. ``has_trace``: whether the backup contains a converted trace."""
+    begins with copies of the backup's records after number ``after``. Then it has one new record, ``begin``. If the
+    backup does not contain all records after ``after``, the server's trace cannot be continued, and the log contains
+    only ``begin``. ``after``: the number of the last record whose rows are in the trace's Parquet files, or 0 if there
+    are no such files. ``former``: the incarnation of the log in the backup. ``has_trace``: whether the backup contains
+    Parquet files of the trace."""
     last = found.last
     if found.walk is None or found.first > after + 1 or not (has_trace or found.first == 1):
         return last + 1, iter([begin])
@@ -128,8 +130,8 @@ def _whole(found: Recovered) -> Walk:
 
 
 def marked(record: bytes, former: int) -> bytes:
-    """Write the incarnation of a log into the log's first record, and return the record. A record that already contains
-    an incarnation keeps this incarnation. ``former``: the incarnation of the log in the backup."""
+    """Return a copy of a log's first record, with the incarnation of the log filled in. If the record already contains
+    an incarnation, the copy has the same incarnation. ``former``: the incarnation of the log in the backup."""
     items = decode_record(record)
     marked = [
         msgspec.structs.replace(item, incarnation=item.incarnation or former) if isinstance(item, Began) else item
@@ -139,8 +141,8 @@ def marked(record: bytes, former: int) -> bytes:
 
 
 def _copy_trace(source: str, folder: str, topology: str) -> None:
-    """Copy the converted part of a server's trace, if there is one, from the backup into a data directory. The copy
-    gets the topology of the new system."""
+    """Copy the Parquet files of a server's trace from the backup into a data directory, and write the topology of the
+    new system next to them. If the backup does not contain a trace of the server, do nothing."""
     if not os.path.isdir(f"{source}/{FOLDER}"):
         return
     with named(folder):

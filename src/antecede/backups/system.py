@@ -45,8 +45,8 @@ def system_in(directory: str) -> str:
 
 
 def system_epoch(epoch: str, directory: str | None) -> str:
-    """Return the epoch that a server sends at the start of a connection. In a restored system, this is ``epoch``
-    together with the id of the system. In other systems, it is ``epoch`` alone. ``directory``: the server's data
-    directory, if the server has one."""
+    """Return the epoch that a server sends at the start of a connection. Servers compare their topologies by this
+    value. In a restored system, the result is ``epoch`` together with the id of the system. In other systems, it is
+    ``epoch`` alone. ``directory``: the server's data directory, if the server has one."""
     system = "" if directory is None else system_in(directory)
     return f"{epoch}~{system}" if system else epoch

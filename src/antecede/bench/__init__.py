@@ -1,12 +1,13 @@
 """``antecede bench channel`` measures messages between two processes, with Antecede and with other systems.
 
 **Rules.** Payloads have 100 bytes. There are two processes, a sender and a receiver. Some systems need a third process,
-the server of a broker. A *side* is one system in one of the shapes below. Each round measures all sides one after the
-other, so that a disturbance of the machine affects all sides. Medians over the rounds are compared. Only ratios between
-sides of the same run are meaningful. A side that is not installed is skipped, and the output says so.
+the server of a broker. A *shape* is one way to exchange the messages; the shapes are listed below. A *side* is one
+system that is measured in one shape. Each round measures all sides one after the other, so that a disturbance of the
+machine affects all sides. Medians over the rounds are compared. Only ratios between sides of the same run are
+meaningful. A side that is not installed is skipped, and the output says so.
 
 **The shapes.** In most shapes, our side has a server in each of the two processes. The two servers are in one domain of
-order ``pruned``. In the shapes *clients* and *accepted*, only one server runs.
+order ``pruned``. In the shapes *clients* and *accepted*, and in the side ``ping-pong-client``, only one server runs.
 
 - *pipelined*: a program calls ``bus.send()`` once per message, on the bus of its server. An agent without state on the
   other server receives the messages. The time is measured from the first send until the agent's answer to the last

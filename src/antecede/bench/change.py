@@ -6,8 +6,8 @@ a small machine, the start of a process takes CPU time from the servers, even if
 each change the same command runs with `--dry-run`: it asks the same servers, but changes nothing.
 
 The result is the ratio of the round-trip times during changes to the round-trip times during dry runs. The ratio is
-near 1 if adding an agent does not pause the other agents. To estimate the noise of the ratio, rounds are drawn at
-random many times (bootstrap). The reported interval contains 95 % of the ratios of these draws.
+near 1 if adding an agent does not pause the other agents. To estimate the noise, the ratio is computed many times, each
+time from rounds that are drawn at random (bootstrap). The reported interval contains 95 % of these ratios.
 
 There are four windows: before the first command, dry runs, changes, and after the last command. A round trip belongs to
 the window in which it began. In the first and the last window there is only the load.

@@ -34,8 +34,8 @@ class Child:
     ) -> None:
         """``silent``: the process is a server that writes nothing to the benchmark and ends only when it is terminated.
         ``source``: the directory from which the process imports the package. The default is the directory that the
-        benchmark itself uses. ``seconds``: at the end of the ``with`` block, wait at most this long until the process
-        has ended. Then terminate the process."""
+        benchmark itself uses. ``seconds``: at the end of the ``with`` block, wait at most this long for the process to
+        end. If it is still running then, terminate it."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed on leaving the block)
         out = subprocess.DEVNULL if silent else subprocess.PIPE
         self._process = subprocess.Popen(

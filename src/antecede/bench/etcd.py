@@ -1,9 +1,10 @@
 """The measurement of etcd in ``antecede bench objects``, for comparison with replicated objects: three nodes on one
 machine, and a client. The client sends puts through the HTTP gateway. A *put* is a request to write one value.
 
-etcd orders all puts in one sequence. It answers a put when the put is on the disks of two of the three nodes. The
-client opens as many connections as it has calls under way at the same time, and uses them again for later calls. The
-client writes HTTP itself, because a library for HTTP would take more time than the call.
+etcd orders all puts in one sequence. It answers a put when the put is on the disks of two of the three nodes. Puts that
+wait for answers at the same time use different connections. The client opens these connections once, and uses them
+again for later puts. The client writes HTTP itself, because a library for HTTP would take more time than the
+put itself.
 """
 
 import asyncio

@@ -4,13 +4,15 @@
   back and forth, and both write it to disk. Each letter has its own stamp, frame and record, as the model assumes. α is
   computed from the difference between a short and a long run. The start of the processes takes the same time in both
   runs, so the difference does not include it.
-* **β** is the time that one byte of a stamp takes. (A stamp is the control information that an order adds to a
-  message.) β is the sum of a CPU time and 8 ns for a network of 1 Gbit/s. To measure the CPU time, an order with matrix
-  stamps sends, encodes, decodes and receives messages in a small group and in a large group. The additional time in the
-  large group is divided by the additional bytes of its stamps.
-* **σ** is the mean size of an order's stamps, for each size of a domain. It comes from short simulations with uniform
-  unicasts, one for each size. The stamps of some orders still grow at the end of such a run. Therefore the planner's
-  own table comes from the longer runs of ``antecede sweep stamps``.
+* **β** is the time that one byte of a stamp takes. An *order* is the algorithm that decides when a message may be
+  delivered. A *stamp* is the control information that the order adds to a message. β is the sum of a CPU time and 8 ns
+  for a network of 1 Gbit/s. To measure the CPU time, messages are sent, encoded, decoded and received with the order
+  ``matrix``, in a small group and in a large group. The additional time in the large group is divided by the additional
+  bytes of its stamps.
+* **σ** is the mean size of an order's stamps, for each size of a domain. It comes from short simulations, one for each
+  size. Each message goes to one other member, which is chosen at random (*uniform unicasts*). The stamps of some orders
+  still grow at the end of such a run. Therefore the planner's own table comes from the longer runs of ``antecede sweep
+  stamps``.
 
 α and β are medians over the rounds. α is noisy if there are few letters, because it is a difference of two runs. A busy
 machine makes both α and β larger.

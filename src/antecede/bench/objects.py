@@ -45,9 +45,9 @@ class Settings(msgspec.Struct, frozen=True):
     """The path of etcd's program. If it is None, search for it in the folder of the Python interpreter and in PATH."""
 
     def cells(self, state: int) -> list[tuple[str, int]]:
-        """Return the measurements for a state of this size, as pairs (kind of calls, number of calls under way). For
-        the smallest state these are all combinations. For larger states they are the combinations with 1 or 32 calls
-        under way."""
+        """Return the measurements for one size of the object's state, as pairs (kind of calls, number of calls under
+        way). For the smallest state these are all combinations. For larger states they are the combinations with 1 or
+        32 calls under way. ``state``: the size in bytes."""
         if state == min(self.states):
             return [(kind, count) for kind in self.kinds for count in self.under_way]
         return [(kind, count) for kind in self.kinds for count in self.under_way if count in (1, 32)]

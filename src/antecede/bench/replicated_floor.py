@@ -1,5 +1,7 @@
-"""The floor (lower bound) of ``antecede bench objects``. For each request, it does only what Antecede must do for a
-compatible call (a call that conflicts with no operation): it sends the frames, and it syncs the logs.
+"""A minimal program for ``antecede bench objects``. Its cost is a lower bound (the *floor*) for the cost of Antecede.
+
+For each request, the program does only what Antecede must do for a compatible call (a call that conflicts with no
+operation): it sends the frames, and it syncs the logs.
 
 A client sends a request to the first process. The first process writes the request to its log and sends it to two other
 processes. These write the request to their logs and answer. When both have answered, the first process answers the
@@ -22,7 +24,8 @@ _Then = Callable[[], None]
 
 
 class _Durable:
-    """A store that calls a function when an item is on the disk. Without a folder it calls the function immediately."""
+    """Writes each item to the disk, and then calls the function that was given with the item. Without a folder, it
+    writes nothing and calls the function immediately."""
 
     def __init__(self, data: str | None) -> None:
         self._log = None if data is None else Log(data, self._written)

@@ -1,4 +1,5 @@
-"""The cost of a restart: how long a server replays its log, and how much memory it needs for messages that wait.
+"""The cost of a restart: the time that a server needs to replay its log, and the memory that it needs for messages that
+wait in mailboxes.
 
 Two logs are made by calling the server's state machine directly, without sockets. The log *single* has many records
 with one letter each. All letters except the last one are handled. The log *crowd* has multicasts to clients that are

@@ -108,8 +108,9 @@ def _in_turns(
     report_status: Callable[[str], None],
     step: Callable[[int, int], None],
 ) -> dict[str, dict[str, list[Sample]]]:
-    """Measure two variants of each side, ``this`` and ``other``: in each round, one directly after the other. Return
-    the samples of all rounds, by side and variant."""
+    """Measure each side in two variants. The names of the variants are ``this`` and ``other``. In each round, both
+    variants of a side are measured directly one after the other. Return the samples of all rounds, by side and
+    variant."""
     samples: dict[str, dict[str, list[Sample]]] = {side.name: {"this": [], "other": []} for side in wanted}
     for number in range(rounds):
         turns = ("this", "other") if number % 2 == 0 else ("other", "this")

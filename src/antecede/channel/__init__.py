@@ -1,18 +1,18 @@
 """The Channel: it moves letters between the agents and the domains of this server (Laumay et al. §5, Fig. 7).
 
-The Channel has one MessageConsumer per domain. It handles one letter after the other: letters that are sent here, and
-letters that a domain delivers. The destinations on this server get a letter immediately. For the others, the Channel
-puts the letter on a *train* (a batch of letters, :mod:`antecede.channel.letters`) in each domain that is next on a
-route. A letter is received from one domain and stamped for the next domain in **one step, in delivery order**, as
-Theorem 1 of the paper requires ("no crossover"). Forwarding in a later step would break causal order, even if the
-domains form a tree.
+The Channel has one MessageConsumer per domain. It handles one letter after the other: letters that agents and clients
+of this server send, and letters that a domain delivers. Destinations on this server get a letter immediately. For the
+others, the Channel puts the letter on a *train* (a batch of letters, :mod:`antecede.channel.letters`) in the next
+domain of each route. A letter is received from one domain and stamped for the next domain in **one step, in delivery
+order**, as Theorem 1 of the paper requires ("no crossover"). Forwarding in a later step would break causal order, even
+in a tree of domains.
 
-A letter with several destinations crosses each domain as one message. In a forest, routes are unique. So no router
-sends a letter back into the domain that delivered it: destinations there get the letter through other members.
+A letter with several destinations crosses each domain as one message. There is only one route to each server. So no
+router sends a letter back into the domain that delivered it: destinations there get the letter through other members.
 
-If a letter from here is for agents here and for agents beyond a domain with a total order, this server also sends the
-letter to itself through this order. It delivers the letter only when it comes back. Otherwise, servers could see two
-multicasts in different sequences. Later messages must not overtake such a letter (:mod:`antecede.channel.returns`).
+A letter from here may go to agents here and, through a domain with a total order, to other servers. Then this server
+also sends the letter to itself through this order, and delivers it only when it comes back. Otherwise, servers could
+see multicasts in different sequences. Later messages must not overtake the letter (:mod:`antecede.channel.returns`).
 """
 
 from collections.abc import Collection
@@ -137,9 +137,9 @@ class Channel:
             self.share_lists()
 
     def learn(self, topology: Topology, homes: dict[str, str], moved: dict[str, str], begun: Collection[str]) -> None:
-        """Learn the servers and agents of the next topology, which is not in force here yet. Other servers may already
-        use it, and this server must forward their letters. ``begun``: the domains whose state is new in the next
-        topology. A letter must wait if its route enters one of these domains, or a domain that is new here."""
+        """Learn the servers and agents of the next topology before this server uses it. Other servers may already use
+        it, and this server must forward their letters. ``begun``: the domains whose state is new in the next topology.
+        A letter must wait if its route enters one of these domains, or a domain that this server will join."""
         known = self._addresses
         self.hidden = frozenset(homes.keys() - known.homes.keys())
         self._addresses = known.extended(homes, moved, topology.servers)
@@ -197,8 +197,8 @@ class Channel:
     # Letters.
 
     def check(self, to: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the addresses in the form that letters contain. The form for an agent of the topology is ``name``,
-        because ``name@server`` means a client's mailbox. Raise an error if an address cannot be reached."""
+        """Return the addresses in the form that letters contain. For an agent of the topology, this form is the name
+        without a server. Raise an error if an address cannot be reached."""
         if to in self._sound:
             return to if len(to) == 1 else self.destinations.shared(to)
         if len(to) == 1 and to[0].endswith("()"):
@@ -215,8 +215,8 @@ class Channel:
         return to
 
     def local(self, to: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those addresses that are on this server. They get a letter immediately, or only after the letter has
-        come back through a domain with a total order."""
+        """Return the addresses in ``to`` that belong to this server. A letter to them may arrive immediately, or it may
+        first have to come back to this server through a domain with a total order."""
         home = self._addresses.home
         return tuple(address for address in to if home(address) == self.me)
 
@@ -242,7 +242,7 @@ class Channel:
 
     def hold_for(self, agents: set[str], pasts: dict[str, Past]) -> None:
         """From now on, when a domain delivers a letter to one of these agents, store the letter's :class:`Past` (the
-        messages on which it depends), if it is known. Store it in ``pasts`` with the key ``{letter id} {agent}``."""
+        messages on which the letter depends) in ``pasts``, under ``{letter id} {agent}``, if they are known."""
         self._holding, self._pasts = agents, pasts
         for consumer in self._consumers:
             consumer.tells_past = bool(agents)
@@ -282,8 +282,8 @@ class Channel:
                 self._returned(letter)
 
     def _all_here(self, domain: str, letters: list[Letter]) -> bool:
-        """Deliver a whole train at once if its route is cached, all its letters go to the same agent of this server,
-        and no letter has to be forwarded. Most trains are like this. Return whether the train was delivered."""
+        """Deliver a whole train in one operation if its route is cached, all its letters go to the same agent of this
+        server, and no letter has to be forwarded. Most trains are like this. Return whether the train was delivered."""
         if not letters:
             return False
         to = letters[0].to
@@ -330,8 +330,8 @@ class Channel:
 
     def begin_again(self, domain: str, generation: int, again: tuple[tuple[tuple[str, ...], bytes], ...]) -> None:
         """Reset a domain, and then send the trains in ``again`` into the domain. Each entry of ``again`` is a pair
-        (members to send to, train). Before the reset, a letter of this server may have been on its way back through the
-        domain. If no train in ``again`` brings this letter back here, handle the letter as if it had come back."""
+        (members to send to, train). Some letters that this server sent to itself through the domain may not be back
+        yet. If no train in ``again`` brings such a letter back, handle the letter as if it had come back now."""
         consumer = self.consumers[domain]
         self.links.changed()
         consumer.begin_again(generation)
@@ -379,8 +379,8 @@ class Channel:
             consumer.share_lists()
 
     def flush(self, now: float) -> None:
-        """Stamp the trains of this step, and repeat this until there are no new trains. New trains can appear: the
-        order of a domain may send packets to this server itself, and these packets may cause new letters."""
+        """Stamp and send the trains of this step, until there are no trains left. New trains can appear meanwhile: a
+        domain's order may send packets to this server itself, and these packets may cause new letters."""
         busy = True
         while busy:
             busy = False
@@ -399,7 +399,7 @@ class Channel:
         self.links.begin_life(life)
 
     def leaving(self, now: float, acknowledge: bool) -> list[Outgoing]:
-        """Return the frames, resends and (if ``acknowledge``) acknowledgements to send when the step is durable."""
+        """Return the output to send when the step is durable: frames, resends and, if requested, acknowledgements."""
         outgoing: list[Outgoing] = []
         for consumer in self._consumers:
             if consumer.outgoing:

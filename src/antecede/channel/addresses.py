@@ -12,7 +12,7 @@ from antecede.errors import UnknownAgentError, UsageError, similar
 
 
 class Addresses:
-    """The known addresses in one topology, with the server of each."""
+    """The known addresses in one topology, and the server of each address."""
 
     def __init__(self, homes: dict[str, str], moved: dict[str, str], servers: Iterable[str], objects: set[str]) -> None:
         """``homes``: the server of each agent of the topology. ``moved``: for each removed server, the server that has

@@ -1,8 +1,9 @@
 """The MessageConsumer: one server's part in one domain (Laumay et al. §5, Fig. 6 and 7).
 
-A MessageConsumer owns the domain's order, a link to every other member, and the trains that leave in this step. When
-the order delivers a message, the MessageConsumer passes it to the Channel. The Channel decides whether a letter is for
-an agent of this server or for the next domain.
+A MessageConsumer owns the domain's order, a link to every other member, and the *trains* (batches of letters) that
+leave in the current *step* (the processing of some inputs, with one log record). When the order delivers a message, the
+MessageConsumer passes it to the Channel. The Channel decides whether a letter is for an agent of this server or for the
+next domain.
 
 **Bodies are bytes.** A packet is encoded once, with its stamp, when it is first sent. A resend has the same bytes. (If
 the stamp were computed again for a resend, it would differ from the first stamp. Then the receiver would wait for ever,
@@ -60,8 +61,8 @@ class SavedConsumer(msgspec.Struct, frozen=True, array_like=True):
     links: dict[str, bytes]
     generation: int
     lives: dict[str, int] = {}
-    """For each peer, the number of its *life* (the time from one start of a server to the next), from its last hello.
-    The oldest snapshots do not have this field."""
+    """For each peer, the number of its *life* (the time from one start of a server to the next), as the peer sent it
+    when it last connected. The oldest snapshots do not have this field."""
 
 
 class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):

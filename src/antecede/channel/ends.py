@@ -1,8 +1,8 @@
 """The links of this server in all its domains, with the acknowledgements that wait and the frames to send again.
 
 Most steps need not examine the links. A step examines them in three cases. (1) The step sends acknowledgements. (2) A
-link may have to send a frame again now. (3) After the last examination, no acknowledgement waited. A new one may wait
-now, and only an examination can find it.
+link may have to send a frame again now. (3) No acknowledgement waited after the last examination. Then the step must
+look for new acknowledgements.
 """
 
 from collections.abc import Collection
@@ -14,7 +14,8 @@ class Links:
     """All links of one server. This class finds the acknowledgements and the resends that must be sent."""
 
     def __init__(self, consumers: dict[str, MessageConsumer], resend_after: float) -> None:
-        """``resend_after``: the time after which a link sends an unacknowledged frame again for the first time."""
+        """``resend_after``: the time from the first sending of a frame to its first resend, if the frame was not
+        acknowledged."""
         self.ends = [
             (name, peer, link) for name, consumer in consumers.items() for peer, link in consumer.links.items()
         ]

@@ -2,11 +2,11 @@
 the bytes of the notification.
 
 Within a domain, letters travel in *trains*. A train contains consecutive letters: a server sends them in one step, to
-the same next servers of a domain, and sends nothing else in this domain between them. The train is one message of the
-domain's order: it has one stamp, and one frame for each of these servers. Because the letters are consecutive, sending
+the same members of the domain, and sends nothing else in this domain between them. The train is one message of the
+domain's order: it has one stamp, and one frame for each of these members. Because the letters are consecutive, sending
 the train has the same effect as sending its letters one by one. For example, letters to x, to y and again to x are
-three trains. If the third letter were in the first train, it would be stamped before the letter to y, although it may
-depend on that letter. The size of a train is limited.
+three trains. The third letter may depend on the letter to y. If the third letter were in the first train, it would get
+its stamp too early: before the letter to y. The size of a train is limited.
 
 The address of an agent of the topology file is its name. The address of a client, or of an agent that a running agent
 created, is ``name@server``. This module does not use routes, orders or the code of agents.
@@ -36,8 +36,8 @@ class Letter(msgspec.Struct, frozen=True, array_like=True, gc=False):
     source: str
     to: tuple[str, ...]
     type: str
-    """The name of the notification's type, by which the receiver finds the handler. No class is imported by this
-    name."""
+    """The name of the notification's type. The receiver uses this name only to find the handler, never to import a
+    class."""
     body: bytes
     ask: str = ""
     """The text that the answer must quote. It is empty if the sender does not want an answer."""
@@ -66,8 +66,8 @@ class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
     source: int
     """The member that sent the train."""
     counts: tuple[int, ...]
-    """For each member of the domain: the number of the newest message from this member on which the train depends. For
-    the member ``source``: the number of the train itself."""
+    """For each member of the domain: the number of the member's newest message on which the train depends. For the
+    member ``source``: the number of the train itself."""
 
 
 class Destinations:

@@ -1,4 +1,4 @@
-"""Packets of an order as bytes. Links send these bytes in frames, and the log stores them.
+"""Encodes the packets of an order as bytes, and decodes them. Links send the bytes in frames, and the log stores them.
 
 A packet contains its stamp as opaque bytes of limited length, with the name of the order and the version of the stamp.
 So the receiver recognises a packet of another order, or of another version of the order, and does not misread it.

@@ -5,11 +5,11 @@ region continue until they are in their mailboxes. Letters that would *enter* th
 sender, or at the router through which they come from outside. They wait without a stamp, in the sequence in which they
 came, and are stamped in this sequence after the change. This keeps causal order for the following reason. If two
 waiting letters go to the same server and one of them depends on the other, then both letters wait at one server,
-because the domains form a forest. This server stamps them in the right sequence. ``docs/design/change.md`` has the
-proof.
+because the domains form a forest (a graph without cycles). This server stamps them in the right sequence.
+``docs/design/change.md`` has the proof.
 
 If only some destinations of a letter are reached through the region, the other destinations get the letter immediately.
-Suppose that an agent moves to another server. Then letters that are sent to this agent on its old server wait, too.
+If an agent moves to another server, letters to this agent that are sent on its old server wait, too.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,10 +1,11 @@
 """Letters of this server that come back to it through a total order, and the letters that must wait for them.
 
 A letter from this server may have destinations on this server, and also destinations that it reaches through a domain
-with a total order. Such a letter is called an *own letter*. It is sent through the total order to this server, too, and
-is delivered here only when it comes back. Only then is it sent into other domains. Until it is back, the own letter is
-*away*, and nothing outside of the domain may depend on it. Otherwise a later letter that stays on this server, or an
-answer through another domain, could arrive before the own letter. There are three kinds of later letters:
+with a total order. Such a letter is called an *own letter*. This server also sends the own letter to itself through the
+total order. When the own letter comes back, this server delivers it here and sends it into other domains. Until then,
+the own letter is *away*, and nothing outside of the domain may depend on it. Otherwise a later letter that stays on
+this server, or an answer through another domain, could arrive before the own letter. There are three kinds of later
+letters:
 
 1. A letter that this server sends **only into that domain** leaves immediately, because the domain's order keeps the
    sequence. There is one exception: if a letter of kind 3 waits, the letter of kind 1 waits behind it.

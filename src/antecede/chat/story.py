@@ -1,4 +1,4 @@
-"""The story of the tutorial, in the simulated world: a slow connection, a question, and its answer.
+"""The story of the tutorial, played on simulated servers: an interrupted connection, a question, and its answer.
 
 ann, bob, cy and dan are in one room, each at a different server. While the connection from ann's server to cy's server
 is down, ann asks a question. bob receives the question and answers. At cy's server, the answer arrives before the

@@ -177,8 +177,8 @@ def run(arguments: list[str]) -> int:
 def _stopped(stop: SystemExit) -> int:
     """Return the exit code of a command that ended with ``sys.exit``. Three callers of ``sys.exit`` are expected:
     Spark's sessions after a signal, typer if a help text cannot be written, and the completion of command lines in a
-    shell. A call of ``sys.exit`` by other code is reported as an internal error. Otherwise, an unexpected exit code 0
-    or 1 would look like the result of a check."""
+    shell. Any other call of ``sys.exit`` is reported as an internal error. Otherwise, an unexpected exit code 0 or 1
+    would look like the result of a check."""
     if isinstance(stop.__context__, BrokenPipeError):
         discard_output()
         return broken_pipe

@@ -15,13 +15,14 @@ _amount = re.compile(r"(\d{1,12})\s*([A-Za-z]+)")
 
 
 def seconds(option: str, text: str | None) -> float | None:
-    """Read a time such as 30d. Return it in seconds, or None if ``text`` is None. Errors contain the name
+    """Read a time such as 30d. Return it in seconds, or None if ``text`` is None. Error messages begin with
     ``option``."""
     return None if text is None else float(_read(option, text, _seconds, "a time such as 30d, 12h, 90m or 60s"))
 
 
 def size(option: str, text: str | None) -> int | None:
-    """Read a size such as 20GB. Return it in bytes, or None if ``text`` is None. Errors contain the name ``option``."""
+    """Read a size such as 20GB. Return it in bytes, or None if ``text`` is None. Error messages begin with
+    ``option``."""
     return None if text is None else _read(option, text, _bytes, "a size such as 20GB or 500MB")
 
 

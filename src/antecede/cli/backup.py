@@ -1,4 +1,4 @@
-"""``antecede backup``: copies a whole system, running or stopped. The copies of all servers are a consistent cut."""
+"""``antecede backup``: copies a whole system, running or stopped. The copies of all servers fit together."""
 
 import asyncio
 import json

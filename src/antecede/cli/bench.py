@@ -402,8 +402,8 @@ def _names(text: str) -> list[str]:
 def _rounds(
     names: list[str], size: int, deliveries: int, rounds: int, step: Callable[[], None]
 ) -> list[dict[str, Any]]:
-    """Measure the simulator without an order and with each order, one after the other in each round, so that a
-    disturbance affects all of them. Return one row for each order. ``step`` is called after each run."""
+    """Measure the simulator's speed in each round, without an order and with each order. Also measure the growth of the
+    memory for each order. Return one row for each order. ``step`` is called after each measurement."""
     speeds: dict[str, list[float]] = {name: [] for name in ["none", *names]}
     for seed in range(max(rounds, 1)):
         for name, measured in speeds.items():
@@ -436,7 +436,7 @@ def _once(name: str, size: int, deliveries: int, seed: int) -> float:
 
 
 def _growth(name: str, size: int, deliveries: int) -> int:
-    """Return how many more bytes of peak memory a short run needs than a run of half its length."""
+    """Make a short run, and then a run of twice its length. Return the growth of the peak memory, in bytes."""
     import tracemalloc
 
     from antecede.simulator.run import Setup, simulate

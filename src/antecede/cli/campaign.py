@@ -1,4 +1,5 @@
-"""``antecede campaign``: tests every order with many random adversarial schedules of sends and arrivals.
+"""``antecede campaign``: tests every order with many random schedules of sends and arrivals. The schedules are
+adversarial: they try to make the order break its guarantee.
 
 The oracle (a simple verifier, :mod:`antecede.trace.oracle`) checks every result. The command is for developers, so
 ``antecede --help`` does not list it. If an order breaks its guarantee in a schedule, the command prints this schedule
@@ -128,9 +129,9 @@ failed."""
 def tally(
     play: Callable[[Given], Part], parts: list[Given], jobs: int, report_progress: Callable[[Counter[str]], None]
 ) -> tuple[Counter[str], list[str], float]:
-    """Call ``play`` for each part of a campaign, in several processes if ``jobs`` is above 1. After each part, call
-    ``report_progress`` with the counts so far. Return the counts, texts about the first schedules that failed, and the
-    duration in seconds."""
+    """Call ``play`` for each part of a campaign, in several processes if ``jobs`` is above 1. A part contains a range
+    of seeds. After each part, call ``report_progress`` with the counts so far. Return the counts, texts about the first
+    schedules that failed, and the duration in seconds."""
     from concurrent.futures import ProcessPoolExecutor
 
     began = perf_counter()

@@ -130,9 +130,9 @@ def _many(group: typer.Typer, name: str, does: str, again: str) -> None:
 
 
 def _holding(one: dict[str, Any]) -> str:
-    """Return a text with the number of letters that are held until an operator decides about this dead letter. Some
-    held letters may be independent of the dead letter. The text also has the number of these letters. If no letter is
-    held, return an empty text."""
+    """Return a text about the letters of an agent that are held until an operator decides about the agent's dead
+    letters. The text says how many letters are held, and how many of them may be independent of the dead letters. If
+    no letter is held because of the dead letter ``one``, return an empty text."""
     if not one.get("holds"):
         return ""
     held, undecided = counted(one["holds"], "letter"), one["undecided"]
@@ -146,7 +146,7 @@ def _nothing_to_drop(client: str | None, like: str) -> str:
 
 
 def _print_list(letters: Iterator[dict[str, Any]]) -> None:
-    """Print dead letters as a JSON list, each letter as soon as it comes from a server."""
+    """Print dead letters as a JSON list. Print each letter as soon as a server has sent it."""
     print("[", end="")
     gap = "\n  "
     for one in letters:

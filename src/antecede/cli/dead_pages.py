@@ -41,8 +41,8 @@ class Filters(NamedTuple):
 
     def arguments(self) -> tuple[str, str, str, str]:
         """Return the filters as the last four arguments of a request for a page. The filter ``older`` is an age in
-        seconds, but its argument is a point in time, in milliseconds since 1970. If this filter is not set, its
-        argument is "0"."""
+        seconds. The request has a point in time instead (now minus this age), in milliseconds since 1970. If ``older``
+        is not set, the request has "0"."""
         now = time.time()
         if self.older is not None and not 0 <= self.older <= now:
             raise UsageError(f"--older {self.older}: expected a number of seconds, at most the time since 1970")
@@ -171,8 +171,8 @@ def _place(after: str, servers: dict[str, Address]) -> tuple[str, int] | None:
 
 
 def one_letter(where: str, keys: Keys, command: str, letter: str) -> Any:
-    """Send a command about one dead letter to one server after the other, until a server has the letter. Return the
-    answer of this server."""
+    """Send a command about one dead letter to the servers, one by one. Stop at the first server that has the letter,
+    and return the answer of this server."""
     servers = Servers(where, keys)
     for name in servers.addresses:
         try:

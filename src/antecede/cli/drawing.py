@@ -19,7 +19,7 @@ def print_diagram(diagram: Diagram, stream: IO[str]) -> None:
 
 
 def write_svgs(diagrams: Sequence[Diagram], path: str | Path) -> None:
-    """Draw several diagrams into one SVG file, one below the other, and print on standard error that it was written."""
+    """Draw several diagrams into one SVG file, one below the other. Print the name of this file on standard error."""
     from antecede.diagram.svg import draw_stack
 
     write_text(path, draw_stack(diagrams))

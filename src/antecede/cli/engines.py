@@ -66,8 +66,9 @@ def plain_seconds(events: int, processes: int) -> float:
 
 @contextmanager
 def trace_inputs(paths: list[str]) -> Iterator[list[str]]:
-    """Yield the files to read for the given paths. The data directory of a server is replaced by files with its trace.
-    Temporary files are deleted at the end of the context."""
+    """Yield the files to read for the given paths. If a path is or contains the data directory of a server, files with
+    the server's trace replace this directory. Some of these files are temporary, and are deleted at the end of the
+    context."""
     if all(path == "-" or "://" in path or os.path.isfile(path) for path in paths):
         yield paths
         return

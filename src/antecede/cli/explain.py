@@ -93,8 +93,8 @@ class _Text(StringIO):
 
 
 def explained(report: dict[str, Any]) -> str:
-    """Return the report of ``antecede explain`` as text, with a diagram of each explanation. A failed test shows this
-    text."""
+    """Return the report of ``antecede explain`` as text, with a diagram of each explanation. The assertions in
+    :mod:`antecede.testing` show this text when a test fails."""
     with redirect_stdout(_Text()) as out:
         _show(report, True)
     return out.getvalue()

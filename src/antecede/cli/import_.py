@@ -177,7 +177,7 @@ def register(app: typer.Typer) -> None:
 
 @contextmanager
 def _old_trace_named(to: str | None) -> Iterator[None]:
-    """If the output file exists, add a hint to an error that is raised inside the context. The hint says that the
+    """Add a hint to an error that is raised inside the context, if the output file exists. The hint says that the
     import did not write this file, so the file still has its earlier content. Without this hint, the user might think
     that the old trace is the new one."""
     try:

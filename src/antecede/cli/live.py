@@ -44,8 +44,8 @@ def check_folder(data: str | None) -> None:
 
 def check_identities(topology: str, options: "Serving") -> None:
     """Raise an error if there are credentials in the folder of the topology file, but no access file. Without an access
-    file, the server would not check who connects. If the operator gives a token file or ``--insecure``, the server
-    starts nevertheless."""
+    file, the server would not check who connects. With a token file or ``--insecure``, no access file is necessary, and
+    no error is raised."""
     folder = Path(topology).parent
     if options.access is not None or options.credentials is not None or (folder / "access.toml").exists():
         return
@@ -228,13 +228,13 @@ class Access:
 
 
 def find_credentials(given: str | None, where: str, role: str, name: str = "") -> "Credentials | None":
-    """Return the credentials of a role and, if ``name`` is not empty, of this name.
+    """Return the credentials of a role. If ``name`` is not empty, search only for credentials with this name.
 
-    If the folder ``given`` itself contains credentials, return these credentials. If it does not, search the folders
-    below ``given``, and raise :class:`UsageError` if they contain no credentials of this role. If ``given`` is None,
-    search ``credentials`` in the folder of the topology file ``where``. In this case, return None if no credentials are
-    found, if the folder of the topology file has no ``access.toml``, or if ``where`` is the address of a server. If a
-    search finds several credentials, raise :class:`UsageError`.
+    If the folder ``given`` itself contains credentials, return these credentials, without a check of the role and the
+    name. If it does not, search the folders below ``given``, and raise :class:`UsageError` if no credentials match. If
+    ``given`` is None, search ``credentials`` in the folder of the topology file ``where``. In this case, return None if
+    no credentials are found, if the folder of the topology file has no ``access.toml``, or if ``where`` is the address
+    of a server. If a search finds several credentials, raise :class:`UsageError`.
     """
     from antecede.live.keys import Credentials
 

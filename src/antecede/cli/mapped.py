@@ -76,8 +76,9 @@ def _remarks(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _lost(report: dict[str, Any]) -> Iterator[str]:
-    """Yield warnings about deliveries that ``antecede verify`` will not check: the delivery has no send, or its send
-    does not name the receiving process as a destination."""
+    """Yield warnings about two kinds of deliveries that ``antecede verify`` will not check: deliveries without a send,
+    and deliveries at a process that is not a destination of the send. If the names in a field "to" seem to have a
+    separator that the import does not use, also yield a hint."""
     if report["orphans"] and report["matched"]:
         wording = "delivery has no send|deliveries have no send"
         yield f"  {counted(report['orphans'], wording)}: not checked by verify; is a file missing? The first:"

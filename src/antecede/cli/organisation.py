@@ -35,7 +35,7 @@ def order_facts(text: str) -> OrderFacts:
 
 
 def usable_topology(path: str) -> TopologyFile:
-    """Return the topology in a file. Raise :class:`TopologyError` with the reason if the topology must not be used."""
+    """Return the topology in a file. If the topology must not be used, raise :class:`TopologyError` with the reason."""
     file = read_topology(path)
     refusals = check_topology(file).refusals
     if refusals:

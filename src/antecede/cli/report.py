@@ -146,7 +146,7 @@ def _shown(trace: list[str]) -> str:
 
 
 def _check_writable(page: Path) -> None:
-    """Raise an error if the page cannot be written. This is checked before the long work begins."""
+    """Raise an error if the page cannot be written. The command calls this function before it reads the trace."""
     if page.is_dir():
         raise UsageError(f"-o {page}: expected a file, not a directory")
     if not os.access(page.parent, os.W_OK):

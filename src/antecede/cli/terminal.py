@@ -1,8 +1,8 @@
 """Print the lines of a report: coloured and wrapped on a terminal, unchanged in a file or pipe.
 
 Colours follow the convention of https://no-color.org: if the environment variable ``NO_COLOR`` is not empty, there are
-no colours. There are also no colours if ``TERM`` is ``dumb``. Lines are wrapped to the width of the terminal, with a
-hanging indent, so that a list stays readable even at 60 columns.
+no colours. There are also no colours if ``TERM`` is ``dumb``. A line that is too long for the terminal is wrapped.
+The continuation of the line is indented, so that a list stays readable even at 60 columns.
 """
 
 import json
@@ -30,7 +30,7 @@ printed in this colour."""
 
 
 def coloured(stream: IO[str]) -> bool:
-    """Return whether to print colours: the stream is a terminal that can show colours, and ``NO_COLOR`` is not set."""
+    """Return True if the stream is a terminal that can show colours, and ``NO_COLOR`` is empty or not set."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

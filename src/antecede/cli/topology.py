@@ -17,8 +17,8 @@ from antecede.topology.cost import hops_mean
 from antecede.topology.guarantees import strength
 
 _pairs_shown_max = 400
-"""The largest number of pairs of domains that the report lists one by one. If there are more pairs, the report only
-shows, for each guarantee, the number of pairs that have this guarantee. The output of ``--json`` always has all
+"""The largest number of pairs of domains that the report lists one by one. If there are more pairs, the report has
+one line per guarantee, with the number of pairs that have this guarantee. The output of ``--json`` always has all
 pairs."""
 
 

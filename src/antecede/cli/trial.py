@@ -243,7 +243,7 @@ def register(app: typer.Typer) -> None:
         folder: str | None = _folder,
         as_json: bool = JSON,
     ) -> int:
-        """Overload an agent while a subscriber is absent, a handler process blocks, and strangers connect.
+        """Overload an agent while a subscriber is absent, a handler process blocks, and unknown programs connect.
 
         The trial runs two servers. At the same time, clients measure the answer times of one other agent on each
         server. These agents are not overloaded.

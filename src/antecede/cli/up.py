@@ -186,8 +186,8 @@ async def _wait_for_an_end(
     printing: "dict[str, asyncio.Task[None]]",
     console: "_Console",
 ) -> None:
-    """Wait until the user stops the servers, or until a server ends. Ignore a server that ended because a change of the
-    topology removed it, unless all servers have ended."""
+    """Wait until the user stops the servers, or until a server ends. If a server ended normally because a change of the
+    topology removed it, continue to wait for the other servers. If all servers have ended, return."""
     while True:
         left = [task for task in ending.values() if not task.done()]
         done, _ = await asyncio.wait([watching, *left], return_when=asyncio.FIRST_COMPLETED)
@@ -202,8 +202,9 @@ async def _wait_for_an_end(
 
 
 def _end_text(ended: dict[str, int], reason: str, kept: bool) -> str:
-    """Return a line about the servers that ended although the user did not stop them: how each ended, the reason, and
-    how to continue."""
+    """Return a line about the servers that ended although the user did not stop them. The line has the exit code or the
+    signal of each server, and the reason if it is known. If a server was killed and the data is kept, the line also
+    says how to continue."""
     parts = [
         ", ".join(
             f"{server} was killed (signal {-code})" if code < 0 else f"{server} ended (exit code {code})"

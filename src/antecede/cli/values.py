@@ -1,4 +1,4 @@
-"""Avoid pydantic for values on the command line that need no conversion.
+"""Do not use pydantic for a command-line value that needs no conversion.
 
 typer converts every value with pydantic, even a text that stays a text. Loading pydantic takes longer than most
 commands. So a value that already has the type of its option goes to the command unchanged. typer converts only other

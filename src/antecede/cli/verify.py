@@ -79,9 +79,9 @@ def register(app: typer.Typer) -> None:
         trace's metadata, or in the file that you give with --conflicts. This file has the form
         {"OBJECT or *": [["operation", "operation"], …]}.
 
-        If the topology (the servers and their domains) changed during the recording, FIFO and causal order are checked
-        only in the parts and periods of the trace in which the topology guaranteed them. The option --everywhere checks
-        the whole trace.
+        The topology (the servers and their domains) may change during a recording. Then FIFO and causal order are
+        checked only in those parts and periods of the trace in which the topology guaranteed them. The option
+        --everywhere checks the whole trace.
 
         Exit codes:
         0: Every requested order holds.

@@ -15,7 +15,7 @@ def shown_name(text: str) -> str:
 
 
 def shown_text(text: str) -> str:
-    """Return text from outside in a form that is safe on a terminal."""
+    """Return a text, for example a file name, in a form that is safe on a terminal."""
     return text if text.isprintable() else repr(text)
 
 
@@ -83,8 +83,8 @@ def rounded(value: float) -> str:
 
 
 def assumed_rows(report: Mapping[str, Any]) -> list[str]:
-    """Return a line with the number of rows whose position in their process is only assumed, because the imported log
-    did not contain it. Return an empty list if there are no such rows."""
+    """Return a list of one line with the number of rows at assumed positions. Return an empty list if there are no such
+    rows. (If an imported log does not contain the position of a row in its process, the import assumes a position.)"""
     if not report["assumed"]:
         return []
     rows = counted(sum(report["assumed"].values()), "row at an assumed position|rows at assumed positions")

@@ -1,9 +1,9 @@
 """Space-time diagrams of a computation: for the terminal, and as SVG.
 
-A diagram takes events in one global sequence that agrees with the sequence of every process. (`from_events` makes such
-a sequence from the rows of a trace.) The diagram shows which messages were sent to which processes, which messages had
-to wait after their arrival, and which messages were delivered late. This package does not find the late deliveries: the
-caller passes them.
+The events of a diagram are given in one global sequence, which keeps each process's own sequence of events.
+(`from_events` makes such a sequence from the rows of a trace.) The diagram shows which messages were sent to which
+processes, which messages had to wait after their arrival, and which messages were delivered late. This package does not
+find the late deliveries: the caller passes them.
 """
 
 from antecede.diagram.computation import Diagram, Event, from_events

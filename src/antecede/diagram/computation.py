@@ -2,8 +2,8 @@
 
 A *point* is one event or several events. For example, if a message is delivered when it arrives, its arrival and its
 delivery are adjacent in the global sequence. Then both events are one point, and are drawn as one dot. A message that
-waits is *held* from the point of its arrival to the point of its delivery. This module does not compute positions on
-paper; the modules `text` and `svg` do.
+waits is *held* from the point of its arrival to the point of its delivery. This module does not compute the
+positions in a drawing. The module `text` computes them for a terminal, and the module `layout` computes them for SVG.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -25,8 +25,7 @@ class Event(msgspec.Struct, frozen=True):
 
     process: str
     kind: str
-    """``send``, ``arrive``, ``drop`` (a message arrived, and the order dropped it as a repeat), ``deliver`` or
-    ``local``."""
+    """``send``, ``arrive``, ``drop`` (a message arrived, but was dropped as a repeat), ``deliver`` or ``local``."""
     message: str = ""
     to: tuple[str, ...] = ()
     """The known destinations of a send; empty for other kinds. If the copy for a destination never arrives, it is drawn
@@ -50,7 +49,7 @@ class Point(msgspec.Struct):
 
 
 class Flight(msgspec.Struct):
-    """The way of one copy of a message from its sender to one destination. It is drawn as an arrow."""
+    """One copy of a message, which goes from the sender to one destination. It is drawn as an arrow."""
 
     label: str
     start: Point | None

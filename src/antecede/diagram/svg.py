@@ -1,7 +1,7 @@
 """A space-time diagram as SVG: time runs to the right, one line per process, straight arrows from send to arrival.
 
-The document is self-contained: no scripts, no external fonts or pictures, colours for light and dark pages in its own
-style sheet, and a title and a description for screen readers. All text from outside is escaped.
+The document is self-contained: it has no scripts, and no external fonts or pictures. Its style sheet has colours for
+light and dark pages. For screen readers, it has a title and a description. All given texts are escaped.
 """
 
 from collections.abc import Iterator, Sequence
@@ -168,7 +168,8 @@ def _describe(diagram: Diagram) -> str:
 
 
 def _waits(diagram: Diagram, layout: Layout) -> Iterator[str]:
-    """Yield a thick line on the receiver's lane for each held message, from its arrival to its delivery."""
+    """Yield a thick line on the receiver's lane for each held message, from its arrival to its delivery. If the message
+    was never delivered, the line ends at the right edge of the drawing."""
     for flight in diagram.flights:
         if flight.end is None or flight.end.kind != "hold":
             continue

@@ -220,8 +220,8 @@ class Engine:
     def hold_for(self, agents: list[str]) -> tuple[set[str], dict[str, Past]]:
         """From now on, when a letter to one of ``agents`` dies, hold the agent's letters that may depend on the dead
         letter. Release the held letters of all other agents. Return two objects for the channel
-        (:mod:`antecede.channel`): the set of ``agents``, and a dictionary. The channel must write the :class:`Past` of
-        each letter to these agents into the dictionary."""
+        (:mod:`antecede.channel`): the set of ``agents``, and a dictionary. For each letter to one of these agents, the
+        channel must add the letter's :class:`Past` to the dictionary."""
         following = self.following
         following.agents.clear()
         following.agents.update(agents)
@@ -293,8 +293,8 @@ class Engine:
 
     def expects(self, agent: str, letters: list[str]) -> bool:
         """Return whether ``letters`` are the ids of the next letters in the mailbox. If the agent is frozen or its
-        mailbox is empty, return True only for an empty list. For a client, the result may also be False for another
-        reason: an operator or an earlier session of the client has removed letters from the mailbox."""
+        mailbox is empty, return True only for an empty list. The letters of a client may already have been removed from
+        the mailbox, by an operator or by an earlier session of the client. Then the result is False."""
         mailbox = self.mailboxes.get(agent)
         if mailbox is None or (self.frozen is not None and self.is_frozen(agent)):
             return not letters

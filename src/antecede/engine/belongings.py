@@ -6,8 +6,9 @@ of the server store the timers, the number of a client's last publish and the ne
 them to the belongings. On the new server, the age of a letter is measured from the letter's arrival there.
 
 A letter is *held* if it may depend on a dead letter (:mod:`antecede.engine.following`). Held letters cannot be moved.
-The server compares their stamps with the stamps of later letters, but these stamps are valid only in the domains of the
-old server. So a change of the topology is refused if it would move an agent that has held letters. The change is also
+The reason: to find out whether a later letter depends on a held letter, the server compares the *stamps* of the two
+letters. (A stamp shows on which messages a letter may depend.) These stamps are valid only in the domains of the old
+server. So a change of the topology is refused if it would move an agent that has held letters. The change is also
 refused if the agent has a dead letter that may cause new letters to be held (:func:`holds`).
 """
 
@@ -35,8 +36,8 @@ class Belongings(msgspec.Struct, frozen=True, array_like=True):
     index: int = 0
     """The index in the trace for the next event of this agent or client."""
     tries: dict[str, int] = {}
-    """Letter id → how many times a server process ended while the handler was called for this letter. Letters with the
-    count 0 are left out."""
+    """Letter id → how many times a server process ended during a handler call for this letter. Letters with the count 0
+    are left out."""
     read: str = ""
     """The id of the last letter that the client has begun to handle; empty if the log does not contain this id."""
 

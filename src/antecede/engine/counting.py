@@ -2,10 +2,10 @@
 requests, counting takes almost no time.
 
 Most letters are handled soon, so a letter is counted only if it is still in its mailbox when the numbers are requested.
-The letters of one mailbox are counted in groups of consecutive letters, called *runs*. For each run only the number of
-letters and their bytes are kept. So removing letters costs time per run, not per letter. If letters of a run were
-removed, the next request counts the remaining letters of this run again. If a run has multicasts, which may be in other
-mailboxes too, its letters are counted one by one.
+The letters of one mailbox are counted in groups of consecutive letters, called *runs*. For each run, only the number of
+letters and the number of their bytes are kept. So removing letters costs time per run, not per letter. If letters of a
+run were removed, the next request counts the remaining letters of this run again. A multicast may also be in other
+mailboxes. So if a run contains a multicast, the letters of this run are counted one by one.
 """
 
 from collections import deque

@@ -7,11 +7,12 @@ the dead letter, or sends it again. Then the held letters are handed out. If the
 handed out before them.
 
 **Stamps decide** whether a letter may follow from another. In a domain, letters travel in *trains*: a train is one
-message that contains several letters (:mod:`antecede.channel.letters`). The stamp of a train shows its past
-(:class:`Past`): for each member of the domain, the newest message of this member on which the train depends. The
-domains form a forest, so there is only one route between two servers. So if a letter follows from a dead letter and
-both came through the same domain, the train of the letter follows from the train of the dead letter. Stamps are about
-servers, not about agents. So they show only that a letter *may* follow from the dead letter. Every such letter is held.
+message that contains several letters (:mod:`antecede.channel.letters`). The stamp of a train shows the train's past
+(:class:`Past`): the messages on which the train depends. For each server of the domain, the stamp contains the number
+of the newest such message from this server. The domains form a forest, so there is only one route between two servers.
+So if a letter follows from a dead letter and both came through the same domain, the train of the letter follows from
+the train of the dead letter. Stamps show dependencies between the messages of servers, not between the letters of
+agents. So they show only that a letter *may* follow from the dead letter. Every such letter is held.
 In three cases the stamps show nothing, and the letter is also held. (1) The letter or the dead letter was sent on this
 server. (2) The two letters came through different domains. (3) The order has no such stamps. A letter that may follow
 from a *held* letter is also held, because it must not overtake the held letter.
@@ -105,8 +106,8 @@ class Following:
 
     def seen(self, agent: str, clock_ms: int) -> None:
         """Record ``clock_ms`` as the time at which the held letters of an agent began to wait. A letter that already
-        has a recorded time keeps this time, unless the clock was set back and the recorded time is later than
-        ``clock_ms``."""
+        has an earlier recorded time keeps this time. A recorded time may also be later than ``clock_ms``, because the
+        clock was set back. Then ``clock_ms`` replaces it."""
         for letter in self.held.get(agent, ()):
             key = f"{letter.id} {agent}"
             self.since[key] = min(self.since.get(key, clock_ms), clock_ms)

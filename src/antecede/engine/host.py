@@ -1,10 +1,10 @@
 """Runs reactions: finds and calls the handler, collects what it requests, and encodes the agent's new state.
 
-A host keeps agents in memory between reactions, in the state that is committed or will be committed next. The letters
-of one batch are handled one after the other. The first reaction that fails ends the batch: the reactions before it are
-kept, the agent returns to its state before the failed reaction, and the driver decides when to try again. A reaction
-fails if its handler raises anything except Ctrl-C and :class:`TooEarly`; even ``SystemExit`` and ``CancelledError`` are
-failures. :class:`TooEarly` ends the batch in the same way, but is not counted as a try.
+A host keeps agents in memory between reactions. An agent in memory has its committed state, or the state that will be
+committed next. The letters of one batch are handled one after the other. The first reaction that fails ends the batch:
+the reactions before it are kept, the agent returns to its state before the failed reaction, and the driver decides when
+to try again. A reaction fails if its handler raises anything except Ctrl-C and :class:`TooEarly`; even ``SystemExit``
+and ``CancelledError`` are failures. :class:`TooEarly` ends the batch in the same way, but is not counted as a try.
 
 A state that cannot be read again (:mod:`antecede.engine.state`) is a failure, too. Only the last state of a batch is
 checked, because only this state is committed. If the check fails, the batch runs again with a check after each

@@ -1,23 +1,24 @@
 """Quotas limit how much may wait in each mailbox, and decide which letters expire when a mailbox exceeds its limits.
 
 A receiver that is slow or absent must not slow others down, so its mailbox has a quota: a limit for the number of
-letters, for their bytes, and for the time that a letter may wait (:mod:`antecede.topology.mailboxes`). All mailboxes of
-clients together have a limit too. If a mailbox is above its quota, letters **expire from the head** of the mailbox: the
-oldest letters become dead letters, with the reason. So each letter is either delivered once, or dead with a reason.
-Letters leave a mailbox in the sequence in which they came, even when they expire. Otherwise letter A could still be
-handled after letter B has expired, although B depends on A.
+letters, for their bytes, and for the time that a letter may wait (:mod:`antecede.topology.mailboxes`). There is also a
+limit for all mailboxes of clients together. If a mailbox is above its quota, letters **expire from the head** of the
+mailbox: the oldest letters become dead letters, with the reason. So each letter is either delivered once, or dead with
+a reason. Letters leave a mailbox in the sequence in which they came, even when they expire. For example, if letter B
+depends on letter A and came after A, then B never expires before A.
 
 **Letters that were handed out do not expire.** While an agent reacts, or while a client handles letters of its mailbox,
 nothing expires from this mailbox. If the mailbox is above its quota during this time, it is *crowded*, and no further
-letters are handed out.
+letters are handed out. Exception: if a client is disconnected or silent for too long, its letters can expire
+(:mod:`antecede.server.sessions.unreported`).
 
 **Held letters** wait because they depend on a dead letter (:mod:`antecede.engine.following`). They count towards the
 quota of their mailbox. Among the held letters and the letters in the mailbox, the oldest letters expire first.
 
 The log records which letters expired, so a replay of the log does not decide this again. But the replay must restore
 the time at which each letter began to wait. So the server sometimes writes an item to the log, with the current time
-and the names of some mailboxes. This time is used for all letters of these mailboxes that came after the previous item
-of this kind (``Engine.quotas.seen``).
+and the names of some mailboxes. In these mailboxes, all letters without a recorded time get this time as the beginning
+of their wait (``Engine.quotas.seen``).
 """
 
 from collections import deque
@@ -39,8 +40,8 @@ _empty: _Mailbox = deque()
 
 
 class Excess(msgspec.Struct, frozen=True):
-    """A decision that the oldest letters of an agent or client must expire, because a limit is exceeded: the number of
-    these letters, and the reason."""
+    """A decision that the oldest letters of an agent or client must expire, because a limit is exceeded. ``letters`` is
+    the number of these letters."""
 
     agent: str
     letters: int
@@ -158,8 +159,9 @@ class Quotas:
         return found
 
     def unseen_held(self, held: _Held, since: dict[str, int]) -> list[str]:
-        """Return the agents that have a time limit for their letters, and a held letter without an entry in ``since``.
-        A held letter waits because it depends on a dead letter. A key of ``since`` is ``LETTER-ID AGENT``."""
+        """Return the agents for which two things are true: their letters have a time limit, and at least one of their
+        held letters has no entry in ``since``. A held letter waits because it depends on a dead letter. A key of
+        ``since`` is ``LETTER-ID AGENT``."""
         timed = [agent for agent in held if self.of(agent).seconds]
         return [agent for agent in timed if any(f"{letter.id} {agent}" not in since for letter in held[agent])]
 
@@ -193,8 +195,8 @@ class Quotas:
         reacting: Callable[[str], bool],
         clock_ms: int,
     ) -> Iterator[tuple[Excess, Iterable[Letter]]]:
-        """Yield pairs (excess, letters). The excess says how many of the letters must expire now, from the first letter
-        on. The letters are either the held letters of an agent, or the mailbox of an agent that has held letters. (A
+        """Yield pairs (excess, letters). The excess says how many letters at the head of ``letters`` must expire now.
+        The letters are either the held letters of an agent, or the mailbox of an agent that has held letters. (A
         held letter waits because it depends on a dead letter.) ``numbers``: the number of each letter; a letter that
         came later has a larger number. ``since``: for each held letter, the time at which it began to wait. A key of
         ``numbers`` and ``since`` is ``LETTER-ID AGENT``.
@@ -224,8 +226,8 @@ class Quotas:
         self, mailboxes: dict[str, _Mailbox], reacting: Callable[[str], bool], clock_ms: int, memory_bytes: int
     ) -> Iterator[Excess]:
         """Yield an :class:`Excess` for each mailbox in which letters must expire now, and record the crowded mailboxes.
-        ``memory_bytes``: the memory of all letters in mailboxes. A multicast that is in several mailboxes is counted
-        only once."""
+        ``memory_bytes``: the bytes of memory that the letters in all mailboxes use. A multicast that is in several
+        mailboxes is counted only once."""
         letters = size = 0
         fullest: list[tuple[int, str]] = []
         self.crowded.clear()
@@ -298,8 +300,8 @@ def _older(letters: Iterable[Letter], others: Sequence[Letter], numbers: dict[st
 
 
 def _over(quota: Quota, count: int, size: int, letters: Iterable[Letter]) -> tuple[int, str]:
-    """Return how many letters must expire, from the first on, because there are too many letters or bytes. Also return
-    the reason. ``count``, ``size``: the number and the bytes of all letters."""
+    """Return how many letters at the head of ``letters`` must expire because there are too many letters or bytes. Also
+    return the reason. ``count``, ``size``: the number and the bytes of all letters."""
     many = count - quota.letters if quota.letters else 0
     over, place = size - quota.bytes if quota.bytes else 0, 0
     if over > 0:
@@ -342,5 +344,5 @@ def _too_old(quota: Quota) -> str:
 ALL_FULL: Final = "expired: the mailboxes of all clients together are full"
 _seen_ms: Final = 1_000
 _slice: Final = 16
-"""A divisor: if the letters in the mailboxes of clients take too much memory, at most 1/16 of these letters expires at
-each check for this reason."""
+"""A divisor. If the letters in the mailboxes of clients take too much memory, at most 1/16 of these letters expires at
+each check. More letters expire only if their number is also too large."""

@@ -7,8 +7,8 @@ committed. The following cases are errors, and the text of each error names the 
 - a value that cannot be encoded, or has the wrong type for its field;
 - a state that has grown and now has more than ``agent_state_bytes_max`` bytes (topics have no such limit, because only
   the changes of their states are logged);
-- a struct that is decoded as another class (an instance of a subclass, or a struct in a field without a type), because
-  its methods and perhaps some of its fields would be lost.
+- a struct that is decoded as another class, because its methods and perhaps some of its fields would be lost. This
+  happens to an instance of a subclass, and to a struct in a field without a type.
 
 A value is accepted if the decoded value is equal but has another form. For example, 1 in a field of ``float`` becomes
 1.0, and a tuple in a field of ``list`` becomes a list.
@@ -31,7 +31,8 @@ UNLIMITED = "_unlimited"
 
 
 def check(name: str, agent: Agent, state: bytes) -> None:
-    """Raise :class:`AgentError` if the agent cannot be decoded from its encoded state."""
+    """Raise :class:`AgentError` if the agent cannot be decoded from its encoded state, or if a struct in
+    the state would be decoded as another class."""
     kind = type(agent)
     try:
         decode = _decoders.get(kind)
@@ -64,8 +65,8 @@ def comes_back(kind: type[Agent], state: bytes) -> bool:
 
 def encoded(name: str, agent: Agent, saved: bytes = b"") -> bytes:
     """Return the encoded state of an agent. Raise :class:`AgentError` if the state cannot be encoded, or has grown
-    beyond the limit. ``saved``: the previous encoded state. If ``saved`` is already beyond the limit, the new state may
-    be as large as ``saved``. This is possible if an older version of Antecede saved the previous state."""
+    beyond the limit. ``saved``: the previous encoded state. An older version of Antecede may have saved a state
+    beyond the limit. Then the new state may be as large as ``saved``."""
     try:
         state = encode(agent)
     except BaseException as error:

@@ -5,18 +5,19 @@ letter. If a handler raises an exception, the try is counted in memory (:mod:`an
 handler can also end the process, by ``os._exit``, a fault in a C library, lack of memory, or a loop that the watchdog
 ends. Such a handler leaves no exception. So the server writes each handler call in progress, with its letter, to shared
 memory (:mod:`antecede.server.progress`). If a life ends uncleanly, the first record of the next life counts one try for
-the letter whose handler was running. Perhaps no handler was running, because all handler calls in progress were waiting
-(``await``). Then one try is counted for the letter of each of these calls.
+the letter whose handler was running. If no handler was running, all handler calls in progress were waiting (``await``).
+Then one try is counted for the letter of each of these calls.
 
 A letter with such a try is a **suspect**. It is handed out alone, so that other letters are not affected. Only one
 suspect is handled at a time, so that the next unclean end shows which letter is the cause.
 
 A handler may run before the log record that contains its letter is durable. If the process then ends, the log does not
 have the letter, and the sender sends it again. A peer sends the letter with its old id. But if a client of this server
-publishes the letter again, the letter gets a new id, and the count for the old id does not apply. So an agent with a
-counted call is **careful** in the next life: its letters are handed out one at a time, and handled only when they are
-durable. If the next life also ends during a handler call, even of another agent, the agent stays careful for one more
-life. Otherwise agent A could end one life, agent B the next life, then A again, and so on.
+publishes the letter again, the letter gets a new id, and the count for the old id does not apply. So if a handler call
+of an agent is counted, the agent is **careful** in the next life: its letters are handed out one at a time, and handled
+only when they are durable. If the next life also ends during a handler call (of this agent or another agent), the agent
+stays careful for one more life. Without this rule, agent A could end the first life, agent B the second life, agent A
+the third life, and so on.
 """
 
 from collections import deque

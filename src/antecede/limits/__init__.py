@@ -13,6 +13,7 @@ Some words that the texts below use:
 * A *link* connects two servers of one domain. A *link frame* is one numbered packet of a link.
 * A *frame of a connection* is a message on a TCP connection. The frame consists of *parts*.
 * A *hello* is the part in which one end of a connection sends its name and its protocol version.
+* A *stamp* is the control information that an ordering protocol adds to a message.
 """
 
 from typing import Final
@@ -30,8 +31,8 @@ MiB."""
 counter_max: Final = 2**63 - 1
 """The largest value of any message counter."""
 counter_jump_max: Final = 2**32
-"""The largest difference between a counter in a stamp or a frame and the last known value of this counter. The limit is
-about 4,000 million messages."""
+"""The largest amount by which a counter in a received stamp or frame may exceed the last known value of this counter.
+The limit is about 4,000 million messages."""
 
 link_window_frames_max: Final = 65_536
 """The largest number of frames in the window of a link. The receiver's window begins at the first frame that the
@@ -65,8 +66,8 @@ change the topology, and for an epoch (the hash of a topology). Today, these ids
 name_chars_max: Final = 64
 """The largest length of the name of a server, a domain or an agent, in characters."""
 lesson_bytes_max: Final = 2 * topology_bytes_max
-"""The largest size, in bytes, of the JSON text in a lesson. A server that has missed changes of the topology gets this
-text from another server. The text contains the topology and its history."""
+"""The largest size of the JSON text in one lesson, in bytes. A server sends a *lesson* to another server that has
+missed changes of the topology. The text contains the topology and its history."""
 change_page_bytes: Final = 256 * 1024
 """The largest size of one page of data, in bytes. When agents and clients move to another server, their data is sent in
 such pages."""
@@ -76,8 +77,8 @@ data in memory. The limit is four times ``backlog_letter_bytes_max``."""
 change_idle_seconds_max: Final = 15.0
 """The longest time that a server waits for the next command of a change of the topology. Usually a command comes every
 tenth of a second. The pause is longer only while a server imports much data. After this time, the server abandons the
-change. Exception: a server that has staged the change (written it to its log), and is not the coordinator of the
-change, asks the coordinator instead (see ``change_ask_seconds``)."""
+change. Exception: if a server has *staged* the change (written it to its log), and another server is the coordinator of
+the change, the server asks this coordinator instead (see ``change_ask_seconds``)."""
 change_ask_seconds: Final = 2.0
 """The time that a server waits for the decision about a change of the topology. After this time, the server asks the
 coordinator of the change. If the decision still does not come, the server asks again after the same time."""
@@ -91,8 +92,9 @@ removed_seconds: Final = 10.0
 the clients of the server learn the address of their new server."""
 
 label_chars_max: Final = 400
-"""The largest length, in characters, of the name of an operation or of one execution of an operation (an *instance*).
-The name of an instance is a path with one number per level of nested calls, such as ``P1.3/2/1``."""
+"""The largest length of two kinds of names, in characters: the name of an operation, and the name of an *instance* (one
+execution of an operation). The name of an instance is a path with one number per level of nested calls, such as
+``P1.3/2/1``."""
 
 roots_conflicting_max: Final = 8
 """The largest number of users' operations that one object or server runs at the same time, in versions 1 and 2 of the
@@ -143,7 +145,7 @@ The log format depends on the three ``train_`` limits."""
 train_copies_max: Final = 32_768
 """The largest total number of destinations of all letters in one train (see ``train_letters_max``). The destinations
 are counted for each letter, even if several letters share one list of destinations. If too many letters wait at a
-server (``backlog_letters_max``), the server stops reading from its peers, but it still handles the few trains that it
+server (``backlog_letters_max``), the server stops reading from its peers. But it still handles the few trains that it
 has already read. One such train adds at most a sixth of ``backlog_letters_max`` letters."""
 train_bytes_max: Final = 1024 * 1024
 """The largest size of one train of letters (see ``train_letters_max``), in bytes. A single larger letter is sent
@@ -266,8 +268,8 @@ chat_leave_seconds: Final = 5.0
 """The longest time that a chat waits for a silent server after the chat's input has ended. The time is enough for one
 new try to connect."""
 deferred_frames_max: Final = 8_192
-"""The largest number of link frames that wait until a full connection to a peer has room. Further frames are dropped,
-and their link sends the dropped frames again later."""
+"""The largest number of link frames and acknowledgements that wait because the connection to a peer is full. Further
+ones are dropped. The link sends the dropped frames again later."""
 peer_resend_seconds: Final = 5.0
 """The time after which an unacknowledged link frame is sent again to a connected peer. Connections rarely lose
 frames."""
@@ -301,8 +303,8 @@ worker_start_seconds_max: Final = 60.0
 agent."""
 
 step_bytes_max: Final = 4 * 1024 * 1024
-"""The largest total size of the inputs of one step of a server, in bytes. A step takes inputs until it has this size or
-more. So only the last input may exceed the limit."""
+"""The total size of the inputs, in bytes, at which one step of a server stops taking inputs. The last input may bring
+the total above this size."""
 step_letters_max: Final = 65_536
 """The largest number of copies of letters that one step of a server makes for publishes. (A letter has one copy for
 each destination.) The copies take about a tenth of a second. A batch to many destinations is divided among several
@@ -355,7 +357,7 @@ dead_page_examined_max: Final = 20_000
 request takes only some milliseconds."""
 dead_page_bytes_max: Final = 1024 * 1024
 """The largest total size of the dead letters that one request of an operator finds, in bytes. With this limit, the
-record of the request in the log and the answer to the request are short enough."""
+record of the request in the log and the answer to the request stay short."""
 drop_letters_max: Final = 10_000
 """The largest number of letters that one request deletes, or that expire together from one mailbox. With this number of
 letters, the record in the log has about 1 MiB, and the step that makes the record takes about 20 ms."""
@@ -424,8 +426,8 @@ connections are closed."""
 
 live_seconds_max: Final = 30.0
 """The longest time for which the event loop of a server may be blocked, or inputs may wait for a step. After a longer
-time, the page ``/live`` reports a failure. The limit is twice the silence (15 s) after which peers and clients
-disconnect, and is enough for a slow handler to end."""
+time, the page ``/live`` reports a failure. The limit is enough for a slow handler to end. If peers and
+clients receive nothing for half of this time (15 s), they disconnect."""
 orphan_seconds_max: Final = 30.0
 """The longest time that a server of ``antecede up`` may take to stop after ``antecede up`` has ended. Of this time, 5 s
 are for the letters in the mailboxes, and the rest is for a snapshot. After this time, the process exits immediately. It

@@ -23,12 +23,12 @@ snapshot_builds_max: Final = 3
 process builds each snapshot. While the server builds a snapshot itself, it does no other work."""
 
 witness_after_seconds: Final = 0.1
-"""The shortest time without a write after which a server writes a group without records to its log. After a crash, this
-group proves that the records before the group were durable. The time is short, so that the group is usually written
-before an idle server is killed."""
+"""The shortest time between a record in the log and the next *empty* group (a group without records). A server writes
+an empty group when the server has nothing else to write. After a crash, the empty group proves that the records before
+it were durable. The time is short, so the empty group is usually written before an operator kills an idle server."""
 witness_seconds: Final = 1.0
-"""The shortest time between two groups without records in the log (see ``witness_after_seconds``). Each such group
-needs one sync. One sync per second is not noticeable under any load."""
+"""The shortest time between two empty groups in the log (see ``witness_after_seconds``). Each empty group needs one
+sync. One sync per second is not noticeable under any load."""
 
 log_lines_per_second: Final = 10
 """The largest number of log messages of a server per second about one kind of event. An operator cannot read more, and
@@ -69,7 +69,7 @@ store_commit_here_bytes_max: Final = 64 * 1024
 """The largest number of bytes that the owner of a log (the server) commits in its own thread. The commit thread commits
 larger amounts."""
 store_quick_sync_seconds: Final = 0.001
-"""The longest duration of a quick sync. As long as most syncs take longer, the commit thread does all commits."""
+"""The longest duration of a quick sync. If most syncs take longer, the commit thread does all commits."""
 store_retry_seconds: Final = 0.1
 """The shortest time between two checks whether a full disk has space again. A refused record causes such a check."""
 
@@ -78,8 +78,8 @@ backup_hold_seconds_max: Final = 5.0
 the server must receive the command that determines which state is copied. Without this command, the server gives up the
 backup."""
 backup_idle_seconds_max: Final = 120.0
-"""The longest time without a command for which a server continues a backup. After this time, the server ends the
-backup, because the kept files of a forgotten backup would fill the disk."""
+"""The longest time that a server waits for the next command of a backup. After this time, the server ends the backup,
+because the kept files of a forgotten backup would fill the disk."""
 backup_page_bytes: Final = 1024 * 1024
 """The largest number of bytes of a backup that one request reads. Reading these bytes keeps the event loop busy for a
 few milliseconds."""

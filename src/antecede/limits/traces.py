@@ -30,9 +30,9 @@ conflicts_bytes_max: Final = 1024 * 1024
 conflict_pairs_max: Final = 65_536
 """The largest number of pairs of operations in one table of conflicting operations."""
 kin_instances_max: Final = 4_096
-"""The largest number of *kin instances* of one object in a trace. An instance is one execution of an operation. It is a
-kin instance if its operation conflicts with the operation of one of its callers or one of its nested calls, direct or
-indirect, at the same object. Each kin instance is compared with all others. 4,096 instances give 16 million pairs,
+"""The largest number of *kin instances* of one object in a trace. An instance is one execution of an operation. If
+instance A calls instance B at the same object, directly or indirectly, and their operations conflict, both are kin
+instances. Each kin instance is compared with all others. 4,096 instances give 16 million pairs,
 which take some 100 MB."""
 raw_text_bytes_max: Final = 4 * 1024
 """The largest size of the text that is kept from a quarantined row, in bytes. The text is the start of the row. Long

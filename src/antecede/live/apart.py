@@ -102,8 +102,8 @@ def try_apart(topology: TopologyFile, server: str) -> None:
 
 
 def _failure(process: str, code: int, output: bytes) -> str:
-    """Return why a process failed: the last line of its error output or, if it has no error output, how the process
-    ended."""
+    """Return why a process failed: the last line of its error output. If there is no error output, return how the
+    process ended."""
     lines = output.decode(errors="replace").strip().splitlines()
     return lines[-1][:400] if lines else f"{process} ended: {how_ended(code)}"
 

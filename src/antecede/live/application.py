@@ -108,10 +108,10 @@ def agents_of(topology: TopologyFile, server: str, given: Classes | None = None)
 
 
 def _host(topology: TopologyFile, orders: dict[str, OrderSpec], given: Mapping[str, type[Object]] | None) -> None:
-    """Change ``orders`` for the replicated objects of the topology. The servers that hold the objects are all in one
-    domain. The order of this domain is replaced by an order that also contains the objects and their conflicts. All
-    servers of the domain need the classes of the objects: even a server that only calls an object must know which
-    operations of the object conflict."""
+    """Change ``orders`` for the replicated objects of the topology. All servers that hold the objects are in one
+    domain. In ``orders``, the order of this domain is replaced by one that also knows the objects and their conflicting
+    operations. All servers of the domain need the classes of the objects: even a server that only calls an object must
+    know which operations of the object conflict."""
     domain = next(one for one in topology.domains if set(topology.objects[0].servers) <= set(one.servers))
     kinds = dict(given or {})
     if topology.module is not None and not all(one.name in kinds for one in topology.objects):

@@ -2,10 +2,10 @@
 
 After a crash, the server reads from this file which handlers were running. Each of these calls can count as a failed
 try of its letter (the message that the handler got). The file is mapped into memory and never synced, so recording a
-call costs no I/O. Disk space for the file is allocated before it is used, because writing to a mapped file without disk
-space would end the process. A server also works without this file, for example if it has no data directory, if the disk
-is full, or if the file system is unsuitable. Without the file, a crash of the server never counts as a failed try of a
-letter.
+call costs no I/O. The disk space for the file is allocated before the file is mapped, because writing to a mapped file
+without disk space would end the process. A server also works without this file, for example if it has no data
+directory, if the disk is full, or if the file system is unsuitable. Without the file, a crash of the server never
+counts as a failed try of a letter.
 """
 
 import mmap

@@ -97,7 +97,7 @@ def _replaced(text: str, identity: Identity, keys: str) -> str:
 
 def _closing(text: str, start: int) -> int:
     """Return the index directly after the closing bracket of the list that begins at ``start``. The search
-    need not skip strings, because keys contain no brackets."""
+    ignores quotes: the strings in the list are keys, and keys contain no brackets."""
     depth = 0
     for place in range(start, len(text)):
         depth += {"[": 1, "]": -1}.get(text[place], 0)

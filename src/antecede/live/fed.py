@@ -56,7 +56,8 @@ class Connections:
         """Close all connections that are still open. These are the connections of operators, and connections that have
         not sent a hello yet; the connections of clients and peers were closed before. Then wait for a short time, so
         that clients and servers can read why this server ends and can close their ends. If the process ended without
-        this wait, unread input would reset the connections, and the reason would be lost."""
+        this wait, and some input were not read yet, the operating system would reset the connections, and the reason
+        would be lost."""
         for connection in list(self._open):
             connection.close(reason, code=STOPPING)
         until = monotonic() + LINGER_SECONDS

@@ -1,7 +1,7 @@
 """Hard links that keep the files of a server unchanged for a backup, while the server continues to write.
 
 A backup contains the state of the server at one moment, the *cut*. If the server deletes or replaces a file after the
-cut, the old file stays readable under its link. The segment that is being written grows, but the part of it that was
+cut, the old file stays readable under its link. The newest file of the log grows, but the part of this file that was
 durable at the cut does not change. The links are in a folder inside the data directory. This folder is removed at the
 end of the backup, or at the next start.
 """

@@ -1,9 +1,9 @@
 """Isolated agents: each isolated agent has a worker process that runs its handlers (:mod:`antecede.live.worker`).
 
-A worker starts when its agent gets the first letter. If a reaction (one handler call) takes longer than its limit, the
-server kills the worker. A worker can also end by itself. In both cases, the reaction that was in progress counts as a
-failed try of its letter. The other letters of the batch are handled again (:mod:`antecede.server.driver.retries`). The
-next batch starts a new worker. The server and all other agents continue.
+The server sends letters to a worker in batches; the first batch starts the worker. If a reaction (one handler call)
+takes longer than its limit, the server kills the worker. A worker can also end by itself. In both cases, the reaction
+that was in progress counts as a failed try of its letter. The other letters of the same batch are handled again
+(:mod:`antecede.server.driver.retries`). The next batch starts a new worker. The server and all other agents continue.
 """
 
 import asyncio
@@ -76,9 +76,10 @@ class Isolated:
         is no new topology."""
 
     def renewed(self, other: "Isolated") -> "Isolated":
-        """Return the isolated agent to use after a change of the topology. If the class of the agent is unchanged,
-        return ``self`` with the settings of ``other``. The worker of ``self`` then gets the new topology before the
-        next batch. If the class has changed, kill the worker of ``self``, and return ``other``."""
+        """Return the isolated agent to use after a change of the topology. ``other``: this agent, created with the new
+        topology. If the class of the agent is unchanged, return ``self`` with the settings of ``other``. The worker of
+        ``self`` then gets the new topology before the next batch. If the class has changed, kill the worker of
+        ``self``, and return ``other``."""
         if other._setup.kind != self._setup.kind:
             self.close()
             return other

@@ -166,10 +166,10 @@ def write_folder(
     authority: bytes | None,
     valid: Collection[str] = (),
 ) -> None:
-    """Write the credentials of one identity. ``valid``: the public keys of this identity in the access file. If
-    ``key.pem`` in the folder is one of these keys, it is kept as ``previous-key.pem``. Any other ``key.pem`` comes from
-    an interrupted rotation, and is replaced. The power may fail at any moment. After a power cut, a folder that had a
-    valid key contains this key or the new key."""
+    """Write the credentials of one identity. ``key``: the new key. ``valid``: the public keys of this identity in the
+    access file. If the folder already has a ``key.pem`` with one of these keys, this file is kept as
+    ``previous-key.pem``. Any other ``key.pem`` comes from an interrupted rotation, and is replaced. The power may fail
+    at any moment. After a power cut, a folder that had a valid key contains this key or the new key."""
     folder.mkdir(parents=True, exist_ok=True)
     os.chmod(folder, 0o700)
     if _has_one_of(folder, valid):
@@ -257,8 +257,8 @@ def _write(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def write_public(path: Path, data: bytes) -> None:
-    """Replace a file without secrets in one step. An existing file keeps its mode. If the path is a symbolic link, the
-    file that the link points to is replaced."""
+    """Replace a file that contains no secrets, in one step. An existing file keeps its mode. If the path is a symbolic
+    link, the file that the link points to is replaced."""
     path = path.resolve()
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     _write(path, data)

@@ -3,10 +3,10 @@
 A folder contains ``credential.toml`` (role and name) and ``key.pem`` (the private key). For TLS it also contains
 ``certificate.pem`` (the certificate of this identity) and ``authority.pem`` (the certificate of the authority). The
 other end of a TLS connection is accepted only if this authority has signed the certificate of that end. Clients and
-operators also have ``servers.toml``: the servers to trust, as in an access file. After a rotation the folder also has
-``previous-key.pem``. The identity then signs with both keys, because the process that checks the signature may know
-only one of them. If ``key.pem`` is not an Ed25519 key, it is used for TLS only, and the certificate proves the
-identity.
+operators also have ``servers.toml``: the servers to trust, in the format of an access file. After a rotation the
+folder also has ``previous-key.pem``. The identity then signs with both keys, because the process that checks the
+signature may know only one of them. If ``key.pem`` is not an Ed25519 key, it is used for TLS only, and the certificate
+proves the identity.
 """
 
 import ssl
@@ -217,9 +217,10 @@ class Credentials:
             self._servers = newer._servers
 
     def renew(self, code: str) -> bool:
-        """Read the folder again after a refusal with this code; return whether another try makes sense. Another try
-        makes sense if the folder has changed. It also makes sense if the key of an open connection was revoked and this
-        identity has two keys, because the connection used only one of them."""
+        """Read the folder again after one end of a connection has refused the other end. ``code``: the code of the
+        refusal. Return whether another attempt to connect makes sense. It makes sense if the folder has changed. It
+        also makes sense if the key of an open connection was revoked and this identity has two keys, because the
+        connection used only one of them."""
         before = self._marks()
         self.read_again()
         return self._marks() != before or (code == REVOKED and bool(self._previous))

@@ -1,10 +1,10 @@
 """A server as a separate process: its event loop, its signals, its exit code.
 
-SIGTERM and SIGINT stop the server gracefully: the server accepts nothing more from outside, lets work in progress end,
-and writes a snapshot. The exit code is then 0. A second signal ends the process immediately, with exit code 130. The
-log is then in the same state as after a kill. If the disk or a *step* (the processing of a batch of inputs) fails, the
-exit code is 2. If SIGINT was ignored when the process started, the process continues to ignore it. (Shells start
-background processes with SIGINT ignored, because Ctrl-C is meant for other processes.)
+SIGTERM and SIGINT stop the server gracefully: the server accepts nothing more from outside, waits a few seconds for the
+work in progress, and writes a snapshot. The exit code is then 0. A second signal ends the process immediately, with
+exit code 130. The log is then in the same state as after a kill. If the disk or a *step* (the processing of a batch of
+inputs) fails, the exit code is 2. If SIGINT was ignored when the process started, the process continues to ignore it.
+(Shells start background processes with SIGINT ignored, because Ctrl-C is meant for other processes.)
 
 If the server has an access file, SIGHUP makes the server read this file again. If it has no access file, and the
 terminal of the process was closed, SIGHUP stops the server. In all other cases SIGHUP is logged and ignored.
@@ -69,16 +69,17 @@ def stopping_signals() -> list[signal.Signals]:
 
 
 def terminal_watch() -> Callable[[], bool]:
-    """Return a function that returns whether the terminal of this process has been closed since ``terminal_watch`` was
-    called. If SIGHUP was ignored when the process started, this function always returns False."""
+    """Return a function without parameters. It returns True if the terminal of this process has been closed since
+    ``terminal_watch`` was called. If SIGHUP was ignored when the process started, the function always returns False."""
     ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     terminals = [] if ignored else [number for number in range(3) if os.isatty(number)]
     return lambda: not all(map(os.isatty, terminals))
 
 
 def _await_end_of_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-    """Wait for the end of standard input, then stop the server. If the process still runs after ``orphan_seconds_max``,
-    end it. This function runs in a separate thread, so a handler that blocks the event loop cannot prevent the end."""
+    """Wait for the end of standard input, then stop the server. If the process still runs ``orphan_seconds_max``
+    seconds later, end it. This function runs in a separate thread, so it works even if a handler blocks the event
+    loop."""
     while os.read(0, 4_096):
         pass
     with suppress(RuntimeError):

@@ -4,9 +4,9 @@ The driver requests reactions in batches. A batch has one or several letters for
 are plain functions, a batch is handled immediately, before the driver continues. If an agent has an ``async`` handler,
 each batch of this agent becomes a task. Until the task ends, the other letters of this agent wait, and all other agents
 continue. A batch of an isolated agent goes to the agent's worker process. An ``async`` reaction that takes too long is
-cancelled. If a plain handler takes too long, :mod:`antecede.live.watchdog` ends the process. Any exception of a
-handler, except Ctrl-C and ``TooEarly``, is a failed try. Then :mod:`antecede.server.driver.retries` decides when the
-letter is tried again.
+cancelled. If a plain handler takes too long, :mod:`antecede.live.watchdog` ends the process. If a handler raises an
+exception (other than Ctrl-C and ``TooEarly``), this attempt to process the letter has failed. Then
+:mod:`antecede.server.driver.retries` decides when the letter is tried again.
 """
 
 import asyncio
@@ -129,8 +129,8 @@ class Reactions:
                     self.isolated[agent].close()
 
     def organised(self) -> None:
-        """Forget which agents have only plain handlers, because a change of the topology may have replaced their
-        classes."""
+        """Forget which agents have only plain handlers (not ``async``), because a change of the topology may have
+        replaced the classes of agents."""
         self._plain.clear()
 
     def cancel(self) -> None:

@@ -1,8 +1,8 @@
 """Run one server in an event loop: connect :class:`antecede.server.core.ServerCore` with the disk and the network.
 
-This module listens for connections, and opens connections to peers (other servers). It calls the driver
-(:mod:`antecede.server.driver`) when the driver asks for a call. Then it appends the driver's new records to the log,
-and runs the reactions that the driver requests. All rules of the protocol are in ``ServerCore``.
+This module listens for connections, and opens connections to peers (other servers). The driver
+(:mod:`antecede.server.driver`) says when it must be called. After each call, this module appends the new records to the
+log, and runs the reactions that the driver requests. All rules of the protocol are in ``ServerCore``.
 """
 
 import asyncio
@@ -188,8 +188,8 @@ class ServerRuntime:
         self._born = True
 
     def _name_calls(self) -> None:
-        """Start an empty file for the handler calls in progress. This deletes the calls that were in progress when the
-        previous process of this server ended. So the log must already contain them."""
+        """Empty the file that lists the handler calls in progress. Its old entries are the calls that were in progress
+        when the previous process of this server ended. So call this method only when these calls are in the log."""
         self.reactions.host.progress = self.calls.begin(randbits(63) + 1)
 
     def _audit(self, path: str | None) -> Audit | None:
@@ -305,7 +305,7 @@ class ServerRuntime:
         self.driver.feed(given)
 
     def reaction_limit(self, agent: str) -> float:
-        """Return how many seconds one reaction of an agent may take, by the topology in force."""
+        """Return how many seconds one reaction of an agent may take. The topology in force contains this limit."""
         return self.topology.reactions.limit(agent)
 
     @property
@@ -385,7 +385,7 @@ class ServerRuntime:
         return alarm is not None and alarm - server_ms < 1000 * _soon_seconds
 
     def set_timer(self) -> None:
-        """Set the timer to the time of the next call of the driver or of the next dial, whichever comes first."""
+        """Set the timer to the next time at which the driver must be called or a peer must be dialed."""
         now = monotonic()
         due = self.core.deadline(now, int(time() * 1000))
         if due is None or self._ended:

@@ -2,7 +2,7 @@
 
 One call of ``send`` writes all its parts (:class:`antecede.wire.Part`) in one frame, unless they are too long for one
 frame. Nagle's algorithm is off, because the sender has already batched its output. If the input contains bytes that are
-not frames, the connection is closed with the reason.
+not frames, the reason is sent to the other end, and the connection is closed.
 
 If the other end does not read, the write buffer grows to its limit, and the connection reports that it is full. A
 client then stops writing to its server, and a server stops writing to another server. A server continues to write to a

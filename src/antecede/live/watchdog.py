@@ -3,7 +3,7 @@
 A handler that calls C code without releasing the interpreter lock stops this thread as well. So the thread sets an
 alarm of ``faulthandler``, and postpones the alarm every few seconds. The alarm has its own thread, which does not need
 the interpreter lock. If the alarm is not postponed in time, it writes the stacks of all threads and ends the process.
-The time of the alarm is some seconds longer than the longest time that a reaction of any agent may take.
+The agents have limits for the time of a reaction. The alarm waits for the largest of these limits, plus some seconds.
 """
 
 import faulthandler

@@ -162,7 +162,7 @@ def main(descriptor: int) -> None:
 
 
 def _await_end(descriptor: int) -> None:
-    """End the process when the server's end of the connection is closed."""
+    """Wait until the server has closed the connection. Then end this process."""
     poll = select.poll()
     poll.register(descriptor, getattr(select, "POLLRDHUP", 0))
     while not poll.poll():
@@ -171,7 +171,7 @@ def _await_end(descriptor: int) -> None:
 
 
 def _leave() -> NoReturn:
-    """End this process and those that its handlers started."""
+    """End this process and the processes that its handlers started."""
     os.killpg(0, signal.SIGKILL)
     os._exit(0)
 

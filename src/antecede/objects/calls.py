@@ -89,7 +89,7 @@ class Calls:
 
     @property
     def open(self) -> int:
-        """The number of calls that began here, or wait to begin, and have not ended."""
+        """The number of unfinished calls of this server's clients and agents, including calls that wait to begin."""
         return 0 if self.site is None else self.site.open_calls
 
     def computing(self) -> tuple[tuple[str, str] | None, int]:
@@ -137,9 +137,9 @@ class Calls:
             self._perform(self.site.follow(rules), now)
 
     def settle(self, now: float) -> None:
-        """End a step. Start each waiting call that need not wait any longer. Send the times of the logical clock that
-        other servers still need from this step. Call this method in every step, after all other messages of the step
-        have got their stamps (the control information of the order). Do not leave this work to a later step."""
+        """End a step. First start each waiting call that may start now. Then send the time of this server's logical
+        clock to the other servers that still need it. Call this method at the end of every step: all other messages of
+        the step must already have their stamps (the control information of the order)."""
         while self.site is not None and (effects := self.site.settle()):
             self._perform(effects, now)
 
@@ -155,9 +155,9 @@ class Calls:
         return [self._letter(called, answered, life) for called, answered in ended if called.ask]
 
     def report(self, error: Callable[..., None]) -> None:
-        """Log each operation that failed at this replica, although the server where its call began has already
-        committed and answered the call. The cause of such a failure is a conflict that is not declared, or code that is
-        not deterministic."""
+        """Log each call that failed at this replica after another server had committed it. (The server where a call
+        begins may commit and answer the call alone.) The cause of such a failure is a conflict that is not declared, or
+        code that is not deterministic."""
         while self.site is not None and self.site.failed:
             failed = self.site.failed.pop(0)
             error("replica-differs", operation=failed.operation, instance=failed.instance, reason=failed.reason)

@@ -218,8 +218,8 @@ class _Items(ItemsView[Any, Any]):
 
 
 def plain(value: Any) -> Any:
-    """Return a value with ordinary dictionaries instead of ``Entries``, because a value that leaves an operation must
-    not change when the state changes."""
+    """Return a value in which all ``Entries`` are replaced by ordinary dictionaries. This is necessary for the
+    arguments of calls and for answers, because they must not change when the state of the object changes."""
     if type(value) in FLAT or not _holds_entries(value):
         return value
     kind = type(value)

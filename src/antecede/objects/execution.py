@@ -3,11 +3,12 @@ Takizawa).
 
 **Closed nesting.** A *root* is an operation that a user started, and its *home* is the object where it was started. The
 home decides whether the root commits or aborts. Until then, the effects of each instance of the root are only an
-intention (:mod:`antecede.objects.replay`). Commit and abort travel down the tree of calls. An instance that fails
-aborts its own calls, and answers its callers with the reason. The callers may continue. An abort never restores an
-earlier state, because this would also undo compatible operations that other roots have committed meanwhile. A root may
-have several instances at one object. The object applies their effects together, when each of these instances has got
-the commit or has been aborted.
+*intention*: changes that are computed, but not yet applied to the state (:mod:`antecede.objects.replay`). Commit and
+abort travel down the tree of calls. An instance that fails aborts its own calls, and answers its callers with the
+reason. The callers may continue. An abort never restores an earlier state, because this would also undo compatible
+operations that other roots have committed meanwhile. A root may have several instances at one object. The object waits
+until each of these instances has got the commit or has been aborted. Then it applies the effects of the committed
+instances together.
 
 **Replicas.** If several replicas make the same nested call, they all call one instance. This instance is computed once,
 and each replica gets the answer. An instance that failed or was aborted is not computed again for a slower replica,
@@ -70,12 +71,12 @@ class Execution:
         self.table = table
         self.outbox = outbox
         self.reports: list[Finished | Removed] = []
-        """The reports on instances, in sequence; the site empties the list after each call."""
+        """The reports on instances, in sequence. After each call of a method, the site handles and removes them."""
         self.undone: dict[str, str] = {}
         """The latest instances that failed here or were aborted by a caller, each with the reason."""
         self.unconfirmed: frozenset[str] = frozenset()
-        """The operations of the objects here that are answered without waiting for all replicas (``confirm=False``).
-        They are blind: see the docstring of the module."""
+        """The operations with ``confirm=False``: a call of such an operation is answered without waiting for all
+        replicas. These operations are blind: see the docstring of the module."""
         self.decides = False
         """Whether two shortcuts are used. First: if a root that was started here calls an operation in ``unconfirmed``,
         this call is decided here. Second: a nested call of a blind operation goes only to the replica on the caller's

@@ -4,10 +4,10 @@ A member of the order is a server, and a server may hold replicas of several obj
 combined into *one* object. Its operations are ``account.deposit``, ``ledger.append`` and so on. Its state contains the
 states of all objects. Operations of different objects do not conflict.
 
-The combination does not change which messages significantly precede others. By the definition in §3.2 of Enokido,
-Higaki, Takizawa, this relation depends only on the instances and on the conflicts between operations. The combination
-changes neither of them. But in the vectors of the order, all objects of a server share one entry. So a message may also
-wait for messages that do not significantly precede it. Such waits cause no cycle: every message has an event number
+The order respects the relation *significantly precedes* between messages (§3.2 of Enokido, Higaki, Takizawa). The
+combination does not change this relation, because it depends only on the instances and on the conflicts between
+operations. But in the vectors of the order, all objects of a server share one entry. So a message may also wait for
+messages that do not significantly precede it. Such waits cause no cycle: every message has an event number
 (:mod:`antecede.orders.objects`), and waits only for messages with smaller event numbers.
 
 Each object has its own live state (:mod:`antecede.objects.state`). A snapshot contains this state as bytes, which do

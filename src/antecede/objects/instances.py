@@ -52,8 +52,8 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """An effect: a call fails at this replica, although the server where the call began has already committed and
-    answered the call. So this replica differs from others."""
+    """An effect: a call fails at this replica, but another server (where the call began) has already committed and
+    answered it. So the state of this replica now differs from the state of other replicas."""
 
     instance: str
     operation: str
@@ -115,8 +115,8 @@ class Instance(msgspec.Struct):
     that were queued here. After it has begun, it is the position among the instances that began here."""
     state: str = QUEUED
     pending: list[Message] = []
-    """Requests for this instance that have come from the order. They are not delivered yet, because the instance has
-    not begun."""
+    """Requests for this instance that the ordering protocol has already handed to this object. They are not delivered
+    to the instance yet, because it has not begun."""
     callers: list[Caller] = []
     calls: list[Made] = []
     answers: list[Answer] = []

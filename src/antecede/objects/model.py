@@ -16,7 +16,8 @@
 Two operations conflict if, and only if, the sequence of their execution can change the state or an answer. (§2 of
 Enokido, Higaki, Takizawa considers only the state. But an answer that depends on the sequence is just as important.)
 The relation is symmetric: if an operation names another one in ``conflicts_with``, the other operation need not name
-the first one. Instead of naming conflicts, a class may have a predicate ``compatible(one, other)``.
+the first one. A class may also have a static method ``compatible(one, other)``. Then two operations also conflict if
+this method, called with their names, returns False.
 
 The attributes of an object are its state; they must be plain values. An operation that calls others is a generator: it
 yields a :class:`Call` and receives the answer. It must be deterministic, because after each answer it is computed again

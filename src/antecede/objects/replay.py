@@ -60,8 +60,9 @@ def perform(
     answer: Callable[[Any], Any],
 ) -> Any:
     """Run an operation on the state of its object, and keep its changes. Return the operation's answer. If the
-    operation makes calls, return a generator instead, which yields the calls and returns the answer. ``sendable`` and
-    ``answer`` convert a call and the answer to plain values."""
+    operation makes calls, return a generator instead, which yields the calls and returns the answer. ``sendable``: a
+    function that converts the values in a call to plain values. ``answer``: a function that does the same for the
+    operation's answer."""
     view = state.view()
     result = method(view, *arguments)
     if isinstance(result, Generator):
@@ -258,7 +259,8 @@ def _run_instance(live: Live, one: Instance, between: Callable[[int], None] | No
 def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
     """Compute the instances of one root (the outermost call) on the state ``live``. Return the outcome of each
     instance, by id. ``instances`` is sorted by the time at which the instances began. They are computed in this order,
-    with one exception: if a call of an instance A led to an instance B, then B is computed during this call of A."""
+    with one exception: if a call of an instance A led to an instance B, then B is computed during this call of A. If
+    only another replica of A has made this call so far, B is computed after all others."""
     if len(instances) == 1:
         return {instances[0].id: _run_instance(live, instances[0])}
     outcomes: dict[str, Outcome] = {}

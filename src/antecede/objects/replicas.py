@@ -1,10 +1,10 @@
 """The objects of a server: one member of the order ``objects``, which answers the calls of clients and agents.
 
 **Replicas.** An object of the topology has a replica on each of its servers. A call goes to all replicas as one
-message. The order treats this message as one request to several objects, so all replicas compute conflicting requests
-in the same sequence. The call succeeds if all replicas give the same answer. If the answers differ, the call fails and
-is undone. The probable cause is a conflict that a class does not declare. A nested call that several replicas make is
-computed only one time, and each of these replicas gets the answer.
+message. For the order, the replicas are separate objects that get the same request. So all replicas compute conflicting
+requests in the same sequence. The call succeeds if all replicas give the same answer. If the answers differ, the call
+fails and is undone. The probable cause is a conflict that a class does not declare. A nested call that several replicas
+make is computed only one time, and each of these replicas gets the answer.
 
 **Roots.** A client or agent sends its call to its own server, even if this server holds no replica of the object. The
 server starts a root for the call: an instance of the operation ``call``. The root's name begins with the caller's
@@ -223,8 +223,9 @@ class Replicas(Site):
         self.execution.decides = rules >= 4
 
     def settle(self) -> Effects:
-        """End a step of the server, and return effects. If roots may begin, begin them. If no root may begin, return
-        the packets that bring clock times to other members. Call this method again until it returns no effects."""
+        """End a step of the server, and return effects. If the rules allow waiting roots to begin, begin these roots.
+        Otherwise return the packets that bring clock times to other members. Call this method again until it returns
+        no effects."""
         if self.rules >= 3 and (admitted := self.roots.admitted()):
             for root in admitted:
                 self._queue(root)
@@ -266,7 +267,7 @@ class Replicas(Site):
             self.outbox.add(Local("begin", part.attempt, ROOT, ""))
 
     def _undo_parts(self, root: Root) -> None:
-        """For each part of a shared root, record that its try was undone. A part is the root of one shared call."""
+        """Record an aborted execution for each part of a shared root. A part is the root of one shared call."""
         for part in root.parts:
             self.outbox.add(Local(ABORT, part.attempt, ROOT, ""))
             part.tries += 1
@@ -326,8 +327,8 @@ class Replicas(Site):
 
     def resumed(self) -> None:
         """Prepare the site after a start of the server: remove the deadlines of running calls whose answers may have
-        been sent before the server stopped. Then nothing can undo these calls. Only calls of clients are affected. An
-        agent (its name contains no @) never gets an answer that is not in the log yet."""
+        been sent before the server stopped. Then nothing can undo these calls. An agent (its name contains no @) gets
+        an answer only when the answer is in the log. So a root that has only calls of agents keeps its deadline."""
         for root in self.roots.running.values() if self.rules >= 3 else ():
             clients = any("@" in self._calls[part.name].caller for part in root.parts or [root])
             if clients and self._is_harmless(self._called(root)):
@@ -345,7 +346,7 @@ class Replicas(Site):
         return len(self._calls)
 
     def state_of(self, name: str) -> dict[str, Any]:
-        """Return the committed state of an object's replica here."""
+        """Return the committed state of this server's replica of an object."""
         return state_in(self.objects[name].kind, name, self.state)
 
     # Requests of the server.

@@ -10,11 +10,11 @@ By the theorem in §3.3 of Enokido, Higaki, Takizawa, messages never wait for ea
 wait in a cycle. For example, op1 runs at object i and calls op2 at object j. At the same time, op3 runs at j and calls
 op4 at i. If op2 conflicts with op3, it waits for the end of op3. If op4 conflicts with op1, it waits for the end of
 op1. But op1 waits for the answer of op2, and op3 for the answer of op4, so none of them can continue. Therefore, if an
-older instance waits at an object for an instance of a *younger* root (a root with a larger number), the object asks the
-home of the younger root to abort its try (``wound``). The home aborts the try, unless it has already decided to commit
-the root. When the older instance has ended, the object informs the home (``heal``). The home then tries the younger
-root again, with its old number. So in the end only younger roots wait for older roots, and the oldest root is never
-wounded.
+older instance waits at an object for an instance of a *younger* root (a root with a larger number), the object sends
+``wound`` to the home of the younger root: a request to abort the try of this root. The home aborts the try, unless it
+has already decided to commit the root. When the older instance has ended, the object informs the home (``heal``). The
+home then tries the younger root again, with its old number. So an older root waits only until the try of the younger
+root has been aborted or committed. The oldest root is never wounded.
 
 This module only keeps the records: the roots of one home (:class:`Roots`), and the tries that an object has asked to
 make way (:class:`Wounds`). It does not abort an instance or send a message.
@@ -49,8 +49,8 @@ class Roots:
     **Sharing** (from version 3 on). Roots of one operation that are admitted together are united into one shared root.
     One request, one answer and one commit carry the calls of all these roots. Each replica computes the calls one after
     the other. So all calls that came while one request was being processed share the frames and steps of the next
-    request. If a shared root fails, or its deadline passes, it is undone as a whole. Then the parts whose deadline has
-    not passed wait again (:meth:`put_back`).
+    request. If a shared root fails, or its deadline passes, it is undone as a whole. Then its *parts* (the roots that
+    were united) wait again (:meth:`put_back`). A part whose own deadline has passed does not wait again.
     """
 
     def __init__(
@@ -223,8 +223,8 @@ class Roots:
         return root
 
     def end(self, root: Root) -> None:
-        """Record that a root has ended, and remove its deadline. For a shared root, remove the deadlines of its parts.
-        If a part waits again, ``put_back`` adds its deadline again."""
+        """Record that a root has ended, and remove its deadline. For a shared root, remove the deadlines of its parts
+        (the roots that were united). If a part waits again, ``put_back`` adds the part's deadline again."""
         ran = [self.running.pop(root.attempt, None), self.resting.pop(root.attempt, None)]
         if any(ran):
             self._count(root, -1)
@@ -314,8 +314,8 @@ class Wounds:
 
     def __init__(self) -> None:
         self._asked: set[str] = set()
-        """Tries (executions of roots) that were asked to make way (to abort and wait) and still have an instance at
-        this object."""
+        """The tries (executions of roots) that still have an instance at this object, although they were asked to make
+        way (to abort and wait)."""
         self._by: dict[str, list[tuple[int, str]]] = {}
         """For each instance at this object: the tries that were asked to make way for this instance (to abort, so that
         the instance can continue). Each try is a pair (home, name)."""

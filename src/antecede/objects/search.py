@@ -4,9 +4,9 @@ class declares.
 Two operations are compatible if and only if, from every state, the two possible orders of these operations lead to the
 same state and give the same answers. No search can prove that two operations are compatible. But one example can prove
 that they conflict: a state and the arguments of the two operations, for which the two orders give different results.
-The library Hypothesis finds and simplifies such examples. States are reached by computing operations on a new object,
-so that every example can happen. If an operation makes nested calls, the answers to these calls are generated, and the
-calls are part of the result that is compared.
+The library Hypothesis finds and simplifies such examples. To get a state, the search computes operations on a new
+object. So an example has only states that operations can produce. If an operation makes nested calls, the answers to
+these calls are generated, and the calls are part of the result that is compared.
 
 Arguments are generated from the operations' annotations. Most are small, and many are equal, because many conflicts
 need equal keys. A class may define better arguments: ``arguments = {"transfer": strategy}``, where the strategy
@@ -76,7 +76,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 def classes_in(text: str) -> list[type[Object]]:
-    """Return the classes of objects that ``text`` names: ``MODULE`` (all classes of the module) or ``MODULE:CLASS``.
+    """Return the classes of objects for ``text``, which is ``MODULE`` (all classes of the module) or ``MODULE:CLASS``.
     ``MODULE`` is the name of a module, or the path of a file that ends in ``.py``."""
     name, colon, wanted = text.partition(":")
     module = _module(name)
@@ -179,9 +179,10 @@ def counter_example(kind: type[Object], one: str, other: str, examples: int = 30
 
 
 def _tried(kind: type[Object], names: tuple[str, str], case: tuple[list[Step], Any, Any, list[Any]]) -> Example | None:
-    """Return an example if the order of the two operations ``names`` matters in this case, otherwise None. ``case``:
-    the operations that lead from the initial state to the state of the example, the arguments of the first operation,
-    the arguments of the second operation, and the answers to nested calls."""
+    """Compute two operations in both orders. If the results differ, return this case as an example, otherwise None.
+    ``names``: the names of the two operations. ``case``: the operations that lead from the initial state to the state
+    of the example, the arguments of the first operation, the arguments of the second operation, and the answers to
+    nested calls."""
     before, *arguments, values = case
     answers: list[Answer] = [(True, value) for value in values]
     state = initial(kind)

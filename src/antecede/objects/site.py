@@ -1,9 +1,9 @@
 """One object of a group: its order, its locks, and its operation instances. An instance begins when both the order and
 the locks allow it (§3.3 and §4.3 of Enokido, Higaki, Takizawa).
 
-A site is used like an order: its methods ``receive``, ``tick`` and ``snapshot`` are those of an order, and methods
-return effects. In addition to the effects of orders, a site returns the effects of :mod:`antecede.objects.instances`. A
-site combines these parts. Each part calls only the parts to its right:
+A site is used like an order: it has the methods of an order, such as ``receive``, ``tick`` and ``snapshot``. These
+methods return the effects of an order, and also the effects that :mod:`antecede.objects.instances` defines. A site
+combines these parts. Each part calls only the parts to its right:
 
     site ──► roots, wounds (bookkeeping)
       └────► execution ──► table (locks), intentions (state), members ──► outbox ──► order ``objects``

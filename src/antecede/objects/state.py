@@ -12,8 +12,9 @@ never copies, encodes or checks a cell that it does not use.
 after it. If they differ, the new value is checked: it must be encodable, have its annotated type, and be within the
 bounds on size and depth. Then the value is decoded again, so that no two cells share a value. The journal gets a
 :class:`Change`. ``discard`` undoes changes that are not in the journal yet. ``rollback`` undoes changes in the journal,
-and ``redo`` makes them again. To compute an intention (closed nesting, §2 of Enokido, Higaki, Takizawa), the operation
-is executed, and ``rollback`` then undoes its changes.
+and ``redo`` makes them again. An *intention* is the set of changes that an operation will make if its root commits
+(closed nesting, §2 of Enokido, Higaki, Takizawa). To find these changes, the operation is executed, and ``rollback``
+then undoes the changes. The commit makes them again.
 
 **Order.** A loop over a dictionary gets the entries in the order of their keys. Entries that the operation itself added
 come after all others. So equal states behave alike, even if compatible operations reached two replicas in different
@@ -269,7 +270,7 @@ class State:
         """Raise ``ValueError`` if the changed cells are nested too deeply, or make the state too large. ``lenient``:
         whether the state may be too large.
 
-        Both bounds are constants, so an operation has the same result at all replicas, and when it is computed again.
+        Both bounds are constants. So an operation has the same result at every replica and in every computation.
         The limit of Python's stack would not be a suitable bound, because the free part of the stack depends on the
         caller.
         """

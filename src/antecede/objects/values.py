@@ -81,8 +81,8 @@ class Form:
 
     def weight(self, name: bytes, key: Any, value: Any) -> tuple[int, int]:
         """Return two numbers for an encoded cell: its size in bytes, and its hash, which is a part of the state's
-        digest. The hash is computed from name, key and value, one after the other. Each of them is encoded as
-        MessagePack, which shows where it ends. So different cells never give the same bytes."""
+        digest. The hash is computed from name, key and value, one after the other. All three are encoded as
+        MessagePack, a format in which each value shows where it ends. So different cells never give the same bytes."""
         content = b"".join((name, key, value))
         return len(content), int.from_bytes(blake2b(content, digest_size=16).digest(), "big")
 
@@ -114,8 +114,8 @@ class Typed(Form):
 
 
 class Copied(Form):
-    """The form of cells in the search for conflicts (:mod:`antecede.objects.search`). The search does not store states,
-    so cells may have values of any Python type. These values are copied instead of encoded."""
+    """A :class:`Form` that copies the values of cells instead of encoding them. It is used in the search for conflicts
+    (:mod:`antecede.objects.search`). The search does not store states, so a value may have any Python type."""
 
     def encode(self, value: Any) -> Any:
         return copied(value)

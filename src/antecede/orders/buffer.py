@@ -14,13 +14,13 @@ arrived. (If the sender waited only for the last acknowledgement, a chain of mes
 message.)
 
 ``multicast``: the paper does not define it. It is not enough to post to all destinations and to wait for all
-acknowledgements: a destination that has the message may send an answer to a destination that does not have it yet.
-There are two correct ways:
+acknowledgements. For example, A sends one message to B and C. B receives this message first, and sends another one
+to C. The message of B may reach C before the message of A. There are two correct ways:
 
 * ``hold-output``: a destination delivers immediately, but posts nothing until the sender reports that every copy has
   arrived;
-* ``hold-delivery``: a destination acknowledges immediately, but delivers the message, and later ones, only after that
-  report.
+* ``hold-delivery``: a destination acknowledges immediately, but delivers this message and later messages only when it
+  gets the report.
 
 Without ``pipelined``, copies have no numbers. The order then compares the id of a copy only with the id of the latest
 message from the same sender, so it recognises only duplicates of this message. The link drops duplicates of earlier

@@ -101,8 +101,8 @@ class Order(ABC):
     """Whether the order implements ``check``. A program can then find out which messages are deliverable, and choose
     one of them."""
     accepts_own: ClassVar[bool] = False
-    """Whether the order accepts every packet from this member to itself immediately, even if the message must wait.
-    Such a packet need not be encoded, because the order's durable state already contains what must survive a crash."""
+    """Whether the order immediately accepts every packet that this member sends to itself, even if the message must
+    wait. Such a packet need not be encoded: the order's durable state already contains what must survive a crash."""
     relays: ClassVar[bool] = False
     """Whether members forward copies for others. A copy may then come from a member that did not send the message, and
     may pass through a member that is not a destination."""
@@ -177,8 +177,7 @@ class Order(ABC):
 
     def past(self, packet: Packet) -> tuple[int, ...] | None:
         """Return one number for each member: the number of the member's newest message that causally precedes the
-        packet's message. The sender of the packet's message is an exception: its number is that of the packet's
-        message.
+        packet's message. For the sender of the packet's message, it is the number of the packet's message itself.
         Messages that do not affect deliveries here may be ignored. Return None if the stamp does not contain these
         numbers."""
         return None

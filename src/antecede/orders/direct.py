@@ -5,11 +5,12 @@ to p. A message is written as a pair: (k, x) is the x-th message of process k. I
 another one, only the later one stays in the set. Everything that we send to p must be delivered there after the
 messages in before[p]. A message that is ordered after its direct predecessors is ordered after all its predecessors.
 
-* A message carries all the sets of its sender. After the send, before[p] has only this message, for each destination p.
-* A message may be delivered at process i when every (k, x) of the before[i] in its stamp has been delivered there.
-* At delivery, the receiver adds the entries of the stamp to its own sets, and keeps only the newest entry of each k.
-  There is one exception. If p is another destination of the message, the receiver removes from before[p] the entries
-  that the stamp has for p, and adds the message itself.
+* A message carries all the sets of its sender. After the send, for each destination p, the sender's before[p] contains
+  only this message.
+* A message may be delivered at process i when all messages in the before[i] of its stamp have been delivered there.
+* At delivery, the receiver adds the entries of the stamp to its own sets. Of several entries (k, x) with the same k, it
+  keeps only the newest. There is one exception. If p is another destination of the message, the receiver removes from
+  its before[p] the entries that the stamp has for p, and adds the message itself.
 * **recent**, a part of the stamp, contains the last deliveries of the message's sender s. The receiver notes these
   deliveries in its matrix ``known``, and removes the delivered messages from its own before[s].
 

@@ -3,18 +3,18 @@
 Garg derives this order from Lamport's mutual exclusion: a send corresponds to a request for the critical section.
 
 * To send m, a member increases its clock, stamps m with the time t, and puts m into its own queue. It sends a copy to
-  each destination. To each other member it sends the control packet ``announce``, which contains the stamp but not the
-  message.
-* A member that receives m or ``announce`` moves its clock beyond t, puts m into its queue at (t, sender), and returns
-  an ``ack`` to the sender.
+  each destination. To the members that are not destinations, it sends the control packet ``announce``, which contains
+  the stamp but not the message.
+* A member that receives m or ``announce`` moves its clock beyond t, puts m into its queue at the position (t, sender),
+  and returns an ``ack`` to the sender.
 * The sender marks m as deliverable when three conditions hold. (1) m is the smallest message in its own queue. (2) All
   other members have acknowledged m. (3) The sender's copy to itself, if there is one, has arrived. Then the sender
   sends ``release`` to all other members.
 * A release only **marks** m. When the first message in a member's queue is marked, the member removes this message from
   the queue. If the message is addressed to the member, the member delivers it. So messages are delivered strictly by
   (time, sender). The book prints another rule: *on receiving this notification, the corresponding message is
-  delivered*. With this rule, the order is not total, because a smaller message may still be unmarked here (1178 of 1500
-  random runs).
+  delivered*. With this rule, the order is not total, because a smaller message in the queue may still be unmarked
+  (1178 of 1500 random runs).
 
 All packets are numbered on their link (``resequence``), because the argument below needs FIFO links. Every member gets
 all messages of a sender in sequence. So an ack or a release names a message by its number: the n-th message of its

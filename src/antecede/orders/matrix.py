@@ -1,17 +1,17 @@
 """``matrix``: causal order by a matrix of counts (Raynal, Schiper, Toueg; Garg §12.2, Fig. 12.2 and 12.4).
 
-M[j][k] at a process is the number of messages that j has sent to k, as far as this process knows. To send a message to
-the members of D, a process first increases its counts for *all* of them, and only then makes the stamp. (Garg's
-``multicast`` in Fig. 12.4 is a loop of single sends. So the stamp of a copy does not include the copies that are sent
-after it, and causal order is broken.) A message from j with matrix W may be delivered at i when
+M[j][k] at a process is the number of messages that j has sent to k, as far as this process knows. To send a message, a
+process first increases its counts for *all* destinations, and only then makes the stamp. (Garg's ``multicast`` in Fig.
+12.4 is a loop of single sends. So the stamp of a copy does not include the copies that are sent after it, and causal
+order is broken.) A message from j with matrix W may be delivered at i when
 
 * W[j][i] = (delivered from j) + 1, and
 * W[k][i] ≤ (delivered from k) for every other k.
 
 Here "delivered from j" is the number of messages from j that i has delivered. W is merged into M only at this delivery.
 Garg does not count deliveries separately: he uses column i of M. But M[i][i] includes a message from i to itself as
-soon as this message is sent. So the message waits for ever (Fig. 12.2), or a duplicate of the message is delivered, too
-(the ``<=`` of Fig. 12.4). Therefore this module counts deliveries in a separate vector.
+soon as this message is sent. With the rule of Fig. 12.2, the message therefore waits for ever. With the ``<=`` of
+Fig. 12.4, a duplicate of the message is also delivered. So this module counts deliveries in a separate vector.
 
 **Rows are shared, never copied.** Only process j changes row j, and its counts only grow. So of two different versions
 of row j, the one with the greater total is newer, and none of its entries is smaller. Therefore a matrix is a list of

@@ -2,25 +2,25 @@
 
 An *operation instance* is one execution of an operation. One instance sends a message, another receives it, and the
 :class:`~antecede.messages.Label` names both. A message m1 **significantly precedes** a message m2 (m1 → m2, §3.2) if
-one object sends or receives m1 before it sends m2, in one instance or in instances of conflicting operations. m1 also
-precedes m2 if a chain of such pairs leads from m1 to m2. Two rules hold at a common destination (§3.3, SO):
+one object sends or receives m1 and later sends m2, in one instance or in two instances of conflicting operations. m1
+also precedes m2 if a chain of such pairs leads from m1 to m2. Two rules hold at an object that gets both (§3.3, SO):
 
 1. If m1 → m2, then m1 comes first in two cases: both messages go to one instance, or they go to conflicting instances
    and m2 is a request.
-2. If two requests of conflicting operations go to several objects each, they come in the same order everywhere.
+2. If two requests both go to several objects, and their operations conflict, they come in the same order everywhere.
 
 In the paper, rule 1 says "m1 or m2 is a request". This can cause a deadlock: a response m2 waits for a request m1, m1
 waits for the end of an instance, and this instance waits for m2. So here a response never waits for a request to
 another instance.
 
 **Vectors (§4.1), as interpreted here.** An object keeps a vector for each running instance, and one for each operation.
-Each is the maximum of the vectors of all messages that this instance, or any instance of this operation, has received
-and sent. A received message counts with its receipt vector RV, not its vector V (:mod:`antecede.orders.objects_stamp`).
-(The paper's ``V_tj := m.V_j`` contradicts Table 1.) The vector of a message is the maximum of the vectors of the
-sending instance and of all operations that conflict with its operation. A message gets its event number (tno) from a
-Lamport clock that ticks at sends. (The paper's number begins with the *instance* number. With it, two nested calls can
-each precede the other.) Every send is numbered, not only "changing actions": otherwise two sends of one instance would
-be unordered. A response has its own number, and its label names the instance of its request. It follows that
+The vector of an instance is the maximum of the receipt vectors RV of all messages that this instance has received and
+sent (:mod:`antecede.orders.objects_stamp`). The vector of an operation is the maximum for all its instances. (The paper
+has ``V_tj := m.V_j``, which contradicts Table 1.) The vector V of a message is the maximum of the sending instance's
+vector and the vectors of all operations that conflict with this instance's operation. A message gets its event number
+(tno) from a Lamport clock that ticks at sends. (The paper's number begins with the *instance* number. With it, two
+nested calls can each precede the other.) Every send is numbered, not only "changing actions": otherwise two sends of
+one instance would be unordered. A response has its own number, and its label names its request's instance. So:
 
     m1 → m2  implies  m1.RV ≤ m2.V, in every entry, and m1.tno < m2.tno.
 
@@ -29,20 +29,20 @@ the last number and the sender's time. So an object knows up to which time *all 
 
 * For rule 1, m waits until all messages that each object k sent up to the time m.V[k] have arrived. (The paper waits
   for the *next* message of the same sender, but a predecessor may come from a third object.) Then all predecessors of m
-  have arrived, and m waits only for the undelivered ones. m need not be first in the queue.
+  have arrived, and m waits only for undelivered predecessors. m need not be first in the queue.
 * Rule 2 concerns *requests of kind (2)*: they go to several objects, and conflict with some operation. Such a request
-  with the time t waits until all messages that were sent up to t have arrived. Then the event numbers decide.
+  with the time t waits until all messages that were sent up to t have arrived. Then event numbers decide the order.
 * A request that conflicts with nothing, a response to a call to one object, and a commit wait for nothing.
 
 **Clocks.** An object must learn the times of other objects even if it receives no messages from them. For this purpose,
 the paper sends a null message after a silence of δ. Here the time is sent when it is needed. With ``clocks=eager``, a
-sender sends its time to all objects that do not get a copy, and an object that learns of a request of kind (2) sends
-its time to the request's destinations. So a decision takes two one-way delays. With ``clocks=asked``, if a message must
+sender sends its time to all objects that do not get a copy. An object that learns of a request of kind (2) sends its
+time to the request's destinations. So a decision takes two one-way delays. With ``clocks=asked``, if a message must
 wait, its destination asks for the times (packet ``ask``). A decision then takes three delays, but no packets are needed
-if no message waits. Servers (``sparing``) are ``eager`` for requests of kind (2) and unlabelled messages, and use
-``asked`` for others. Links handle loss and resends, so no timer is needed. An idle group sends nothing.
+if no message waits. Servers (``sparing``) use ``eager`` for requests of kind (2) and unlabelled messages, and ``asked``
+for others. Links handle loss and resends, so no timer is needed. An idle group sends nothing.
 
-**Why nothing waits for ever.** A message first waits for messages that links bring, and for times that are sent. Then
+**Why nothing waits for ever.** A message first waits for packets with messages and times; the links deliver these. Then
 it waits for undelivered messages with smaller event numbers. The message with the smallest number waits for no other.
 
 **Unlabelled messages** are requests between processes, and each process is treated as one endless instance. Significant
@@ -198,8 +198,8 @@ class Objects(Order):
             effects.append(Send(self.control(CLOCK, target, "", (self.sent[target], self.clock, wanted))))
 
     def times(self) -> Effects:
-        """End a step: send our time to the members in ``_later``. A member needs no packet if a message of this step
-        has already brought the needed time to it, and no other member needs its time."""
+        """End a step: send our time to the members in ``_later``. Skip a member if a message of this step already
+        carries the needed time to it, and if it need not send its own time to other members."""
         later, self._later = self._later, {}
         # What a step sends must not depend on earlier ones except by the durable state.
         copied, self._copied = self._copied, [0] * self.members
@@ -344,13 +344,13 @@ class Objects(Order):
         return False
 
     def _asks(self, waiting: Waiting) -> bool:
-        """Return whether the times that a message waits for come only if we ask for them."""
+        """Return whether we must ask for the times that a message waits for. Otherwise, members send them unasked."""
         if not (self.eager and self.sparing):
             return not self.eager
         return waiting.stamp.label is not None and not self.rules.agreed(waiting.label, waiting.message.to)
 
     def spare(self) -> Effects:
-        """Set ``sparing``. Return ``ask`` packets for times that held messages need and that come only if we ask."""
+        """Set ``sparing``. Return ``ask`` packets for the times that held messages need, if we must ask for them."""
         self.sparing = True
         effects: Effects = []
         for waiting in self._held.values():

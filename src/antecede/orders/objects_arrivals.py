@@ -1,10 +1,10 @@
 """The arrivals at an object: up to which time have all messages from each member arrived?
 
 Every member numbers its messages to each other member, and its clock rises with every send. Let k be a member. As soon
-as its messages 1 … s to us have arrived, no message that k sent up to the time of message s is missing. A heartbeat
+as its messages 1 … s to us have arrived, we have everything that k sent to us up to the time of message s. A heartbeat
 (packet ``clock``) from k contains s, the number of messages that k had sent to us, and c, its time. As soon as these s
-messages have arrived, nothing is missing up to c, because k's later messages have later times (Enokido, Higaki,
-Takizawa §4.3; in the paper, a null message has its own number, which is equivalent).
+messages have arrived, we have everything up to the time c, because k's later messages have later times (Enokido,
+Higaki, Takizawa §4.3; in the paper, a null message has its own number, which is equivalent).
 
 An object needs no heartbeats from itself: it knows which of its messages to itself are still in transit.
 """

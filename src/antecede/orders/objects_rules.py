@@ -65,9 +65,9 @@ class Rules:
         self.members = members
 
     def lasts(self, label: Label) -> bool:
-        """Return whether later messages can depend on a message with this label. They can if its event number can enter
-        their vectors. The result is False if the label names no instance, and neither of its two operations conflicts
-        with any operation."""
+        """Return whether later messages can depend on a message with this label. They can if the event number of this
+        message can become part of the later messages' vectors. The result is False if the label names no instance, and
+        neither of its two operations conflicts with any operation."""
         sender, receiver = (label.by_instance, label.by_operation), (label.instance, label.operation)
         return any(instance or self.relation.matters(operation) for instance, operation in (sender, receiver))
 

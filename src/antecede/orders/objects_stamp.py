@@ -5,8 +5,8 @@ sends, and the number of earlier sends of this object. Triples are compared numb
 the three numbers. Compared as texts, the results would be in a wrong order: "10i0" < "2j0".) The clock alone orders the
 sends of one object.
 
-For each object, an **object vector** has the event number of this object's last relevant send, or nothing. It is a
-dictionary object → (clock, no), because most entries are empty in a group whose operations rarely conflict.
+An **object vector** contains, for each object, the event number of this object's last relevant send. It is a dictionary
+object → (clock, no), because most objects need no entry in a group whose operations rarely conflict.
 
 A message carries its number on the link, its event number, its vector V, and its label. The **receipt vector** RV is
 equal to V, except for the sender's entry. This entry is the maximum of two event numbers: the sender's entry in V, and

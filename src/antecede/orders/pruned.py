@@ -66,7 +66,7 @@ def merge_logs(mine: Log, theirs: Log) -> Log:
 
 
 class Pruned(StampedOrder):
-    """Deliver a message when the constraints that its stamp contains for this process are met."""
+    """An order in which a stamp contains constraints: the messages that the receiver must deliver first."""
 
     name: ClassVar[str] = "pruned"
     source: ClassVar[str] = "Jang et al. §4"

@@ -5,7 +5,7 @@ The stamp is small for three reasons:
 * the newest timestamp of each sender is near the stamp's own timestamp, so only the signed distance is written;
 * older entries and delivery constraints are near the newest entry of their sender, so only their *age* is written: the
   distance to this newest entry;
-* most senders have only one entry, and this entry has no destinations (an *empty* entry). For such a sender, one bit
+* most senders have only one entry, and this entry has no destinations (an *empty* entry). For such a sender, two bits
   and the distance are enough. A destination set is a list of members or a bit map, whichever is shorter.
 
 A stamp consists of the following parts, in this sequence:
@@ -18,7 +18,8 @@ A stamp consists of the following parts, in this sequence:
   written as two values: its age minus the age of the previous entry (left out for the newest entry), and its
   destinations;
 * the number of constraints, and then the constraints, in ascending order of their senders. A constraint is written as
-  two values: the member number of its sender, minus the member number in the previous constraint; and its age.
+  two values. The first is the member number of its sender, minus the member number in the previous constraint. The
+  second is its age.
 """
 
 from functools import lru_cache
@@ -177,7 +178,7 @@ def read_control(source: int, me: int, known: list[int], data: Reader) -> Contro
 def brief(control: Control) -> bytes | None:
     """Encode a stamp without constraints quickly, in one step. Return None if this is not possible. It is possible if
     every sender has either no entry, or a single entry without destinations and with a timestamp near the stamp's own.
-    In a quiet domain, most stamps are like this."""
+    When members send few messages, most stamps are like this."""
     time = control.time
     distances: list[int | None] = []
     for log in control.log:
@@ -203,7 +204,7 @@ def brief(control: Control) -> bytes | None:
 def _tail(distances: tuple[int | None, ...]) -> bytes | None:
     """Return the bytes that follow the timestamp in a stamp that ``brief`` writes. ``distances``: for each sender, the
     timestamp of its newest entry minus the stamp's own timestamp, or None if it has no entry. Return None if a distance
-    does not fit into one byte. Results are cached, because the same distances are frequent in a quiet domain."""
+    does not fit into one byte. Results are cached, because the same distances often occur again."""
     present, folded = 0, bytearray()
     for k, distance in enumerate(distances):
         if distance is not None:

@@ -23,13 +23,12 @@ then m2 to {1}. If member 2 proposes a time for m1 that is later than the final 
 first. With the option ``causal``, a member starts a multicast only when its previous multicast is final. Until then the
 new message waits (``unposted``).
 
-Suppose that send(m) happened before send(m'). When a member started m', its clock had reached the final timestamp of m,
-for one of three reasons. (1) The member had started m itself, and m was final before it started m'. (2) The member had
-delivered m. (3) The member had delivered a message that another member sent after this other member had started or
-delivered m. (Or a longer chain of such messages led to the member.) Each copy of m' carries this clock, so every
-proposal for m' is larger than the final timestamp of m. A destination of both messages had voted on m before m' was
-started, so m was in its queue first. Therefore this destination delivers m before m', which is causal order and hence
-FIFO.
+Suppose that send(m) happened before send(m'), and that p is the initiator of m'. When p started m', p's clock had
+reached the final timestamp of m, for one of three reasons. (1) p had started m itself, and m was final before p started
+m'. (2) p had delivered m. (3) Another member had started or delivered m and then sent a message, and p had delivered
+this message. (Or a longer chain of such messages led to p.) Each copy of m' carries this clock, so every proposal for
+m' is larger than the final timestamp of m. A destination of both messages had voted on m before m' was started, so m
+was in its queue first. Therefore this destination delivers m before m', which is causal order and hence FIFO.
 
 Links may reorder packets, because nothing here needs FIFO. A ``final`` packet cannot overtake its copy, because it is
 the answer to the vote on that copy. After a destination has voted on a copy, the waiting copy is part of its durable
@@ -116,8 +115,8 @@ class Skeen(PlainOrder):
         each destination that has not proposed a time yet."""
         self._places: dict[tuple[int, int], Place] = {}
         self._queue: list[tuple[int, int, int]] = []
-        """A heap with one entry (time, initiator, number) for each message in ``_places``. If the time of a message has
-        changed, its old entry stays in the heap and is skipped."""
+        """A heap of entries (time, initiator, number) for the messages in ``_places``. When a time becomes final,
+        a new entry is added. The old entry stays in the heap and is skipped."""
 
     def send(self, message: Message) -> Effects:
         effects: Effects = [PERSIST, Sent(message)]

@@ -13,12 +13,12 @@ acyclic. The protocol is a rendezvous that uses locks:
   lock is free again, unless the sender is itself a destination.
 * A destination delivers the copy as soon as the copy arrives. Then the lock of the destination is free again.
 
-**Why it is synchronous.** Let T(m) be the moment of m's send event. At T(m) all processes of m are locked for m, and a
-destination stays locked until it delivers m. While a process is locked for m, it has no event of any other message,
-because both a send and a delivery need its lock. So a process has one locked period for each message, and these periods
-do not overlap. The period for m contains T(m) and all events of m at that process. If an event of m precedes an event
-of m' in a process, the period for m precedes the period for m' in this process, so T(m) < T(m'). Therefore m ⇒ m'
-implies T(m) < T(m'), and ⇒ is acyclic.
+**Why it is synchronous.** Let T(m) be the moment of m's send event. At T(m), the sender and all destinations of m are
+locked for m. A destination stays locked until it delivers m. While a process is locked for m, it has no event of any
+other message, because both a send and a delivery need its lock. So a process has one locked period for each message,
+and these periods do not overlap. The period for m contains T(m) and all events of m at that process. If an event of m
+precedes an event of m' in a process, the period for m precedes the period for m' in this process, so T(m) < T(m').
+Therefore m ⇒ m' implies T(m) < T(m'), and ⇒ is acyclic.
 
 It follows that every process delivers in the order of T, which is total order. It also follows that T(m) < T(m') if
 send(m) happened before send(m'). So deliveries are in causal order, and hence in FIFO order.

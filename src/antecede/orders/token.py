@@ -19,14 +19,14 @@ The text leaves open how the token moves and what happens to a multicast that do
 
 **No starvation.** A request reaches all members, so from some moment on every holder of the token knows that the
 request is open. From then on, each holder passes the token to a member that is nearer to the requester in the order of
-member numbers. So the token need not contain a queue of waiting members. In Suzuki and Kasami's algorithm it does.
+member numbers. So the token need not contain a queue of waiting members, unlike in Suzuki and Kasami's algorithm.
 
 **Why it is right.** Let T(m) be the moment at which m is numbered. There is only one token, so the moments of all
 messages form one sequence, and every member delivers its messages in this sequence. If send(m) happened before
-send(m'), then T(m) < T(m'), for the following reasons. If one member sent both messages, it numbers m first, because it
-numbers the messages in its queue first come, first served. If the sender of m' delivered m before it sent m', then T(m)
-is before this delivery, and T(m') is after the send of m'. Every other case is a chain of these two cases. So the order
-is causal, and hence FIFO.
+send(m'), then T(m) < T(m'), for the following reasons. If one member sent both messages, it numbers m before m',
+because its queue does not change the sequence of the messages. If the sender of m' delivered m before it sent m', then
+T(m) is before this delivery, and T(m') is after the send of m'. Every other case is a chain of these two cases. So the
+order is causal, and hence FIFO.
 
 **One token.** Each pass increases the token's own number. A token that is not newer than the last one seen is a
 duplicate. A request has no effect if it was received before, or if a newer request of the same member arrived earlier.

@@ -13,7 +13,8 @@ The printed appendix must be corrected or made precise in four places, each show
   ``Node[j].state``.)
 * The stamp contains the sequence number. A message is deliverable when it is the next on its link, and v ≤ delivered[k]
   for every other entry (k, me, v) of its stamp. A stamp contains only the changes since the previous stamp on the link.
-  So a message must wait for an earlier one that is held, even on a FIFO link.
+  So even on a FIFO link, a message must wait while an earlier message of the link is held (received, but not yet
+  delivered).
 * When a message from j is delivered, the entries of its stamp are merged first. After that, entry (j, me) gets the
   sequence number of the message as its value, with our current state and node j.
 

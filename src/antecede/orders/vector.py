@@ -7,8 +7,8 @@ members would wait for it forever. So every message must go to all other members
 message is refused before it is sent.
 
 If a sender is not among the destinations of its own broadcast, the broadcast counts as delivered at the sender
-immediately. If it is among them, the copy to itself may still be in transit. ``due`` lists the numbers of these
-broadcasts, and messages that depend on such a broadcast wait for it.
+immediately. If a sender is among the destinations, its own copy may still be in transit. ``due`` lists the numbers of
+these broadcasts, and messages that depend on such a broadcast wait for it.
 """
 
 from typing import Any, ClassVar
@@ -34,8 +34,8 @@ class Vector(StampedOrder):
         super().__init__(me, members, **options)
         self.sent = 0
         self.due: list[int] = []
-        """The numbers of our own broadcasts that we have not delivered yet although we are among the destinations; in
-        ascending order."""
+        """The numbers of our own broadcasts that also go to ourselves, and that we have not delivered yet. The numbers
+        are ascending."""
 
     def send(self, message: Message) -> Effects:
         if message.to | 1 << self.me != self.everyone:

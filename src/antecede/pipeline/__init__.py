@@ -6,7 +6,8 @@ servers.
 * :func:`verify_files` judges files on a new Spark session (``antecede verify --engine spark``).
 * :func:`verify` judges a table with the columns of a trace: a table of pandas, Polars or pyarrow, or a Spark DataFrame.
   A DataFrame is judged in its own session (classic or Spark Connect). :func:`late`, :func:`measure` and :func:`explain`
-  answer other questions about the table, and :func:`matched` returns its rows with the send of each message.
+  answer other questions about the table. :func:`matched` returns the rows of the table that are about messages, and
+  adds where each message was sent.
 * :func:`session` is the only function that makes a Spark session.
 * :func:`missing` lists the modules of the extra ``spark`` that are not installed, and :func:`require` raises an error
   if there are any.

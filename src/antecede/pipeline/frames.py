@@ -118,9 +118,9 @@ def explain(
     local_max: int = _local_max,
 ) -> Report:
     """Explain violations of an order in the trace that a table contains. Return the report of ``antecede explain``. If
-    ``message`` is given, it explains all late deliveries of this message, otherwise the ``first`` late deliveries. For
-    total and synchronous order, it explains one cycle of messages. For significant order, ``conflicts`` must say which
-    operations conflict."""
+    ``message`` is given, the report explains all late deliveries of this message. Otherwise it explains at most
+    ``first`` late deliveries. For total and synchronous order, it explains one cycle of messages. For significant
+    order, ``conflicts`` must say which operations conflict."""
     significant = order == "significant"
     request = ExplainRequest(order, message, first, required(conflicts) if significant else None)
     request.check()

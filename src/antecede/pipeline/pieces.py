@@ -104,12 +104,13 @@ class Piece(msgspec.Struct, tag="piece"):
 
 
 class Region(msgspec.Struct, tag="region"):
-    """The sends and deliveries of one bucket that lie in one region of the lines."""
+    """The sends and deliveries of one bucket in one region (a part of the joined lines of all processes)."""
 
     number: int
     first: int
-    """The flat position at which the region begins. A flat position is a position in the joined lines of all processes.
-    In this struct, the place of an event is its flat position minus ``first``."""
+    """The position at which the region begins in the joined lines (the events of the first process, then the events of
+    the second process, and so on). In this struct, the place of an event is its position in the joined lines minus
+    ``first``."""
     mark: int
     """A number that identifies the bucket: the hash of one of its message ids."""
     sent: Ints
@@ -176,8 +177,8 @@ class Judged(msgspec.Struct):
     an order that was not requested, the number of late deliveries is 0."""
 
     circular: Places
-    """The deliveries that were set aside because of a cycle of messages: they would have to happen before their
-    own sends."""
+    """The deliveries that were excluded because they are part of a cycle: according to the trace, such a delivery
+    happened before its own send."""
     counted: Counted | None = None
     """The sum of the counts of all buckets; ``None`` in a chunk."""
     fifo_late: int = 0
@@ -195,9 +196,9 @@ class Judged(msgspec.Struct):
     clocks: Clocked = msgspec.field(default_factory=Clocked)
     lamport: Lamported = msgspec.field(default_factory=Lamported)
     late_blobs: int = 0
-    """The number of the last output part that may contain late deliveries. The first part has the number 1.
-    ``late_blobs`` can be larger than the number of parts. Then every part may contain late deliveries.
-    ``late_blobs`` is 0 if no delivery is late, or if late deliveries were not listed."""
+    """Late deliveries can be only in the output parts with the numbers 1 to ``late_blobs``. If ``late_blobs`` is larger
+    than the number of parts, they can be in every part. ``late_blobs`` is 0 if no delivery is late, or if late
+    deliveries were not listed."""
 
 
 class Waits(msgspec.Struct, tag="waits"):
@@ -211,7 +212,7 @@ class Waits(msgspec.Struct, tag="waits"):
 
 
 class Timed(msgspec.Struct, tag="timed"):
-    """The deliveries of one bucket, for a trace that is judged in chunks of time. The clocks (``lamport`` and
+    """The deliveries of one bucket, for a trace that is divided into chunks of time. The clocks (``lamport`` and
     ``time``) are used to propose the cuts between the chunks."""
 
     processes: int
@@ -226,8 +227,8 @@ class Timed(msgspec.Struct, tag="timed"):
 
 
 class Dealt(msgspec.Struct, tag="dealt"):
-    """Those deliveries of one bucket that one task needs. The task judges one chunk of time, and reads only a part of
-    each line. The indices of the deliveries are counted from the start of this part."""
+    """Those deliveries of one bucket that one task needs. The task judges one chunk of time. It reads only a part of
+    the events of each process, and the indices of the deliveries are counted from the start of this part."""
 
     task: int
     deliveries: Deliveries

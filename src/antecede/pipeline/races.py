@@ -106,9 +106,9 @@ def races_on(trace: Trace, declared: Declared, wanted: Wanted) -> dict[str, Any]
 
 
 def timed(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> Iterator[tuple[int, bytes]]:
-    """Yield one pair: the number 0, and a packed :class:`TimedPiece` of one bucket. It contains the bucket's piece. For
-    each delivery of the bucket, it also contains the time of the delivery, and the time at which the same copy of the
-    message arrived."""
+    """Yield one pair: the number of the output part, which is 0, and a packed :class:`TimedPiece`. This struct contains
+    the piece (the valid rows) of the bucket. For each delivery of the bucket, it also contains the time of the delivery
+    and the time at which the same copy of the message arrived."""
     rows = Rows(packed, numbering, excluded)
     delivers, arrives = rows.delivers, rows.arrives
     order = arrives[np.lexsort((rows.index[arrives], rows.process[arrives], rows.code[arrives]))]
@@ -136,10 +136,11 @@ def timed(packed: Iterable[bytes], numbering: Numbering, excluded: Excluded) -> 
 
 def raced(packed: Iterable[bytes], task: LinesTask, question: Question | None) -> bytes:
     """Assemble the lines (the events of each process) and find the races. Return packed bytes with the counts, the
-    resolution of the times, and the races with the smallest *slack*. The slack is how much later the first message
-    could have arrived without being late. Each of these races is returned with its chain of messages. The events of a
-    race are given by process and index. If ``question`` is None, no search is made: the counts are 0, and no race is
-    returned."""
+    resolution of the times, and the races with the smallest *slack*. A race is a pair of messages that
+    were delivered in the right order only because of their timing. Its slack is how much later the first message could
+    have arrived without being late. Each race is returned with the chain of messages from the send of the first message
+    to the delivery of the second. The events of a race are given by process and index. If ``question`` is None, no
+    search is made: the counts are 0, and no race is returned."""
     times: list[TimedPiece] = []
 
     def pieces() -> Iterator[Piece]:
@@ -165,9 +166,9 @@ def raced(packed: Iterable[bytes], task: LinesTask, question: Question | None) -
 
 
 class _Search:
-    """The search for races. It keeps a vector for each process, with one column (*lane*) for each sender. The lanes are
-    divided into blocks, so that the vectors of one block fit into memory. The search walks through the trace twice for
-    each block."""
+    """The search for races. It keeps a vector for each process, with one entry (*lane*) for each sender: the position
+    after the last send of this sender that the process knows. The lanes are divided into blocks, so that the vectors of
+    one block fit into memory. The search goes through all events twice for each block."""
 
     def __init__(self, lines: Lines, question: Question, arrived: Longs, delivered: Longs) -> None:
         self._lines, self._question = lines, question

@@ -44,8 +44,8 @@ class Session:
 
 @contextmanager
 def session(master: str | None = None, conf: Mapping[str, str] | None = None, lean: bool = False) -> Iterator[Session]:
-    """Start a Spark session, and end it after the block. The master is ``local[*]`` unless ``master`` or ``conf`` names
-    one. Settings in ``conf`` override our settings.
+    """Start a Spark session. It ends when the ``with`` block ends. The master is ``local[*]`` unless ``master`` or
+    ``conf`` names one. Settings in ``conf`` override our settings.
 
     If ``lean`` is true, a local JVM spends less time and memory on optimizing its code. Use this for work in which the
     JVM does little more than start tasks.
@@ -97,8 +97,8 @@ def _quiet_gateway() -> Iterator[None]:
     """Suppress the tracebacks of two kinds of failures. Other code reports each of these failures in one line.
 
     When a call of py4j is interrupted or the JVM ends, py4j logs a traceback. It uses its own logger or the root
-    logger. Python prints a traceback when an interrupt raises an exception in a destructor or a callback, where Python
-    has to drop the exception.
+    logger. When an interrupt raises an exception in a destructor or a callback, Python drops the exception and prints a
+    traceback.
     """
 
     def is_others(record: logging.LogRecord) -> bool:
@@ -128,7 +128,7 @@ class _Requests:
 
     While a JVM is being started, requests wait, because a JVM can be ended properly only after its start is complete.
     Python drops an exception that a signal handler raises inside a destructor or a callback. So the exception is raised
-    again every half second until it has an effect. If another signal comes, the exception is not raised earlier,
+    again every half second until the cleanup begins. A second signal does not raise another exception immediately,
     because an exception right at the start of the cleanup would prevent the cleanup.
     """
 

@@ -10,7 +10,7 @@ from antecede.diagram.svg import draw_stack
 from antecede.errors import DiagramError
 
 _rows_max = 20
-"""The largest number of entries of a list that a notebook shows. The report itself has all entries."""
+"""A notebook shows at most this number of entries of a list. The report itself has all entries."""
 
 
 class Report(dict[str, Any]):
@@ -30,8 +30,8 @@ class Report(dict[str, Any]):
 
 
 def _flat(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the single values of a report, without lists. A value in an inner dictionary gets the name
-    ``outer.inner``. ``orders`` is left out."""
+    """Return the values of a report, but no lists. A value in an inner dictionary gets the name ``outer.inner``. The
+    key ``orders`` is left out."""
     found: dict[str, Any] = {}
     for key, value in report.items():
         if isinstance(value, Mapping):

@@ -32,7 +32,7 @@ def text(value: object, length: int = 40) -> str:
 def busiest(traffic: Sequence[Mapping[str, Any]]) -> tuple[list[str], dict[tuple[str, str], int]]:
     """Return the names of the busiest processes, and the number of copies of messages for each pair (sender, receiver).
     A message to three receivers counts as three copies. The busiest processes send and receive the most copies. If
-    there are more than ``report_processes_max`` processes, all remaining processes together have the empty name, which
+    there are more than ``report_processes_max`` processes, the others are counted together under an empty name, which
     comes last."""
     totals: Counter[str] = Counter()
     for row in traffic:

@@ -19,7 +19,7 @@ class Series(msgspec.Struct, frozen=True):
     name: str
     points: Sequence[tuple[float, float]]
     law: Curve | None = None
-    """A curve to draw as a dashed line, for comparison with the points. If it is None, no curve is drawn."""
+    """A curve to draw as a dashed line, for comparison with the points. If it is None, no dashed line is drawn."""
 
 
 class Panel(msgspec.Struct, frozen=True):

@@ -1,8 +1,8 @@
 """The figures of Laumay et al. §6.2, drawn from a report of ``antecede bench paper000``.
 
 In the paper, Fig. 9 shows the flat organisation, Fig. 11 shows the bus, and Fig. 12 shows both. The text of the paper
-states two laws: with the number of servers, the turn-around time grows quadratically in the flat organisation, and
-linearly in the bus. The laws are fitted to our measured points and drawn as dashed lines.
+states two laws. In the flat organisation, the turn-around time grows quadratically with the number of servers. In the
+bus, it grows linearly. The laws are fitted to our measured points and drawn as dashed lines.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,8 @@
 
 A step processes inputs, one after the other, then stamps all messages that it sends. It returns **one record** of the
 accepted inputs, which the driver's adapter appends to the log. The effects (messages and replies) are sent when this
-and all earlier records are durable: *persist, then send, then acknowledge*. Agents may react before that, because the
-results are in the same or a later record.
+and all earlier records are durable: *persist, then send, then acknowledge*. An agent may handle a letter before the
+letter's record is durable, because the results of the handler are in the same record or in a later one.
 
 After a crash, a new state machine loads the newest snapshot and replays the later records. ``replay(record)`` leads to
 the same state, with the same stamps on the same frames. Frames that were not acknowledged are then resent.
@@ -169,7 +169,7 @@ class AgentServer:
         return encode_record(items)
 
     def organise(self, plan: Plan, kept: list[str]) -> None:
-        """Use a new plan from now on. The domains in ``kept`` keep their state; all others start with a new one."""
+        """Use a new plan from now on. Domains in ``kept`` keep their state; all other domains get a new state."""
         self.plan = plan
         self.channel.organise(plan.topology, plan.orders, plan.homes, plan.moved, kept)
         self.engine.homes = plan.homes
@@ -383,7 +383,7 @@ class AgentServer:
         self.calls.call(source, id_, outbound.to[0], outbound.type, outbound.body, ask, (deadline_ms, now))
 
     def _set_timer(self, when_ms: int, agent: str, kind: str, body: bytes, answers: str = "") -> None:
-        """Set a timer that delivers a letter later. The "t" in its id shows that no order applies to the letter."""
+        """Set a timer that delivers a letter later. The letter's id has a "t": no order applies to this letter."""
         self._numbers += 1
         letter = Letter(f"{self._prefix}t{self._numbers}", agent, (agent,), kind, body, answers=answers)
         self.timers.set(self._numbers, when_ms, agent, letter)
@@ -436,7 +436,7 @@ class AgentServer:
 
     def restore(self, snapshot: bytes, now: float, epoch: str | None = None) -> None:
         """Load a snapshot into a new server. If the snapshot contains the text of a topology, the server uses this
-        topology. Otherwise raise an error if ``epoch`` is neither None nor the epoch of the snapshot."""
+        topology. Otherwise raise an error if ``epoch`` is given and the snapshot has a different epoch."""
         state, channel, engine, timers = state_of(snapshot, self.name, self.incarnation, epoch)
         self.organisation.load(state.organisation, self)
         self.epoch, self._numbers, self.clients = state.epoch, state.numbers, state.clients

@@ -52,7 +52,7 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     """This server is ready for a change of the topology. It does not know yet whether the change will be made."""
 
     system: str
-    """The identity of the whole system, chosen at its first change."""
+    """The random name of the whole system, which was chosen at the first change of its topology."""
     change: int
     topology: str
     since: dict[str, int]
@@ -70,7 +70,7 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     """The servers that do not take part. They do not know the new topology before it is in force, so this server does
     not connect with them until the change is decided."""
     history: list[Epoch] = []
-    """If the change adds this server: the last topologies of the system, oldest first. Otherwise the list is empty."""
+    """The last topologies of the system, oldest first, if the change adds this server. Otherwise the list is empty."""
 
 
 class Received(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=43):

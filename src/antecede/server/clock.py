@@ -9,7 +9,7 @@ later, the difference is added to server time. If it is not later, nothing is ad
 with the wall clock.
 
 Traces and people see wall clock times. These are computed from server time and the difference between the two clocks.
-The log records this difference each time it has changed by more than ``_drift_ms``.
+When this difference has changed by more than ``_drift_ms``, the server writes the new difference to the log.
 """
 
 from typing import Final

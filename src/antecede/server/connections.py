@@ -9,9 +9,9 @@ from antecede.errors import WireError
 from antecede.wire import AnyPart, Part, Ping
 
 SILENT: Final = "silent"
-"""The code for closing a connection from which nothing comes."""
+"""The reason code of a connection that was closed because nothing was received on it."""
 NO_HELLO: Final = "no-hello"
-"""The code for closing a connection on which no hello comes."""
+"""The reason code of a connection that was closed because no hello was received on it."""
 
 
 CLOSED_AT_ONCE: Final = (
@@ -65,7 +65,8 @@ class Connection(Protocol):
         ...
 
     def trust(self, *, server: bool) -> None:
-        """Allow longer frames from now on: the other end is authenticated. ``server``: whether it is a server."""
+        """Allow longer frames from now on: the other end is authenticated. ``server``: whether the
+        other end is a server."""
         ...
 
     def use_version(self, version: int) -> None:

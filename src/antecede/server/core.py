@@ -200,8 +200,8 @@ class ServerCore:
         self.upkeep.failed = True
 
     def appended(self, count: int, size: int, reason: str = "") -> None:
-        """Report how many of a turn's records were appended to the log. ``size``: the bytes of these records.
-        ``reason``: why the other records were not appended."""
+        """Report how many records of a turn (see ``Driver.turn``) were appended to the log. ``size``: the total size of
+        the appended records in bytes. ``reason``: why the other records were not appended."""
         if count:
             self.upkeep.logged(count, size, self.driver.now)
         self.marks.unwatched_bytes += size
@@ -210,8 +210,8 @@ class ServerCore:
             self.check_marks()
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
-        """Return the time at which to take a turn or to dial a peer, whichever is first. Return None if neither is
-        planned."""
+        """Return the time at which the caller must call the driver (``Driver.alarm``) or open a connection to a peer:
+        the earlier of these two times. Return None if neither is planned."""
         turn, dial = self.driver.deadline(now, clock_ms), self.peering.deadline()
         return turn if dial is None or (turn is not None and turn < dial) else dial
 

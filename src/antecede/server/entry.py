@@ -81,8 +81,8 @@ class Entry:
         self.log.warning("accept-failed", reason=reason, connections=len(self.connections))
 
     def handshake_failed(self, remote: str, reason: str) -> None:
-        """Record that the TLS handshake with a connection failed: the other end has no certificate that we accept, or
-        does not accept ours."""
+        """Record that the TLS handshake on a connection failed: the other end has no certificate that this server
+        accepts, or does not accept this server's certificate."""
         self.guard.refused_stranger(remote, "", Refusal("tls", reason), None)
 
     def watch(self, now: float) -> None:

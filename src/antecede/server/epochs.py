@@ -49,10 +49,11 @@ def _fresh(epochs: list[Epoch], indices: dict[str, int]) -> dict[str, int]:
 def learned_epochs(
     epochs: list[Epoch], file: TopologyFile, change: int, history: list[Known], indices: dict[str, int]
 ) -> list[Epoch]:
-    """Return the list of epochs with a new epoch for each change of the topology that this server had missed. The
-    server has now learned these changes from ``history``. For its processes, all new epochs begin now. This server
-    knows only the domains and agents of the newest topology. So only the last epoch contains domains and agents.
-    The other new epochs contain the guarantee of their topology. The traces of other servers contain the rest."""
+    """Return ``epochs`` with new epochs at the end: one for each change of the topology that this server has missed.
+    The server has now learned these changes from ``history``. For the processes of this server, all new epochs begin
+    now. The server knows only the domains and agents of the newest topology. So of the new epochs, only the last one
+    contains domains and agents. Each other new epoch contains only the guarantee of its topology. The traces of other
+    servers contain the rest."""
     before = epochs[-1].change if epochs else 0
     clock_ms = next((one.clock_ms for one in history if one.change == change), 0)
     for one in history:

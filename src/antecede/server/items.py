@@ -1,4 +1,4 @@
-"""The content of a step's record: its inputs, in the sequence in which they were taken.
+"""The items of a log record: the inputs of one step, in the sequence in which the server took them.
 
 The server's state machine is deterministic: the same inputs from the same state lead to the same state, with the same
 stamps on the same frames. So a record contains only the inputs (a packet of a peer, a client's publish, the outcome of
@@ -58,7 +58,7 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     asked: str = ""
     """The id that an answer must quote, if this publish resends a dead letter that is a question; otherwise empty."""
     deadline_ms: int = 0
-    """If this publish is a call: the server time, in milliseconds, by which the call must have ended. Otherwise 0."""
+    """The server time, in milliseconds, by which the call must have ended; 0 if this publish is not a call."""
     begun: tuple[Begun, ...] = ()
 
 
@@ -133,9 +133,9 @@ class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_
 
 class Met(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=8):
     """A peer's *incarnation* (the number of the peer's data directory) and *life* (a random number that the peer
-    chooses at each start), from the peer's hello. If a later hello has another incarnation, the peer has lost data. If
-    it has another life, the peer was restarted. The hello then says how many frames the peer had sent before the
-    restart. If this server has received more, the peer was restored from an old backup."""
+    chooses at each start). Both come from the peer's hello. If a later hello has another incarnation, the peer has lost
+    data. If it has another life, the peer was restarted. In this case, the hello also says how many frames the peer had
+    sent before the restart. If this server has received more frames, the peer was restored from an old backup."""
 
     domain: str
     peer: str
@@ -149,14 +149,14 @@ class Began(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="i
     server: str
     epoch: str
     incarnation: int = 0
-    """The incarnation at the beginning of a restored server's log. The value is 0 if the log was begun with the
-    incarnation that is in the data directory."""
+    """The incarnation (see :class:`Met`) with which the log began, if the server was later restored from a backup. The
+    value is 0 if the log began with the incarnation that is in the data directory now."""
 
 
 class Enacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=10):
-    """The actions of this server's objects in this step. They follow from the other items and the objects' code, and
-    are recorded for readers that do not have this code. A replay compares them with the actions that it computes
-    again."""
+    """The actions of this server's objects in this step. They follow from the other items and the objects' code. They
+    are recorded for programs that read the log without this code. A replay compares them with the actions that it
+    computes again."""
 
     rows: list[Row]
     clock_ms: int
@@ -175,8 +175,8 @@ class Related(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
 
 
 class Left(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=13):
-    """A client is gone permanently: it was temporary, or an operator removed it. The server forgets the number of its
-    last publish."""
+    """A client is gone permanently: it was temporary, or an operator removed it. The server forgets the number of the
+    client's last publish."""
 
     client: str
 
@@ -221,8 +221,8 @@ class BuriedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fie
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=19):
-    """The server looked into the mailboxes of these agents at this time. For all letters that came after the previous
-    item of this kind, the age is measured from this time."""
+    """The server looked into the mailboxes of these agents at this time. The age of a letter is measured from the time
+    of the first such item after the letter came."""
 
     agents: list[str]
     clock_ms: int
@@ -236,8 +236,8 @@ class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
 
 
 class Tried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=30):
-    """The handler calls that were interrupted when a life of the server (one run of its process) ended, each as (agent,
-    id of the letter). Each call counts as one try of its letter."""
+    """Handler calls that were interrupted by the end of a life of the server (a *life* is one run of its process). Each
+    call is a pair (agent, id of the letter), and counts as one try to handle this letter."""
 
     life: int
     calls: tuple[tuple[str, str], ...]
@@ -278,11 +278,11 @@ class Truncated(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     segments: int
     reason: str
     wall_ms: int
-    """The wall clock time, in milliseconds, of the server's start at which the torn write was found."""
+    """The time at which the server started and found the torn write (wall clock, in milliseconds)."""
 
 
 class Acknowledged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=35):
-    """An operator has acknowledged all items :class:`Truncated` up to this group."""
+    """An operator has acknowledged all removals of torn writes (:class:`Truncated`) up to the group ``upto``."""
 
     upto: int
 
@@ -327,17 +327,17 @@ Item = (
     | Restored
 )
 Done = Reacted | Handled
-"""The outcome of letters that an agent or a client has handled."""
+"""The items about letters that an agent or a client has handled."""
 Applied = Forgot | Buried | BuriedMany | Left | Ruled | Organising
-"""The items that are also inputs of a step, in the same form. Publishes and ``Done`` are inputs, too, but are not
+"""The types of items that are also types of inputs of a step. Publishes and ``Done`` are inputs, too, but are not
 listed here."""
 LOG_FORMAT: Final = 3
 """The log format of a new log."""
 FORMAT_OLDEST: Final = 2
-"""The oldest log format that this server must distinguish. Log format 1 is older, but has the same rules."""
+"""The log format if a log contains no :class:`Formatted` item. Format 1 is older, but has the same rules."""
 FORMAT_WITH_LISTS: Final = 3
-"""The first format in which a train or a record contains each list of destinations only once. In this format, a batch
-whose reactions requested nothing is one short item (:class:`Handled`)."""
+"""The first format in which a train or a record contains each list of destinations only once. In this format, if an
+agent's reactions to a batch of letters requested nothing, the record has one short item for them (:class:`Handled`)."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Item]).decode

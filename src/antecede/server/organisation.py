@@ -16,10 +16,10 @@ The other steps can be repeated or taken back. At the moment of the first commit
 in the region of the change (:mod:`antecede.topology.change`); see :mod:`antecede.server.change.changing`.
 
 A change lets some domains start with a new state. For each domain, ``since`` contains the number of the last change
-that gave the domain a new state. Two servers may connect if each domain that they share has the same members, the same
-order and the same number in ``since`` on both servers (:meth:`Organisation.digest`). So when a domain has started with
-a new state, servers never accept a frame that is older than this state, even if a later change brings the same topology
-back.
+that gave the domain a new state. Two servers may connect only if both have the same members, the same order and the
+same number in ``since`` for each domain that they share (:meth:`Organisation.digest`). So when a domain has started
+with a new state, servers never accept a frame that is older than this state, even if a later change brings the same
+topology back.
 """
 
 import hashlib
@@ -94,8 +94,8 @@ class Organisation(SavedOrganisation):
     """Whether this server still waits to be added: the change that adds it was not made yet, so the other servers do
     not know it."""
     learned: int = -1
-    """The number of the last change that this server has learned from another one since it was started, or −1 if it has
-    learned none."""
+    """The number of the last change that this server has learned from another server since this server's start, or −1
+    if it has learned none."""
     applied: int = 0
     """The number of items that were applied since this server was started. A driver compares this number with an
     earlier value to notice new items."""
@@ -103,7 +103,7 @@ class Organisation(SavedOrganisation):
     # Items.
 
     def apply(self, item: Organising, machine: "AgentServer") -> None:
-        """Apply an item of the log that is about the topology. The item may change ``machine``, too."""
+        """Apply a log item about the topology. The item may change ``machine``, too."""
         self.applied += 1
         if isinstance(item, Organised):
             self._note(item, machine)
@@ -307,8 +307,9 @@ def digest_of(file: TopologyFile, domain: str, since: int) -> str:
 
 def plan_for(file: TopologyFile, basis: Plan) -> Plan:
     """Return the plan of the topology in ``file``. A domain keeps its order from ``basis`` if two conditions hold. (1)
-    ``basis`` and ``file`` give the domain the same members. (2) The order has replicated objects, or ``file`` names the
-    same order. All other domains get the order that ``file`` names. Raise TopologyError if this order is not valid."""
+    ``basis`` and ``file`` give the domain the same members. (2) The order in ``basis`` has replicated objects, or
+    ``file`` names the same order. All other domains get the order that ``file`` names. Raise TopologyError if this
+    order is not valid."""
     orders = {}
     for domain in file.domains:
         known = basis.orders.get(domain.name)

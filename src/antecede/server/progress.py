@@ -1,5 +1,5 @@
 """Record, in shared memory, the handler calls that are in progress. For each call, the memory contains the agent and
-the letter's id. The next life of the server reads this memory.
+the letter's id. After a restart, the server reads this memory.
 
 A *life* of a server lasts from one start of its process to the end of this process. The memory is a file that is mapped
 and never synced. When a process ends, even if it is killed, the operating system keeps the content of the file. The
@@ -20,8 +20,9 @@ The file has a head, and slots of equal size. The first slot is for plain handle
 time. The content of this slot is valid only while the head names this slot. So the end of a plain call writes only the
 head, and the beginning of the next call usually writes only the letter's id and the head. Before a letter's id is
 written, its length is set to zero; after that, the length is set to its value. So a slot never has a wrong id, even if
-the process is killed between these writes. Usually the previous id has the same length. Then one copy of a few bytes
-overwrites it with the new id. This module knows only this layout. :mod:`antecede.live.calls` opens and maps the file.
+the process is killed between these writes. Usually the new id has the same length as the previous one. Then one write
+of a few bytes replaces the previous id. This module knows only this layout. :mod:`antecede.live.calls` opens and maps
+the file.
 """
 
 import struct
@@ -64,8 +65,8 @@ class Progress:
         self._free = list(range(self._slots - 1, _plain, -1))
         self._agents: dict[int, str] = {}
         self.number = 0
-        """A number that changes when a batch of calls begins, and when an ``async`` batch continues. If a watchdog sees
-        the same number with the same letter twice, the same call is still running."""
+        """A number that changes when a batch of plain calls begins, at each ``async`` call, and when an ``async`` batch
+        continues. If a watchdog sees the same number with the same letter twice, the same call is still running."""
         self._running = -1
         """The slot of the batch of calls that has the event loop now. A slot is a part of the memory. The value is −1
         if no batch has the event loop."""
@@ -144,7 +145,7 @@ class Progress:
         return slot
 
     def at(self, slot: int, letter: str) -> None:
-        """Record that the batch of calls in this slot calls a handler for this letter next."""
+        """Record that the next call in the batch of this slot is for this letter."""
         self.number += 1
         if slot < 0:
             return

@@ -1,13 +1,13 @@
 """The trace as a projection of the log: its rows are computed from the records of the log, and are not recorded
 separately.
 
-Committed records are the only source. A ``Reacted`` or ``Handled`` item gives the ``deliver`` row of each letter at its
-agent (or client) and, directly after it, the ``send`` rows of the reaction's messages. A reaction that ran twice but
-was committed once gives its rows only once. A client's publishes are its ``send`` rows. A client may publish while it
-handles a letter. Then the letter's ``deliver`` row must come before the publish, so the record of the publish gives
-this row (:mod:`antecede.server.begun`). If the letter later becomes a dead letter, a ``local`` row shows this. A packet
-that a router forwarded gives ``hop`` rows, which are numbered separately. In all other rows, the process is an agent or
-a client (its address) or a replica of an object, never a server.
+Committed records are the only source. A ``Reacted`` or ``Handled`` item gives a ``deliver`` row for each letter that
+the agent or client has handled. Directly after this row come the ``send`` rows of the reaction's messages. A reaction
+that ran twice but was committed once gives its rows only once. A client's publishes are its ``send`` rows. A client may
+publish while it handles a letter. Then the letter's ``deliver`` row must come before the publish, so the projection
+takes this row from the record of the publish (:mod:`antecede.server.begun`). If the letter later becomes a dead letter,
+a ``local`` row shows this. A packet that a router forwarded gives ``hop`` rows, which are numbered separately. In all
+other rows, the process is an agent or a client (its address) or a replica of an object, never a server.
 
 **Ids are counted, not stored.** The server's state machine numbers letters when it applies items. A reader that begins
 with the first record counts in the same way, and gets the same ids. A reader that continues later starts from the
@@ -20,9 +20,9 @@ the letter's columns earlier, in the record of the letter's send or arrival at t
 columns until all destinations on this server have handled the letter (:class:`_Known`). The record of an arrival also
 contains the size of the letter's stamp, and whether the letter's packet was held.
 
-**Timers are not messages.** No order applies to an agent's notification to itself at a certain time, or to the timeout
-of its question. If such a notification had a ``send`` row, its delivery would look late. The reaction to a timer gives
-a ``local`` row, with the timer's id as an extra column.
+**Timers are not messages.** A timer is a notification that an agent sends to itself at a certain time, or the timeout
+of its question. No order (ordering protocol) applies to timers. If a timer had a ``send`` row, its delivery would look
+like an ordering error. So the reaction to a timer gives a ``local`` row, with the timer's id as an extra column.
 """
 
 from collections.abc import Iterable, Iterator
@@ -214,8 +214,8 @@ class Projection:
 
     @property
     def epochs(self) -> list[Epoch]:
-        """The topologies so far, for the metadata of the trace. The list is empty if this server has no rows: such a
-        server may not be part of the system yet."""
+        """The topologies so far, for the metadata of the trace. The list is empty if this server has no rows:
+        perhaps such a server is not part of the system yet."""
         return self._organisation.epochs if self.indices else []
 
     def save(self) -> bytes:

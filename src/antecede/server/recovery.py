@@ -2,12 +2,12 @@
 
 The first record of a log names its server, and the topology in force is in the log
 (:mod:`antecede.server.organisation`). The machine replays each record under the topology that was in force when
-the record was written. A topology file is only a proposal: a server uses the topology in force, and never changes it by
-itself. But a server refuses to start unless its topology file contains one of these:
+the record was written. A topology file is only a proposal: if its topology differs from the topology in force, the
+server does not change to it. But a server refuses to start unless its topology file contains one of these:
 
 * the topology in force, or one that was in force before;
 * the topology of a change that is staged;
-* a topology that can come into force without this server. The other servers may already use this topology.
+* a topology that this server can later learn from the other servers. They may already use this topology.
 
 A log of an older format is replayed by the rules of that format. Then the server adds a record. The record says that
 the server has started again, and that the newest rules are in force from now on. The driver takes no step before this
@@ -72,9 +72,9 @@ def resume(
 
 
 def replay(machine: AgentServer, snapshot: bytes | None, stored: Iterable[bytes], epoch: str, now: float) -> bool:
-    """Bring a new machine to the end of its log. The topology that is in force at the end of the log is not compared
-    with a topology file. Return whether there is a log. ``epoch``: the epoch of the machine's plan. If the log does not
-    contain its topology, this must be the epoch under which the log began."""
+    """Bring a new machine to the state at the end of its log. Return whether there is a log. The topology in force at
+    the end of the log is not compared with a topology file. ``epoch``: the epoch of the topology with which the machine
+    was created. If the log does not contain the text of a topology, the log must have begun with this epoch."""
     records = joined(stored)
     if snapshot is not None:
         machine.restore(snapshot, now, epoch)
@@ -108,9 +108,9 @@ def topology_of(snapshot: bytes | None, stored: Iterable[bytes]) -> tuple[str, s
 
 
 def _begun(machine: AgentServer, first: bytes, rest: Iterator[bytes], epoch: str) -> Iterator[bytes]:
-    """Check the first record of a log; return all records. The first record may contain only the epoch of the topology.
-    If this epoch differs from ``epoch``, find the topology in a later record, and let the machine use it from the
-    beginning."""
+    """Check the first record of a log; return all records. In some logs, the first record contains the epoch of the
+    topology, but not its text. If this epoch differs from ``epoch``, find the text in a later record, and let the
+    machine use this topology from the beginning."""
     items = decode_record(first)
     if not items or not isinstance(items[0], Began):
         raise StoreError("the data directory does not contain a server's log")

@@ -1,5 +1,5 @@
-"""Functions that turn a request into items of a step's record. Requests come from operators, from the regular check of
-quotas, and from changes of the topology.
+"""Functions that turn a request into items for the log record of a step. Requests come from operators, from the regular
+check of quotas, and from changes of the topology.
 
 Each function yields items one after the other. The machine applies an item before it asks for the next one, so that the
 function sees the effects of the earlier items. A replay of the log applies the same items, and does not call these
@@ -82,8 +82,8 @@ def _send_for(machine: "AgentServer", given: OnBehalf, clock_ms: int) -> Iterato
 
 
 def _commit(machine: "AgentServer", given: Committed | Learned, clock_ms: int) -> Iterator[Item]:
-    """Let a change of the topology come into force. From now on, a letter is held if it depends on a dead letter and
-    its agent has ``dead_follow = "hold"`` in the new topology."""
+    """Let a change of the topology come into force. From now on, the settings ``dead_follow = "hold"`` of the new
+    topology are used. If a letter to an agent with this setting depends on a dead letter, the letter is held."""
     yield given
     holding = machine.plan.holding(machine.name)
     if holding != sorted(machine.engine.following.agents) and not machine.organisation.removed:

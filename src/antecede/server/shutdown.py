@@ -2,7 +2,7 @@
 
 1. Accept no more publishes and no more connections.
 2. Wait until the work in progress has ended, but not longer than allowed.
-3. Close all connections, and take the remaining steps.
+3. Close all connections, and process the inputs that are left (the last steps of the driver).
 4. Write a snapshot, so that the next start has nothing to replay.
 
 No guarantee depends on a graceful stop. If the stop interrupts some work, this work is either in the log or was not
@@ -30,7 +30,8 @@ class Shutdown:
         return core.driver.busy and now < self._until and not core.failure
 
     def leave(self) -> None:
-        """End the work that is still in progress, and close all connections."""
+        """Close all connections. Ignore the results of reactions that are still in progress: these reactions run again
+        after the next start."""
         self._core.leave(self._reason)
 
     @property

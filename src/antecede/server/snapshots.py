@@ -39,8 +39,8 @@ class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     left: int
     away_domain: str
     away: list[tuple[int, Position]]
-    """Letters of this server that are in transit through a total order and will come back to this server. For each of
-    them: its number, and the letter."""
+    """Some letters of this server are sent through ``away_domain``, a domain with a total order. They also come back to
+    this server. For each letter that is not back yet: its number, and the letter."""
     waiting: list[tuple[int, bool, Position]]
     """Letters that cannot be sent until letters in ``away`` are back. Each entry has three values: the number of the
     last letter in ``away`` that must be back; whether all destinations are on this server; and the waiting letter."""
@@ -61,7 +61,7 @@ class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     """For each letter in ``dead``: the number of the dead letter, and the server time at which it became dead. Empty in
     snapshots before log format 3."""
     clock_ms: int = 0
-    """The server time of the last reactions."""
+    """The server time at which the last reactions were recorded."""
     ages: dict[str, list[tuple[int, int]]] = {}
     """For each mailbox with a time limit: pairs of a server time and the number of letters that were first seen at this
     time."""

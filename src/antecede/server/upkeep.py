@@ -62,7 +62,7 @@ class Upkeep:
         self._log = log
         self.stopping = False
         self.failed = False
-        """Whether no more records can become durable."""
+        """True if the server must end because of an error. Then no witness and no snapshot is written any more."""
         self.logged_bytes = 0
         """The bytes written to the log since the last snapshot."""
         self.snapshot_bytes = limits.snapshot_log_bytes

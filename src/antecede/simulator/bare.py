@@ -1,9 +1,10 @@
-"""A fast simulated world: it runs only orders, without links and disks, on a network that loses nothing.
+"""A fast simulated world: it runs orders (ordering protocols) without links and disks, on a network that loses nothing.
 
-Each packet that arrives is handed to one order, and the order's effects are carried out immediately. Loss, duplicates,
-crashes and domains need links and durable state. To simulate them, :mod:`antecede.simulator.channels` runs the same
-channel as servers do. This world is kept for two reasons: it is many times faster than a world with links, and an order
-must keep its guarantees without the help of links.
+Each packet that arrives is handed to one order, and the order's effects are carried out immediately. This world
+cannot simulate loss, duplicates, crashes and domains, because they need links and durable state. Another world
+(:mod:`antecede.simulator.channels`) simulates all of these: it runs the channel of real servers. The fast world is kept
+for two reasons: it is many times faster than a world with links, and an order must keep its guarantees without the help
+of links.
 """
 
 from antecede.messages import Deliver, Effects, Message, Packet, Send, Sent, Verdict

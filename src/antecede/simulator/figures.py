@@ -16,7 +16,7 @@ from antecede.messages import COPY, Message, Packet
 from antecede.orders.contract import Order
 
 BUCKETS_PER_E = 100
-"""The number of buckets in the histogram between a latency x and the latency e · x, where e is about 2.718. With 100
+"""The number of histogram buckets that cover the latencies from x to e · x, for any x; e is about 2.718. With 100
 buckets, each bucket is about 1 % wide."""
 
 INSTANT = -(10**6)
@@ -25,7 +25,7 @@ INSTANT = -(10**6)
 
 class MessageTotals:
     """Counters for one message that some destinations have not delivered yet. They count the copies of the message,
-    and the sizes of the stamps of these copies."""
+    and add up the sizes of their stamps."""
 
     __slots__ = ("bytes", "copies", "counted", "dependents", "paper_bytes", "remaining", "time")
 
@@ -42,9 +42,9 @@ class Figures:
     def __init__(self, warmup: int = 0, *, routed: bool = False) -> None:
         self.warmup = warmup
         self._routed = routed
-        """Whether a message travels hop by hop through domains. Then several copies lead to one destination: one copy
-        for each hop. In this case, the stamp size of a message is the sum of the stamp sizes of all its copies, divided
-        by the number of its destinations."""
+        """Whether a message travels hop by hop through domains. Then one destination may need several copies: one for
+        each hop. In this case, the stamp size of a message is the sum of the stamp sizes of all its copies, divided by
+        the number of its destinations."""
         self._packets = 0
         self.sends = 0
         self.deliveries = 0
@@ -77,7 +77,7 @@ class Figures:
                 totals.copies = destinations
 
     def posted(self, order: Order, packet: Packet) -> None:
-        """Count a copy of a message that leaves a process, and add the size of its stamp."""
+        """Count a copy of a message when the copy leaves a process, and add the size of the copy's stamp."""
         totals = self._under_way.get(packet.subject)
         if packet.kind != COPY or totals is None or not totals.counted:
             return

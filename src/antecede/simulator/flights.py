@@ -40,8 +40,8 @@ class Flight(msgspec.Struct, eq=False):
 
     @property
     def ends(self) -> bool:
-        """Whether this packet brings a message to a destination of this message. This is False for a control packet,
-        and for a copy that only passes through the process."""
+        """Whether this packet brings a message to the application of the process ``at``. This is False for a control
+        packet, and for a copy that the process only forwards."""
         return self.packet.message is not None and self.at in letter_of(self.packet.message).to
 
 

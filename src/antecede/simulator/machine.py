@@ -30,20 +30,20 @@ from antecede.topology import Topology
 
 
 class Asked(NamedTuple):
-    """The event that an order was asked to send a message."""
+    """An event: an order was asked to send a message."""
 
     message: Message
 
 
 class Received(NamedTuple):
-    """The event that an order has received a packet, with the order's verdict."""
+    """An event: an order has received a packet and returned a verdict."""
 
     packet: Packet
     verdict: Verdict
 
 
 class Delivered(NamedTuple):
-    """The event that a letter has reached the application."""
+    """An event: a letter has reached the application."""
 
     letter: Letter
 

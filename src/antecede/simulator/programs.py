@@ -13,16 +13,16 @@ determines where they wait:
 
 * **In front of** an order that can judge a packet without accepting it (``selective``): the program gets the first
   packet that the order would deliver *now*. This depends on the messages that the program has already received. For
-  example, the matrix protocol lets a program take a message that arrived after another one. It refuses a message that
-  depends on another message to this process, as long as the program has not received that other message.
+  example, under the matrix protocol a program may take a message while a message that arrived earlier still waits. But
+  if the message depends on another message to this process, the program must receive that other message first.
 * **Behind** any other order, in a queue, in the sequence in which the order delivers them. The program can take only
   the first message of the queue. The buffer protocol, for example, has no information about dependencies, so it cannot
   offer a choice. With domains, messages also wait in a queue: a router cannot choose, because processes in the next
   domain wait for the messages that the router receives.
 
 A ``receive`` that finds no message waits, and all later statements of its program wait too. If nothing more can arrive,
-the program is blocked for ever. This is possible because a program may demand messages in a sequence that contradicts
-causal order. Then no execution of the programs exists.
+the program is blocked for ever. For example, a program may demand messages in a sequence that contradicts causal order.
+Then the programs cannot run to their end.
 """
 
 from collections import deque

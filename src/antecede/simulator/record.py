@@ -55,7 +55,7 @@ class Record:
         self.add_sentence(f"{message} arrives at {process}")
 
     def dropped(self, process: str, message: str) -> None:
-        """Record that the copy that has just arrived was a duplicate, and that the link or the order dropped it."""
+        """Record that the copy that arrived last was a duplicate. The link or the order dropped this copy."""
         if self._marks and self._marks[-1] == Mark(process, ARRIVE, message):
             self._marks[-1] = Mark(process, "drop", message)
 
@@ -97,7 +97,8 @@ class Record:
         return judge(rows)
 
     def diagram(self, title: str = "") -> Diagram:
-        """Return a drawing of all events, in which deliveries that break causal order are marked as late."""
+        """Return a drawing of all events. In the drawing, deliveries that break causal order are marked as late. If
+        there are too many messages to judge, no delivery is marked."""
         verdict = self.judge()
         late = {(found.message, found.to) for found in verdict.causal} if verdict else set()
         return Diagram(self.processes, self._marks, late=late, title=title)

@@ -8,8 +8,8 @@ A **plan** depends only on the order, the seed and the choice of faults. It dete
 * the probability that an application answers or forwards a delivery;
 * the network: one of those in :mod:`antecede.simulator.adversary`.
 
-In most schedules the orders run on the bare network, without links. If an order recognises duplicates, packets may
-arrive at it twice. In the other schedules the orders run on links, in a
+In most schedules the orders run on the bare network, without links. If an order recognises duplicates, it may get
+the same packet twice. In the other schedules the orders run on links, in a
 :class:`~antecede.simulator.channels.FaultyWorld`: frames are lost and duplicated, machines crash and restart, the
 network splits.
 

@@ -4,12 +4,12 @@ Each process is a :class:`~antecede.simulator.machine.Machine` that runs the cha
 ``domain`` lines, this channel forwards messages between domains. Otherwise all processes form one domain, and its order
 handles all copies, including those from a process to itself. ``--raw`` leaves the links out.
 
-Some packets arrive without a statement, the oldest first: (1) control packets, unless the file says ``control manual``,
-(2) copies that only pass through a process, unless a later line names them there, (3) packets that an earlier line
-named before they were sent. Acknowledgements arrive immediately and are never visible.
+Some packets arrive without a further statement, the oldest first: (1) control packets, unless the file says ``control
+manual``; (2) copies that a process only forwards, unless a later line names the copy and this process; (3) packets
+whose ``arrive`` line came before they were sent. Acknowledgements arrive immediately and are never visible.
 
-A process carries out its statements in sequence. So a send waits for all arrivals at its process that earlier lines
-name, and for all earlier ``receive`` statements of its process (:mod:`antecede.simulator.programs`).
+A process carries out its statements in sequence. So a send waits for all earlier ``arrive`` and ``receive`` lines of
+its process, except ``arrive`` lines of control packets (:mod:`antecede.simulator.programs`).
 """
 
 from collections import deque
@@ -56,8 +56,8 @@ class ScriptedWorld:
         self.may_refuse: set[str] = set()
         """Messages that the order may refuse, because the script has a line ``expect MESSAGE refused`` for them."""
         self.stops: dict[tuple[str, str], int] = {}
-        """(message, process) → the number of the last line that lets a copy of the message arrive at the process, or
-        loses it. Until the play reaches this line, the copy arrives only if a statement says so."""
+        """(message, process) → the number of the last ``arrive`` or ``lose`` line for a copy of this message at this
+        process. Until the play reaches this line, the copy arrives only if a statement says so."""
         self._local = {
             (line.message, line.source)
             for line in scenario.statements
@@ -106,7 +106,7 @@ class ScriptedWorld:
     # Sending.
 
     def send(self, line: SendLine) -> None:
-        """Let a process send a message: now, or when its earlier statements have been carried out."""
+        """Let a process send a message: now, or when the process has carried out its earlier statements."""
         if not self.machines[line.source].up:
             raise self.scenario.error(line.line, f"{line.source} is down and cannot send {line.message}")
         self.programs.add(line.source, line)
@@ -197,7 +197,7 @@ class ScriptedWorld:
         return self.machines[flight.at].channel.consumers[flight.sent.domain].order
 
     def _named_early(self, flight: Flight) -> ArriveLine | LoseLine | None:
-        """Return the first statement that waits for a packet; None if none waits, or the first has ``again``."""
+        """Return the first statement that waits for a packet; None if there is none, or it is ``arrive … again``."""
         line = self.flights.next_early(flight)
         return None if isinstance(line, ArriveLine) and line.again else line
 

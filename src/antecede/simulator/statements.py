@@ -99,12 +99,12 @@ class Under(msgspec.Struct, frozen=True):
 
     def counts(self, specs: Collection[OrderSpec], kept: Collection[str]) -> bool:
         """Return whether the expectation applies in a world with the orders ``specs``. ``kept``: the guarantees that
-        the world keeps from end to end.
+        the world keeps between all senders and receivers.
 
         The expectation applies if it has no names, if all orders of the world match one of the named orders, or if the
-        world keeps one of the named guarantees. There is one exception: ``under fifo`` does not apply in a world that
-        keeps causal order. Causal order includes FIFO order, so ``under none,fifo`` would otherwise apply under every
-        causal order, too.
+        world keeps one of the named guarantees. There is one exception: the name ``fifo`` has no effect in a world
+        that keeps causal order. Without this exception, ``fifo`` would apply under every causal order, because causal
+        order includes FIFO order.
         """
         if not self.guarantees and not self.orders:
             return True
@@ -114,7 +114,7 @@ class Under(msgspec.Struct, frozen=True):
 
 
 def _includes(named: OrderSpec, played: OrderSpec) -> bool:
-    """Return whether the played order is the named order, and has the named options."""
+    """Return whether an order of the world (``played``) has the name and the options of the order ``named``."""
     if named.name != played.name:
         return False
     wanted, settings = named.sample().settings, played.sample().settings

@@ -124,7 +124,7 @@ def closed_segments(directory: str, files: Files | None = None) -> list[int]:
 
 def _from_record(files: Files, directory: str, seal: int, numbers: list[int], record: int) -> list[int]:
     """Return the numbers of the segments that can contain this record or later records. If the record is older than the
-    oldest segment, these are all segments."""
+    oldest segment, return the numbers of all segments."""
     begin = 0
     for at, number in enumerate(numbers[1:], 1):
         first = first_record(files, directory, seal, number)

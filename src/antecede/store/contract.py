@@ -40,7 +40,7 @@ class Figures:
 
 
 class Closing:
-    """The base class of stores. It lets a ``with`` statement close the store at its end."""
+    """The base class of stores. A store can be used in a ``with`` statement, which closes the store at the end."""
 
     def __enter__(self) -> Self:
         return self
@@ -133,8 +133,8 @@ class Store(Protocol):
 
     def commit_here(self) -> None:
         """Make the appended records durable in the owner's thread, before this call returns. ``on_durable`` is not
-        called for them. In the following cases, do the same as ``commit_soon`` instead. A commit is running, or recent
-        syncs were slow. Many bytes are pending, or they do not fit into the segment. There is no spare segment, or the
+        called for them. But in each of these cases, do the same as ``commit_soon``: a commit is running; recent syncs
+        were slow; many bytes are pending; the pending bytes do not fit into the segment; there is no spare segment; the
         commit thread must check for space."""
         ...
 

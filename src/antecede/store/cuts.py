@@ -1,8 +1,8 @@
 """Notes about truncations. A truncation removes a torn write from the end of the log during recovery.
 
-A torn write is normal after a power cut. But a group (the records of one write) that was durable and was damaged later
-may look the same. Recovery sees the difference only if a later group proves that the damaged group was durable. So an
-operator should see every truncation.
+A torn write is normal after a power cut. But the log may look the same if a group (the records of one write) was
+durable and was damaged later. Recovery sees the difference only if a later group proves that the damaged group was
+durable. So an operator should see every truncation.
 
 A note is a small file. It is made durable before the torn bytes are removed. The owner of the log (the server) deletes
 the note when the log itself contains a record of the truncation.

@@ -1,9 +1,9 @@
 """A data directory: its identity, the process that has it open, and its files.
 
 The first segment is written before the identity. So a directory that has an identity but no segment is refused. If a
-directory has segments or snapshots but no identity, there are two cases. If it has only segments that are filled with
-zeros, its creation was not finished, and starts again. If a segment contains data, or if there is a snapshot, the
-identity was lost, and the directory is refused.
+directory has segments or snapshots but no identity, there are two cases. If there is no snapshot, and all segments are
+filled with zeros, the creation was interrupted, and the log is created again. If a segment contains data, or if there
+is a snapshot, the identity was lost, and the directory is refused.
 """
 
 import os
@@ -117,9 +117,9 @@ def create(files: Files, directory: str, segment_bytes: int) -> Identity:
 
 
 def adopt(files: Files, directory: str, identity: Identity) -> Identity:
-    """Upgrade the identity of a directory of an older format to the current format, before anything else is written
-    there; return the identity. Without the upgrade, an older version of the program could open the directory later,
-    mistake unknown records for a torn write, and remove them."""
+    """Return the identity in the current format. If the directory has an older format, write the new identity first,
+    before anything else is written to the directory. Without the new identity, an older version of the program could
+    open the directory later, mistake unknown records for a torn write, and remove them."""
     if identity.format == FORMAT:
         return identity
     identity = Identity(identity.incarnation, identity.seal)

@@ -2,7 +2,7 @@
 
 Every method offers one guarantee of the operating system. The rules of durability:
 
-- bytes written are durable after ``fdatasync`` of their file, and not before;
+- written bytes are durable after ``fdatasync`` of their file, and not before;
 - a name (created, renamed, unlinked) is durable after ``sync_directory``, and not before;
 - after a *failed* ``fdatasync`` the kernel may treat the bytes as already written. So a successful second sync proves
   nothing. The bytes must be written again and synced.

@@ -36,7 +36,7 @@ FORMAT: Final = 3
 """The format in which a log is written. The files of all formats have the same layout.
 
 Since format 2, records may contain the trace context of a letter, and the original sender of a replayed letter. A
-program that knows only format 1 would lose this data, so it must not continue such a log. Since format 3, records and
+program that knows only format 1 would lose this data, so it must not open such a log. Since format 3, records and
 trains (messages with several letters) contain each list of destinations only once, and snapshots contain each letter
 only once. In addition, the field ``allocated`` of a group is set. It is 0 in older formats.
 """

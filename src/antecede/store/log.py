@@ -1,17 +1,17 @@
 """The write-ahead log of a server: it numbers records, and a thread makes them durable.
 
 The commit thread takes the oldest records that fit into one group, writes the group with one call, syncs it, and then
-notifies the owner. (In ``commit_here``, the owner's thread does this itself. Then the owner reads ``durable``.)
-Meanwhile, other records wait. So, with the durability ``disk``, **group k+1 is written only after group k is synced**.
-Recovery relies on this: if a group exists, all earlier groups were complete.
+notifies the owner (the server). Meanwhile, other records wait. So, with the durability ``disk``, **group k+1 is written
+only after group k is synced**. Recovery relies on this: if a group exists, all earlier groups were complete. (The
+method ``commit_here`` commits in the owner's thread, without a notification. The owner then reads ``durable``.)
 
 A failed write or sync is final. The kernel may have dropped the bytes and marked them as written, so the log can
 neither try again nor continue. From then on, ``append``, ``snapshot``, ``adopt_snapshot`` and ``release`` raise an
 error. ``wait`` also raises an error if its record is not durable. Opening the directory again shows what is durable.
 
 The setting *durability* decides what is synced. With ``disk``, every group is synced. With ``os``, groups are only
-given to the kernel, so they survive a kill of the process, but not a power cut. (Full segments, snapshots and a clean
-close are synced with ``os``, too.) ``memory`` is the name of a store without a disk, :mod:`antecede.store.memory`.
+given to the kernel, so they survive a kill of the process, but not a power cut. (Even with ``os``, full segments
+and snapshots are synced, and ``close`` syncs all.) ``memory`` is a store without a disk: :mod:`antecede.store.memory`.
 """
 
 import logging
@@ -255,8 +255,8 @@ class LogStore(Closing):
                 self._segments.files.close(self._directory_lock)
 
     def commit(self) -> bool:
-        """Commit pending records as the next group; return False if there was nothing to do. The commit thread calls
-        this. If the log has no commit thread, its owner calls this."""
+        """Commit pending records as the next group. Return False if there was nothing to do, or if the log has failed
+        before. The commit thread calls this. If the log has no commit thread, its owner calls this."""
         with self._turn:
             return self._commit(notify=True)
 
@@ -350,8 +350,8 @@ class LogStore(Closing):
             self._accepted_bytes_max = self.figures.durable_bytes + self._segments.room()
 
     def _make_room(self, accepted: int, size: int) -> None:
-        """Make the next segment longer, to have space for one more record. Raise an error if the record is refused.
-        This waits for the disk, but is needed only a few times, until the segments have their full size."""
+        """Make the next segment longer, so that one more record fits. Raise an error if the log cannot accept the
+        record. This waits for the disk, but happens only a few times, until the segments have their full size."""
         with self._turn:
             pending = accepted - self.figures.durable_bytes
             if not (self._failure or self._closed or self.full or size > self._record_bytes_max):

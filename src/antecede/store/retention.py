@@ -38,8 +38,8 @@ class Retention:
             raise UsageError(f"snapshot up to record {upto}: there is already one up to record {self.good[-1]}")
 
     def add(self, upto: int) -> int:
-        """Record that a new snapshot is good, and delete what is no longer needed. Return the number of deleted
-        segments."""
+        """Add a new snapshot to the good snapshots. Then delete the snapshots and segments that are no longer needed.
+        Return the number of deleted segments."""
         self.good = sorted({*self.good, upto})[-_kept:]
         return self._prune()
 

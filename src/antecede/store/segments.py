@@ -49,8 +49,9 @@ class Sizes(msgspec.Struct, frozen=True):
 
     @property
     def headers_bytes_max(self) -> int:
-        """The largest number of bytes that the group headers need when all pending records are written. The number of
-        groups is limited, because two consecutive groups are together larger than ``group_bytes_max``."""
+        """The largest number of bytes that the group headers need when all pending records are written. Each group
+        takes as many records as fit, so two consecutive groups together are larger than ``group_bytes_max``. This
+        limits the number of groups."""
         return (2 * self.pending_bytes_max // self.group_bytes_max + 2) * HEADER_BYTES
 
     def check(self) -> None:
@@ -69,8 +70,8 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 class Segments:
-    """The segment files of an open log. Only one thread at a time may write. At the same time, ``drop`` may run in
-    another thread."""
+    """The segment files of an open log. Only one thread at a time may write. While it writes, another thread may call
+    ``drop``."""
 
     def __init__(self, files: Files, directory: str, sizes: Sizes, starts: dict[int, int], current: int) -> None:
         self.files = files
@@ -183,7 +184,7 @@ class Segments:
         self.left -= size
 
     def sync(self) -> None:
-        """Make everything written durable."""
+        """Sync the current segment: make all its written bytes durable."""
         self.files.fdatasync(self._file)
 
     def sync_from_outside(self) -> None:
@@ -198,7 +199,8 @@ class Segments:
             self.files.close(file)
 
     def began(self, record: int) -> None:
-        """Record that the current segment has a durable group, and that its first group begins with this record."""
+        """Remember ``record`` as the first record of the current segment, because this segment has a durable group now.
+        Later calls for the same segment do nothing."""
         if self.current not in self._starts:
             with self._lock:
                 self._starts[self.current] = record

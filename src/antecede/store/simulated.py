@@ -148,7 +148,8 @@ class SimulatedDisk(Files):
         return {path: bytes(inode.seen) for path, inode in self.seen.items()}
 
     def replace(self, contents: dict[str, bytes]) -> None:
-        """Replace all files by the given contents, by path, as if they were synced. No file may be open."""
+        """Replace all files on the disk. ``contents``: the content of each new file, by path. The new files count as
+        synced. No file may be open."""
         self.seen = {path: Inode() for path in contents}
         for path, inode in self.seen.items():
             inode.kept = bytearray(contents[path])

@@ -1,7 +1,8 @@
 """Walk along the chain of commit groups, and decide what a bad group means. This module changes no file.
 
-A group is good if it matches its checksum and follows the previous group: segment, group number, record number and the
-checksum of the previous group all agree. If the next group is not good, there are exactly three possible reasons:
+A group is good if it matches its checksum and follows the previous group. This means: it contains the number of its
+segment and the checksum of the previous group, and its group number and its first record number are the next ones.
+If the next group is not good, there are exactly three possible reasons:
 
 1. The segment is full, and the chain continues at the beginning of the next segment. This is checked first.
 2. The bad group was durable and is damaged now. The proof is a later group, in this or a later segment, that is intact
@@ -257,8 +258,8 @@ def read_group(files: Files, file: int, offset: int, seal: int) -> tuple[Group, 
 
 
 def records_after(walk: Walk, after: int, upto: int | None = None) -> Iterator[tuple[int, bytes]]:
-    """Yield the records after number ``after``, with their numbers. Stop after number ``upto``, if it is given, or at
-    the end of the chain."""
+    """Yield the records after number ``after``, with their numbers. Stop at the end of the chain. If ``upto`` is given,
+    stop after the record with this number."""
     for _, group, body in walk:
         if group.last > after:
             for number, record in enumerate(split_records(group, body), group.first):

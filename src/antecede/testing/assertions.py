@@ -58,8 +58,8 @@ def problem(
     undelivered: bool = True,
     svg: Path | None = None,
 ) -> str:
-    """Judge a trace like :func:`assert_order`. Return why it fails, or an empty text if it passes. If an order is
-    broken and ``svg`` is given, draw the explanation into this file."""
+    """Check a trace by the same rules as :func:`assert_order`. Return why it fails, or an empty text if it passes. If
+    an order is broken and ``svg`` is given, draw the explanation into this file."""
     asked = known_orders(tuple(orders))
     with _paths(trace) as paths:
         report = verify(paths, asked)

@@ -5,7 +5,8 @@
 An order passes if it keeps its own promises. The kit has several stages, each with one requirement. If an order breaks
 a requirement, the error message states this requirement in one sentence. The stages are:
 
-* **declaration**: the class has a name, a source, known guarantees and needs, and can be created.
+* **declaration**: the class has a name and a source (a paper), its guarantees and needs are among those that the kit
+  knows, and an instance can be created.
 * **effects**: a step (one call of the order) sends and delivers nothing before its changes are durable.
 * **stamps**: a stamp is hashable and never changes, can be converted to bytes and back, and ``size`` is the length of
   these bytes.
@@ -14,7 +15,8 @@ a requirement, the error message states this requirement in one sentence. The st
 * **clones**: ``load`` copies what ``dump`` returns, so that an order and its clone share nothing that changes.
 * **snapshots**: an order that is restored in the middle of a run continues exactly as the original does.
 * **small scopes** (:mod:`antecede.simulator.explorer`): in every possible run with few members and messages, the
-  guarantees hold, and everything is delivered once. A failure is shown as a scenario file for ``antecede play``.
+  guarantees hold, and everything is delivered once. (A search that reaches more than 12,000 states ends early.) A
+  failure is shown as a scenario file for ``antecede play``.
 * **schedules** (:mod:`antecede.simulator.campaign`): the same requirement in random runs with larger groups, on
   networks that reorder and repeat packets, and on links with losses and crashes.
 

@@ -1,4 +1,4 @@
-"""Run your own agents in a simulated world: real servers and logs, virtual time, a seed, and faults.
+"""Run your own agents in a simulated world: the code of real servers and logs, virtual time, a seed, and faults.
 
     world = World("shop.toml", seed=7, faults=ROUGH)
     world.send("alice@s1", "orders", Order(item="tea", count=2))
@@ -85,8 +85,8 @@ class World:
     # Actions.
 
     def send(self, client: str, to: str | Iterable[str], notification: Notification) -> None:
-        """Let a client, ``name@server``, publish to one address or several. The client repeats publishes that were not
-        accepted."""
+        """Let a client, ``name@server``, publish to one address or several. If a publish was not accepted, the client
+        repeats it."""
         self._world.send(client, to, notification)
 
     def call(self, client: str, object_: str, operation: str, *arguments: Any, timeout: float = 30.0) -> None:
@@ -97,7 +97,7 @@ class World:
 
     def run(self, seconds: float | None = None) -> None:
         """Run until the period with faults is over and nothing is pending. With ``seconds``, stop after this number of
-        virtual seconds. If the period with faults is not over then, the next call continues it."""
+        virtual seconds. If the period with faults is not over at that time, the next call continues this period."""
         try:
             with noted():
                 self._world.run(seconds)

@@ -1,6 +1,6 @@
 """Topologies: the domains in which servers order messages, the servers of the agents, and routes between servers.
 
-* :mod:`~antecede.topology.graph`: the graph of servers and domains, the test for a forest, routes and hops.
+* :mod:`~antecede.topology.graph`: the graph of servers and domains, the test that it has no cycle, routes and hops.
 * :mod:`~antecede.topology.file`: the topology file, its canonical form and its epoch.
 * :mod:`~antecede.topology.change`: the difference between two topologies, and the parts that pause during the change.
 * :mod:`~antecede.topology.guarantees`: the guarantees from sender to receiver, and the reasons to refuse a topology.

@@ -77,7 +77,7 @@ class Change(msgspec.Struct, frozen=True):
     refusals: tuple[str, ...]
     """The reasons why the change must not be made, one line each."""
     needed: tuple[str, ...] = ()
-    """The servers of both topologies that must take part; other servers may be down."""
+    """The servers of the old and of the new topology that must take part; other servers may be down."""
     concerned: frozenset[str] = frozenset()
     """The servers that cannot learn the change later: servers for which something changes, and the first server of the
     old topology."""

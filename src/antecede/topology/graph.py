@@ -3,9 +3,9 @@
 A *domain* is a group of servers that use one order. A server in several domains is a *router*. Consider a graph in
 which every server and every domain is a node, and an edge connects each server with each of its domains. The orders
 inside the domains give an order from end to end if and only if this graph is a **forest**: it has no cycle. Two other
-tests are wrong. The test in the paper accepts a domain inside another domain, although such a topology breaks order.
-The second test searches for a cycle in a graph that has only domains as nodes. It rejects a star, although a star is
-safe.
+tests for a topology give wrong results. The test in the paper accepts a domain inside another domain, although such a
+topology breaks order. The second test searches for a cycle in a graph that has only domains as nodes. It rejects a
+star, although a star is safe.
 
 In a forest there is at most one route between two servers. In other graphs the shortest route is used. If several
 routes are equally short, the sequence in which the domains are given decides.
@@ -104,8 +104,8 @@ class Topology:
 
     def tree(self, source: str) -> dict[str, tuple[str, str]]:
         """Return the shortest routes from ``source`` as a dictionary. The keys are the other servers that can be
-        reached, the nearest server first. The value is the last step of the route to this server: the domain of the
-        step, and the previous server on the route."""
+        reached, the nearest server first. The value for a server is the last step of the route to it: the domain of
+        this step, and the previous server on the route."""
         known = self._trees.get(source)
         if known is not None:
             return known
@@ -126,8 +126,8 @@ class Topology:
         return before
 
     def walk(self, start: str) -> Iterator[tuple[str, str, str]]:
-        """Yield every domain that can be reached from the domain ``start``, the nearest first. Each is given as a tuple
-        of three names: the domain, the previous domain on the way from ``start``, and the server that is in both
+        """Yield every other domain that can be reached from the domain ``start``, the nearest first. Each item is a
+        tuple of three names: the domain, the previous domain on the way from ``start``, and a server that is in both
         domains."""
         entered = {start}
         waiting = deque([start])

@@ -1,16 +1,16 @@
 """The guarantees of a topology from sender to receiver, and the reasons to refuse a topology.
 
 Between two domains the **weakest order on the route** determines the guarantee. Only FIFO and causal order can hold
-across domains. Nothing orders the deliveries of different domains relative to each other, so total order ends at a
-domain's border. If no route connects two domains, nothing is guaranteed between them. The orders of domains outside
-the route do not matter: in a forest, a chain of messages that leaves the route at some server can return to the route
-only at the same server.
+across domains. Nothing orders the deliveries of different domains relative to each other, so total order holds only
+inside one domain. If no route connects two domains, nothing is guaranteed between them. The orders of domains outside
+the route do not matter. The reason: in a forest, a chain of messages may leave the route at some server, but it can
+return to the route only at the same server.
 
 A topology is refused in these cases:
 
 * It is not a forest. Such a topology breaks causal order, whatever its orders are (Laumay et al. §4.3).
-* It has several domains, and the order of one domain does not give the guarantee that the file asks for. (The file
-  asks for ``causal`` unless it declares a weaker guarantee.)
+* It has several domains, and the order of one domain does not give the guarantee that the topology file asks for. (The
+  file asks for ``causal`` unless it declares a weaker guarantee.)
 * An order needs timers. (Servers do not support timers: they never call the method ``tick`` of an order.)
 * It has a replicated object without a suitable domain. A suitable domain contains all servers of the object, and its
   order is based on conflicts.
@@ -34,7 +34,7 @@ _asked = {"causal": "causal", "fifo": "fifo", "none": None}
 
 
 class OrderFacts(msgspec.Struct, frozen=True):
-    """The guarantees and needs of one order with its options."""
+    """The guarantees and the needs of one order. Both may depend on the options of the order."""
 
     guarantees: frozenset[str]
     needs: frozenset[str] = frozenset()

@@ -4,10 +4,10 @@ import re
 
 
 def line_of(text: str, path: tuple[str, ...]) -> int | None:
-    """Return the line number of a key in a TOML text. ``path`` contains the names of its tables, then the key.
+    """Return the line number of a key in a TOML text. ``path``: the names of the tables around the key, then the key.
 
-    If the key itself has no line, the result is the line of the innermost table in ``path`` that has a line. If no
-    table has a line either, the result is None. The text is searched line by line, not parsed.
+    If no line begins with the key, return the line of the innermost table in ``path`` that has its own line. If no
+    table has its own line either, return None. The text is searched line by line, not parsed.
     """
     header: tuple[str, ...] = ()
     best: tuple[int, int | None] = (0, None)

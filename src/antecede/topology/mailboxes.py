@@ -7,10 +7,11 @@
     agents = { letters = 100000 }                                        # of each agent (default: no limit)
     orders = { letters = 1000, full = "refuse" }                         # of one agent, or of one client name@server
 
-If a mailbox contains more than its quota, its oldest letters **expire**: they become dead letters, with the reason.
-With ``full = "refuse"``, a full mailbox refuses letters from clients of its own server. Letters from agents and from
-other servers cannot be refused; they make the oldest letters expire. These settings take effect at the server of the
-mailbox. They are not part of the epoch (a hash of the topology), so they may change whenever the server restarts.
+If a mailbox contains more than its quota, its oldest letters **expire**: they become dead letters, and the reason is
+recorded. With ``full = "refuse"``, a full mailbox refuses letters from clients of its own server. Letters from agents
+and from other servers cannot be refused; they make the oldest letters expire. These settings take effect at the server
+of the mailbox. They are not part of the epoch (a hash of the topology), so they may change whenever the server
+restarts.
 """
 
 from functools import cached_property
@@ -37,7 +38,7 @@ class Quota(msgspec.Struct, frozen=True):
 
     @property
     def limited(self) -> bool:
-        """Whether there is any limit."""
+        """Return whether there is any limit."""
         return bool(self.letters or self.bytes or self.seconds)
 
 
@@ -49,10 +50,11 @@ class Mailboxes(msgspec.Struct, frozen=True, dict=True):
     agents: Quota = Quota()
     """The quota of each agent that is not in ``named``."""
     named: dict[str, Quota] = {}
-    """The quotas of single agents and clients."""
+    """The agents and clients with a separate quota, each with this quota."""
     hold: frozenset[str] = frozenset()
-    """The agents with the setting ``dead_follow = "hold"``. If a letter to such an agent becomes a dead letter, all
-    letters to the same agent that depend on the dead letter are held."""
+    """The agents with the setting ``dead_follow = "hold"``. If a letter to such an agent becomes a dead letter, the
+    server holds the agent's letters that depend on the dead letter. An operator later decides about the dead letter;
+    then the server releases the held letters."""
 
     def quota(self, address: str, agent: bool) -> Quota:
         """Return the quota of a mailbox. ``agent``: whether the mailbox belongs to an agent, not to a client."""
@@ -60,7 +62,7 @@ class Mailboxes(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def refusing(self) -> bool:
-        """Whether any quota has the setting ``full = "refuse"``."""
+        """Return whether any quota has the setting ``full = "refuse"``."""
         return any(quota.full == "refuse" for quota in (self.clients, self.agents, *self.named.values()))
 
     def lines(self) -> list[str]:

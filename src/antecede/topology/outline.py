@@ -8,8 +8,8 @@
     └─ s3: D  pruned  s3* s6*
            └─ s6: C  pruned  s6* s7 s8
 
-A star marks a router. The centre is the middle of a longest route, so that the outline is as shallow as possible. Every
-domain appears once; if the topology is not a forest, the edges that close a cycle are left out.
+A star marks a router. The central domain is the middle of a longest route, so the outline has as few levels as
+possible. Every domain appears once; if the topology is not a forest, the edges that close a cycle are left out.
 """
 
 import msgspec

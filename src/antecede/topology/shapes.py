@@ -7,8 +7,9 @@ The size s of domains can be chosen. :mod:`antecede.topology.cost` defines the c
   more domain, the backbone. No route is longer than three domains. If each leaf has about 0.84·√n servers, the cost of
   the longest route is lowest: about 2.83·n. So with this size of leaves, the cost grows linearly.
 * **daisy**: a chain of domains of s servers. Each domain shares one server with the next domain.
-* **tree**: domains of s servers, filled level by level. In each domain, up to k servers have another domain below
-  them (``branches``; default s − 1). The length of routes grows with the logarithm of n.
+* **tree**: domains of s servers, filled level by level. In each domain, up to k servers have another domain below them.
+  The parameter ``branches`` of :func:`make` sets k; the default is s − 1. The length of routes grows with the logarithm
+  of n.
 * **star**: domains of s servers that all share one server, the hub. No route is longer than two domains. Every route
   between two domains passes through the hub.
 
@@ -31,8 +32,8 @@ SHAPES = ("bus", "daisy", "tree", "star", "flat")
 
 
 def best_size(shape: str, servers: int) -> int:
-    """Return a good number of servers per domain: the number with the lowest cost for a bus, √n for a daisy, 4 for a
-    tree, 2 for a star, and all servers for the flat shape."""
+    """Return a good number of servers per domain. For a bus, this is the number with the lowest cost; for a daisy √n,
+    for a tree 4, and for a star 2. For the flat shape, it is the number of all servers."""
     if shape == "bus":
         return max(2, round(sqrt(servers) / 2**0.25))
     if shape == "daisy":

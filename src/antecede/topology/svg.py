@@ -1,4 +1,5 @@
-"""A topology as a picture in SVG. A domain is a box. A server is a *pill*, a small rounded box, in each of its domains.
+"""A topology as a picture in SVG. A domain is a box. A *pill* is a small rounded box for a server. A server has a pill
+in each of its domains.
 
 The central domain is on top. A router belongs to several boxes. The router's *upper box* is the one that is nearest to
 the central domain. The router's other boxes, its *lower boxes*, are drawn below the upper box. The router has one pill
@@ -7,7 +8,8 @@ pills of routers are dark.
 
 The layout is a tidy tree. Each box reserves the width of everything below it, so nothing can overlap. One pass upwards
 computes the widths, and one pass downwards computes the positions. If a router has many boxes that have nothing below
-them, these boxes are in several rows. The lines to the lower rows pass to the left of the upper boxes.
+them, these boxes are in several rows. The line to a box that is not in the first row passes to the left of the boxes
+above it.
 
 The document needs no other files, adapts to dark and light pages, and describes in words what it shows.
 """
@@ -35,8 +37,8 @@ _drop = 44.0
 _apart = 22.0
 """The distance between boxes side by side."""
 _side_by_side = 8
-"""The largest number of leaf boxes (boxes with no boxes below them) in one row below a router, if no other router of
-the domain has boxes below it. More leaf boxes are drawn in several rows."""
+"""The largest number of leaf boxes (boxes with no boxes below them) that are drawn in a single row below a router, if
+no other router of the domain has boxes below it. If there are more leaf boxes, they are drawn in several rows."""
 _side_by_side_each = 3
 """The limit that is used instead of ``_side_by_side`` if several routers of a domain have boxes below them. It is the
 limit for each of these routers."""
@@ -83,7 +85,7 @@ _hues = 6
 
 
 class _Box(msgspec.Struct, eq=False):
-    """A domain that is being laid out."""
+    """The box of a domain, with its size and its position in the drawing."""
 
     branch: Branch
     plain: list[str]

@@ -1,11 +1,12 @@
-"""Traces: the event schema, readers and writers, and the plain oracle, which judges whether a trace keeps an order.
+"""Traces: the event schema, readers and writers, and the *plain oracle* (the code that judges without Spark whether a
+trace keeps an order).
 
 This package knows recorded events and the definition of happened-before. It must not import servers, orders or Spark,
 because it judges the results of all three.
 
 * :class:`Event` is one row; :class:`TraceWriter` writes a trace; :func:`read_events` reads one.
-* :func:`judge` decides which orders a trace of well-formed events keeps, directly from the definitions;
-  :func:`needless_delays` finds messages that were held without need.
+* :func:`judge` gets a trace of well-formed events. It decides, directly from the definitions, which orders the trace
+  keeps. :func:`needless_delays` finds messages that were held without need.
 * :func:`verify` reads traces from outside, sets aside rows that are certainly wrong, and returns the full report.
 """
 

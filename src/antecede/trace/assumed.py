@@ -4,11 +4,11 @@ A foreign record may show that a process sent a message, but not when. The impor
 of the process and marks the row ``assumed``. It is not known which other rows of the process really come before this
 row. It is still known that the send comes before its deliveries.
 
-:func:`certain` returns the *certain trace*. In it, an assumed row never stands among other rows of its process. So the
-certain trace contains only those happened-before relations of the imported trace that do not depend on an assumed
-position. A delivery that is late in the certain trace is late for every position of the assumed rows, and so it is also
-late in the imported trace. A delivery that is late in the imported trace, but not in the certain trace, is *undecided*.
-Total and synchronous order are about sequences of rows, and are judged without the assumed rows.
+:func:`certain` returns the *certain trace*. In it, each assumed send or delivery is left out, or is moved to a separate
+process. So the certain trace contains only those happened-before relations of the imported trace that do not depend on
+an assumed position. If a delivery is late in the certain trace, it is late for every possible position of the assumed
+rows. So it is also late in the imported trace. A delivery that is late in the imported trace, but not in the certain
+trace, is *undecided*. Total and synchronous order are about sequences of rows, and are judged without the assumed rows.
 
 Two kinds of rows are left out of the certain trace, because they could neither be late nor cause a late delivery there:
 

@@ -3,13 +3,13 @@
 An *instance* is one execution of an operation at an object. Two instances of an object conflict iff their operations
 conflict at that object and neither instance is an ancestor of the other. (A caller waits for the operation that it
 called. So the two operations are open at the same time, and neither can exclude the other. See Enokido, Higaki,
-Takizawa §2 on nested operations.) Two *requests* conflict iff their operations conflict. Ancestors make no difference
-here. The reason is that a request gets its position in the order before its instance begins. At that time, the
-ancestors of the instance are not known yet.
+Takizawa §2 on nested operations.) A *request* is the message that begins an instance. Two requests conflict iff their
+operations conflict. Here it does not matter if one instance is an ancestor of the other. The reason is that a request
+gets its position in the order before its instance begins. At that time, the ancestors of the instance are not known.
 
-Instances of one operation at one object share a **cell**, so that the knowledge about all of them can be kept together.
-An instance has a separate cell if its operation conflicts with the operation of one of its ancestors or descendants at
-the same object. Instances without an operation have no cell, and conflict with nothing.
+Instances of one operation at one object share a **cell**, so that data about all of them can be stored together. An
+instance has a separate cell if its operation conflicts with the operation of one of its ancestors or descendants at the
+same object. Instances without an operation have no cell, and conflict with nothing.
 """
 
 from antecede import limits

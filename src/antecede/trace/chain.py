@@ -6,7 +6,7 @@ single message not be overtaken by a sequence of messages"). If m1 is m itself, 
 another destination. Let T_h[r] be the first position at process r that a chain of at most h messages can reach from
 send(m). T_0 has only one entry, the position of send(m) at p. Round h examines the messages that each process s sent
 after T_(h−1)[s]. Round 1 also examines m itself. T_h[r] is the smallest of T_(h−1)[r] and the positions at which r
-delivered such messages. The first h with T_h[q] < deliver(m) is the length of a shortest chain.
+delivered the examined messages. The first h with T_h[q] < deliver(m) is the length of a shortest chain.
 
 **Only new sends are examined.** If T became smaller at a process, only the sends between its new T and its old T are
 examined, because the sends after the old T were examined in an earlier round. So every send is examined once. Every
@@ -16,8 +16,9 @@ message of round h was sent after a delivery that round h − 1 found, so a chai
 sequence, every chain lies between send(m) and deliver(m). The sequence is computed once, for all explanations. The
 search along a process stops at the first event that comes after deliver(m) in this sequence.
 
-Among the shortest chains, the one that arrives first at q is chosen. The same rule is then applied at each process of
-the chain, going back from q. So the answer does not depend on the sequence in which sends are examined.
+There may be several shortest chains. Then their last messages are compared, and the message that q delivers first is
+chosen. Its sender received the previous message of the chain. The previous message is chosen by the same rule, and so
+on, back to p. So the answer does not depend on the sequence in which sends are examined.
 """
 
 from array import array
@@ -74,7 +75,7 @@ class Chains:
                 self._copies.setdefault(sent, []).append((process, position))
 
     def shortest(self, late: Late) -> list[Link]:
-        """Return the shortest chain of messages that overtook a late delivery, first to last."""
+        """Return the messages of the shortest chain that overtook a late delivery, from the first to the last."""
         source, sent = self._trace.sends[late.message]
         target = self._numbers[late.to]
         deadline = bisect_left(self._trace.lines[target], late.deliver_index, key=_index)

@@ -2,10 +2,14 @@
 
 **Vector clocks.** There are two rules, and the trace decides which one applies. The *own entry* of a row is the entry
 of its clock for its own process. If the own entry is ``index`` + 1 on most rows that have a clock, the rule is
-``exact``. Take an event f and a process p, and let k be the index of p's last event in the past of f (f included). Then
-the entry of p in the clock of f must be k + 1, or 0 if there is no such event. A missing entry is 0. If the rule is not
-``exact``, the clocks count in another way and the rule is ``order``: V(e) < V(f) iff e → f, for all events e and f that
-have a clock. Two tests examine each such event f. In these tests, only events that have a clock are considered:
+``exact``. Otherwise the clocks count in another way, and the rule is ``order``.
+
+The rule ``exact``: take an event f and a process p, and let k be the index of p's last event in the past of f (f
+included). Then the entry of p in the clock of f must be k + 1, or 0 if there is no such event. A missing entry is 0.
+
+The rule ``order``: V(e) < V(f) iff e → f, for all events e and f that have a clock. Here V(e) is the clock of e,
+and e → f means that e happened before f. Two tests examine each event f that has a clock. They consider only events
+that have a clock:
 
 * V(f) is at least V(e), entry by entry, for every e → f;
 * for every process p, the number of p's events whose own entry is at most V(f)[p] equals the number of p's events in

@@ -1,6 +1,6 @@
 """The conflicting operations of each object: a table in a trace's metadata, or in a file.
 
-Two operations of an object conflict iff the state, or an answer, can depend on the order in which they are computed
+Two operations of an object conflict iff the order of their execution can change the state of the object or an answer
 (Enokido, Higaki, Takizawa §2). The conflicts are given when the object is defined. The table is a JSON document::
 
     {"*": [["deposit", "audit"], ["audit", "audit"]], "ledger": [["append", "append"]]}
@@ -8,7 +8,8 @@ Two operations of an object conflict iff the state, or an answer, can depend on 
 A key is an object, that is, a process of the trace; ``*`` applies to every object without its own entry. A pair holds
 in both directions. An operation conflicts with itself only if the table says so: ``["append", "append"]``. A list of
 pairs is the same as ``{"*": list}``. An operation that the table does not name conflicts with no other operation; with
-an empty table nothing conflicts. Instead of a list of pairs, ``"all"`` means that any two operations conflict.
+an empty table nothing conflicts. Instead of a list of pairs, ``"all"`` means that all operations conflict with each
+other and with themselves.
 
 Several traces that are judged as one may each contain a table; the tables are united.
 """
@@ -36,11 +37,12 @@ class Conflicts(msgspec.Struct, frozen=True):
 
     tables: dict[str, dict[str, frozenset[str]]]
     everything: frozenset[str] = frozenset()
-    """The objects at which any two operations conflict. ``*`` stands for every object without its own entry."""
+    """The objects at which each operation conflicts with all operations, also with itself. ``*`` stands for every
+    object without its own entry."""
 
     def over(self, operations: Iterable[str]) -> "Conflicts":
         """Return the same table with pairs instead of ``all``. ``operations``: all operations of the trace. If an
-        object has ``all``, any two of these operations conflict at this object."""
+        object has ``all``, each of these operations conflicts with all of them at this object, also with itself."""
         every = frozenset(operations)
         return Conflicts(self.tables | {name: dict.fromkeys(every, every) for name in self.everything})
 

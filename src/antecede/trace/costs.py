@@ -1,4 +1,5 @@
-"""The cost of order in a trace. Each function computes one figure; its docstring defines the figure.
+"""The cost of keeping an order, as recorded in a trace. Each function computes one figure; its docstring defines the
+figure.
 
 All functions expect valid events (:mod:`antecede.trace.quarantine`). The parameter ``hops`` contains the valid rows of
 routers. A *copy* is a message together with one of its destinations. If the send row of a message does not name its
@@ -22,13 +23,13 @@ from antecede.trace.schema import ARRIVE, DELIVER, INT64_MAX, SEND, Event, is_co
 Pair = tuple[str, str]
 
 compared_max = 4_096
-"""The largest number of messages that :func:`concurrency` compares with each other. From a trace with more messages, a
-sample of this size is compared."""
+"""The largest number of messages that :func:`concurrency` compares with each other. If a trace has more messages, only
+a sample of this size is compared."""
 
 
 def destinations(trace: Matched) -> dict[str, tuple[str, ...]]:
-    """Return the destinations of each message without ``to`` in its send row: the processes where the message arrived
-    or was delivered."""
+    """Find the messages whose send row does not name destinations (``to``). Return, for each of them, the processes
+    where it arrived or was delivered."""
     reached: dict[str, dict[str, None]] = {}
     for event in _events(trace, ARRIVE, DELIVER):
         if trace.sent(event.message or "").to is None:
@@ -66,7 +67,8 @@ def traffic(trace: Matched, implied: dict[str, tuple[str, ...]]) -> dict[Pair, t
 
 
 class Stamps(msgspec.Struct):
-    """The sizes of stamps in bytes. Only copies with a known stamp size are included."""
+    """The sizes of stamps in bytes. A *stamp* is the control information that an order adds to a message. Only copies
+    with a known stamp size are included."""
 
     copies: int = 0
     bytes: int = 0
@@ -303,9 +305,9 @@ def sends_by_second(trace: Matched, first: int) -> dict[str, Counter[int]]:
 
 
 def hop_table(hops: Iterable[Event]) -> list[dict[str, Any]]:
-    """Return one row for each router, domain and number of hops. The row has the number of messages that the router
-    forwarded into this domain after this number of hops. It also has the sum of the stamp sizes of these messages in
-    bytes, or ``None`` if the size of one stamp is unknown."""
+    """Return one row for each combination of a router, a domain and a number of hops. The row has the number of
+    messages that the router forwarded into this domain after this number of hops. It also has the sum of the stamp
+    sizes of these messages in bytes, or ``None`` if the size of one stamp is unknown."""
     found: dict[tuple[str, str | None, int | None], list[int | None]] = {}
     for row in hops:
         found.setdefault((row.process, row.domain, row.hop), []).append(row.stamp_bytes)

@@ -1,5 +1,5 @@
-"""Find the deliveries that, according to a trace, happened before their own send. Such a trace cannot have happened as
-it was recorded.
+"""Find the deliveries that, according to a trace, happened before their own send. The events of such a trace cannot
+have happened as they were recorded.
 
 An example: p delivers message b before it sends a, and q delivers a before it sends b. According to this trace, each of
 these four events happened before itself.

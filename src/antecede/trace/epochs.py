@@ -1,15 +1,16 @@
 """The epochs of a trace. If the topology of a system changes while the trace is recorded, each topology is an epoch.
 
-Metadata list the epochs under ``epochs``, oldest first. Each epoch has its guarantees, the number of the change that
-began the epoch, and ``since``: for each process the index of its first event in this epoch. ``since`` may leave out a
-process that had no event in the previous epoch. The first index of this process is then the same as in the previous
-epoch (0 in the first epoch). A process is identified by its address, so its index continues if a change moves it to
-another server. Each server lists its own processes. The lists of all files are united.
+The metadata of a trace contain a list of its epochs under the key ``epochs``, oldest first. Each epoch has its
+guarantees, the number of the change that began the epoch, and ``since``: for each process the index of its first event
+in this epoch. ``since`` may leave out a process that had no event in the previous epoch. The first index of this
+process is then the same as in the previous epoch (0 in the first epoch). A process is identified by its address, so its
+index continues if a change moves it to another server. Each server lists its own processes. The lists of all files are
+united.
 
 **The rule.** FIFO or causal order may be guaranteed only in some domains, or only in some epochs. Then a late delivery
-is not always a violation. Let m be a message that was delivered late, and m′ the message that overtook it. The late
-delivery is a violation if the order was guaranteed on the route of m in the epoch in which m was sent, in the epoch in
-which m′ was sent, and in all epochs between them. Otherwise it is counted as ``not_guaranteed``.
+is not always a violation. Let m be a message that was delivered late, and m′ the message that overtook it. Consider the
+epoch in which m was sent, the epoch in which m′ was sent, and all epochs between them. The late delivery is a violation
+if the order was guaranteed on the route of m in all these epochs. Otherwise it is counted as ``not_guaranteed``.
 Suppose that one of the two messages was sent before a change and the other one after it. Then the weaker of the two
 guarantees holds, as ``docs/design/change.md`` states. If the topology is a forest, only the route of m matters: a chain
 that leaves this route at some server comes back to the route at the same server.
@@ -55,7 +56,7 @@ class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
     change: int
     """The number of the change that began this epoch; 0 for the first epoch."""
     guarantee: Guarantee
-    """The guarantee between any two processes: the weakest guarantee of any domain."""
+    """The guarantee that holds between all processes: the weakest of the guarantees of all domains."""
     since: dict[str, int] = {}
     epoch: str = ""
     """The digest of the topology."""
@@ -163,8 +164,8 @@ class Tally:
         return wrong
 
     def complete(self, report: dict[str, Any]) -> None:
-        """Add to a report the counts of every epoch, and for each order the number of late deliveries that break no
-        guarantee (``not_guaranteed``)."""
+        """Add the counts of every epoch to a report. For each order, also add the number of late deliveries that break
+        no guarantee (``not_guaranteed``)."""
         for order in self._orders:
             others = sum(other for _, other in self._counts[order]) + self._before[order]
             report["orders"][order]["not_guaranteed"] = others

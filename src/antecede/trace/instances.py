@@ -11,7 +11,7 @@ rules fill in missing information, so that a minimal trace can be judged too:
   other, they are interleaved.
 * Its **operation** is the first operation that its rows name. An instance without one is compatible with all instances.
 * It **aborted** if it has a ``local`` row of type ``abort``. Then all its effects are undone, and no later instance
-  depends on it by a conflict. (By §4.1 of the paper, an object's vector includes only what commits.)
+  depends on it by a conflict. (By §4.1 of the paper, an object's vector includes only instances that commit.)
 * Its **parent** is the first parent in the rows with the same instance name, in the order of processes and indices.
 * The type of a delivery is its own ``type`` or, if it has none, the type of its send. ``commit`` and ``abort`` end an
   instance. All other types except ``request`` are treated as a **response**. An instance begins with its request (§3.2
@@ -59,7 +59,7 @@ class Instances:
         self.by_name: list[dict[str, Instance]] = [{} for _ in trace.lines]
         self._parents: dict[str, str] = {}
         self.judged = 0
-        """The number of deliveries whose row names an instance: the instance that received the message."""
+        """The number of deliveries for which the trace names the instance that received the message."""
         for process, line in enumerate(trace.lines):
             for position, event in enumerate(line):
                 if event.instance is not None and event.kind in (SEND, DELIVER, LOCAL):
@@ -113,8 +113,9 @@ class Instances:
         return event.type if event.type is not None else self.trace.sent(event.message or "").type
 
     def ancestors_among(self, name: str, names: Collection[str]) -> list[str]:
-        """Return those of ``names`` that are ancestors of the instance ``name``, beginning with the nearest. If the
-        trace contains a cycle of parents, the search stops when it reaches an instance for the second time."""
+        """Return the ancestors of one instance, beginning with the nearest, but only ancestors whose name is in
+        ``names``. ``name`` is the name of the instance. If the parents form a cycle, the search stops when it reaches
+        an instance for the second time."""
         found: list[str] = []
         seen = {name}
         current = self._parents.get(name)

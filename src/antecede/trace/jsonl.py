@@ -3,15 +3,16 @@
 **Reading** yields an :class:`Event` for each line that is not blank, or a :class:`Fault` for a line that is not an
 event. Only errors of the file system itself are raised here. A line is *unreadable* in these cases:
 
-* It is longer than ``trace_line_bytes_max``. Such a line is skipped in bounded pieces.
-* It is not UTF-8, or not a standard JSON object. NaN and bare control characters are not standard.
+* It is longer than ``trace_line_bytes_max``. Such a line is read in small pieces and skipped.
+* It is not UTF-8, or not a standard JSON object. NaN and unescaped control characters are not standard.
 * It is nested too deeply, or has a key twice. (Other readers would keep the first value of this key, or the last one.)
 
 If a gzip stream is damaged or incomplete, everything before the damage is read. The rest counts as one unreadable line.
 A byte order mark at the beginning of a file is skipped.
 
-**Writing** gives the same bytes for the same events. The keys of the schema come first, in its order, then the extra
-keys by name. The entries of maps are sorted by name. Absent fields and white space are left out.
+**Writing** gives the same bytes for the same events. The keys of the schema come first, in the order of the schema.
+Then the extra keys follow, sorted by name. The entries of maps are sorted by name. Absent fields and white space are
+left out.
 """
 
 import gzip

@@ -6,10 +6,11 @@ numbered in the order of their names, so sorting by number also sorts by name. `
 of millions of events it is slow to look up every message id in ``sends``.
 
 **The walk over all events.** :meth:`Matched.in_causal_order` yields all events. Each event comes after all events that
-happened before it. The method keeps a cursor for each process: the position of its next event. A delivery may come as
-soon as the cursor of its sender has passed the send. The method takes one process after the other, beginning with the
-process that has the most deliveries. It advances the other processes only as far as is necessary for the next delivery.
-Therefore, only a few messages are in transit at any moment. This saves memory in the code that uses the events.
+happened before it. The method keeps a cursor for each process: the position of its next event. The method yields a
+delivery only after the cursor of the sender has passed the send. The method takes one process after the other,
+beginning with the process that has the most deliveries. It advances the other processes only as far as is necessary for
+the next delivery. Therefore, only a few messages are in transit at any moment. This saves memory in the code that uses
+the events.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -98,7 +99,7 @@ class Matched(msgspec.Struct, frozen=True):
 
 
 def match(events: Iterable[Event]) -> Matched:
-    """Return a :class:`Matched` of well-formed events, which may come in any sequence. Rows of kind ``hop`` are left
+    """Return a :class:`Matched` of well-formed events, which may come in any order. Rows of kind ``hop`` are left
     out."""
     by_process: dict[str, list[Event]] = {}
     for event in events:
@@ -135,7 +136,8 @@ def merged(
     each element as (line, position). ``needs`` returns the elements that must come before a given element.
 
     ``lengths`` are the lengths of the lines. Among the elements that may come next, the one with the smallest rank
-    comes first. Elements on a cycle, and all elements that must come after a cycle, are left out.
+    comes first. Elements that would have to come before each other (a *cycle*) are left out, and also all
+    elements that must come after a cycle.
     """
     cursors = [0] * len(lengths)
     waiting: dict[tuple[int, int], list[int]] = {}

@@ -6,10 +6,10 @@ if m significantly precedes m′ and rule 1 of :mod:`antecede.trace.significant`
 because it does not say which of the two messages must come first. Causal order also enforces every ordering that
 significant order needs (Enokido, Higaki, Takizawa §3.2, proposition). It enforces all other orderings without need.
 
-The messages of the pairs are those that :func:`antecede.trace.costs.concurrency` compares: all messages or, if there
-are too many, a sample. Sets of messages are bit masks. The deliveries at an object are grouped by instance and by cell.
-A cell is a group of instances with the same conflicts (:mod:`antecede.trace.cells`). So the union of a few masks gives
-all messages that must come before a given message.
+Only pairs of the messages that :func:`antecede.trace.costs.concurrency` compares are counted. These are all messages
+or, if there are too many, a sample. Sets of messages are bit masks. The deliveries at an object are grouped by instance
+and by cell. A cell is a group of instances with the same conflicts (:mod:`antecede.trace.cells`). So the union of a few
+masks gives all messages that must come before a given message.
 """
 
 from collections.abc import Collection, Sequence
@@ -27,9 +27,9 @@ from antecede.trace.significance import Significance
 
 
 class Received(msgspec.Struct, frozen=True, gc=False):
-    """A delivery of one of the messages for which orderings are counted: the number of the message and, if known,
-    details about its receiver. These are the receiving instance, its cell, and the role of the delivery (request or
-    response)."""
+    """A delivery of a message for which orderings are counted. ``number`` is the number of the message. The other
+    fields are set if they are known: the instance that received the message, the cell of this instance, and the role
+    of the delivery (request or response)."""
 
     number: int
     instance: str | None = None
@@ -75,9 +75,9 @@ def figures(messages: int, causal: int, significant: int) -> dict[str, Any]:
 
 def _pasts(cells: Cells, compared: Collection[str]) -> tuple[dict[str, int], list[int], list[int]]:
     """Give a number to each message in ``compared`` that was delivered. Return these numbers by message, and two lists
-    with one set of messages for each number. In the first list, the set contains the messages that were sent in the
-    past of the numbered message. In the second list, it contains the messages that significantly precede the numbered
-    message."""
+    with one set of messages for each number. In the first list, the set contains the messages whose sends happened
+    before the send of the numbered message. In the second list, the set contains the messages that significantly
+    precede the numbered message. Both sets contain only messages in ``compared``."""
     causal: dict[str, int] = {}
     significant: dict[str, int] = {}
     known = [0] * len(cells.trace.lines)

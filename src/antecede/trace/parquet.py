@@ -116,8 +116,9 @@ def conformed(batch: Any) -> Any:
     replaced, and a type that is exactly equivalent is converted.
 
     A timestamp in ``time`` becomes nanoseconds. An integer in ``message`` becomes a text. An unsigned integer in
-    ``index`` becomes a signed integer; if a value is too large, only this value is reported as wrong. The same is true
-    for a decimal with 20 digits. But if one of its values has more than 64 bits, all values of the batch are reported.
+    ``index`` becomes a signed integer; if a value is too large, only this value is reported as wrong. A decimal with 20
+    digits in ``index`` also becomes a signed integer. But if one of these decimals is negative or has more than 64
+    bits, the column is not converted, and every index in the batch is reported as wrong.
     """
     pa = pyarrow()
     other = case_matched(batch.schema.names)
@@ -163,8 +164,8 @@ def _nanoseconds(pa: Any, column: Any) -> Any:
 
 def _plain_events(pa: Any, batch: Any, folded: Collection[str]) -> list[Event] | None:
     """Return the events of a batch if the batch is plain. If it is not plain, return ``None``. A plain batch has no
-    errors and no ``clock``. All its columns are columns of the schema, but one column in which other columns are stored
-    as JSON is also allowed.
+    errors and no ``clock``. It has only columns of the schema and, perhaps, one column in which other columns are
+    stored as JSON.
 
     A plain batch is read column by column, several times as fast as row by row. For any other batch, :func:`event_of`
     examines the rows one by one and reports the errors.

@@ -9,7 +9,8 @@ row has only one reason. The first four (``unreadable_line``, ``missing_field``,
 found while reading, row by row. Then:
 
 ====================== ==============================================================================================
-``duplicate_row``      the same row again: all but the first one. Texts for people and unknown columns do not count.
+``duplicate_row``      the same row again: all but the first one. Texts for people and unknown columns are not
+                       compared.
 ``duplicate_index``    different rows with the same process and index: all of them, because any may be the true one.
 ``duplicate_send``     an id that is sent more than once: all its sends and all its deliveries. Its arrivals then have
                        no send, and get the reason ``orphan_arrival``.
@@ -20,15 +21,16 @@ found while reading, row by row. Then:
 ``not_addressed``      a delivery in a process that its send does not name. (An *arrival* there is allowed: messages
                        may pass through coordinators and routers on their way.)
 ``before_send``        a delivery of a message from a process to itself, at a smaller index than its send.
-``cycle``              a delivery on a cycle with its send, see :mod:`antecede.trace.cycles`.
+``cycle``              a delivery that, according to the trace, happened before its own send
+                       (:mod:`antecede.trace.cycles`).
 ====================== ==============================================================================================
 
-No row is set aside for ``index_gap``, which counts the missing indices of all processes. An index is missing if it is
-smaller than the largest index of its process, and no row has this index. These rows include the rows that were set
-aside, if their process and index are known.
+The last reason, ``index_gap``, is different: it sets no row aside, but counts the missing indices of all processes. An
+index is missing if it is smaller than the largest index of its process, and no row has this index. If the process and
+the index of a row are known, this index is not missing, even if the row was set aside.
 
 Rows of kind ``hop`` belong to a server. A process may have the same name as the server, but its indices are separate.
-Only the first four tests, ``duplicate_row``, ``duplicate_index`` and ``index_gap`` apply to ``hop`` rows.
+Only these reasons apply to ``hop`` rows: the first four, and ``duplicate_row``, ``duplicate_index`` and ``index_gap``.
 """
 
 from collections import Counter
@@ -114,7 +116,7 @@ def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
 def _places(events: list[Event], reasons: dict[int, str]) -> dict[tuple[bool, str], dict[int, int]]:
     """Set aside rows with the same process and index as another row; of equal rows, the first is kept. Return a table
     of all indices. Its keys are pairs: a flag, and the name of a process or server. The flag is true for rows of kind
-    ``hop``, which have separate indices. The value gives, for each index, the number of the first event with it."""
+    ``hop``, which have separate indices. The value gives, for each index, the number of the first event that has it."""
     places: dict[tuple[bool, str], dict[int, int]] = {}
     contested: dict[int, list[int]] = {}
     for number, event in enumerate(events):

@@ -9,9 +9,10 @@ delivered is reported, unless all pairs are requested.
 
 **Counting without examining each pair.** A process that never sends, such as an archive, is not in the past of other
 processes. So every message that it delivered before m′ may be in a race with m′. At such a process q, the races are
-counted by comparing two whole vectors: V and a second vector. For each sender, the second vector has the position of
-one send: the earliest send of those messages from this sender that q delivered. After counting, races are examined one
-by one, the newest first, to find those that the report shows. This search stops when no further race can be shown.
+counted by comparing two whole vectors: V and a second vector, which also has one entry for each sender. To compute the
+entry of a sender, take the messages from this sender that q has delivered. The entry is the position of the earliest of
+their sends. After counting, races are examined one by one, the newest first, to find those that the report shows. This
+search stops when no further race can be shown.
 
 :mod:`antecede.trace.races` defines a race and its slack.
 """
@@ -290,8 +291,8 @@ class _Kept:
 
 
 def resolution_of(times: Iterator[int]) -> int | None:
-    """Return the resolution of times, in nanoseconds: the largest power of ten, but at most one second, that divides
-    all of them. Return None if there are no times."""
+    """Return the resolution of times, in nanoseconds: the largest power of ten that divides all of them, but at most
+    one second. Return None if there are no times."""
     unit = None
     for moment in times:
         unit = _second if unit is None else unit

@@ -20,7 +20,7 @@ earlier messages of its sender had arrived. If some of them arrived after m′, 
 arrivals instead. If the arrivals are not recorded, the times of the deliveries are compared. A negative slack means
 that m arrived after m′ but was delivered first: the system kept more order than it declared.
 
-This module knows events and happened-before. It must not know orders, so the caller provides the declared guarantee.
+This module must not import :mod:`antecede.orders`, so the caller provides the declared guarantee.
 """
 
 import os
@@ -56,7 +56,7 @@ class Declared(msgspec.Struct, frozen=True):
 
 Declare = Callable[[Sequence[Metadata]], Declared]
 """A function that returns the guarantee declared in the metadata of a trace. The caller provides it, because this
-module does not know orders."""
+module must not import :mod:`antecede.orders`."""
 
 
 def assumed(guarantee: str, by: str = "assume") -> Declare:

@@ -152,7 +152,7 @@ def _late_rows(verdict: Verdict) -> Iterable[dict[str, Any]]:
 
 
 def _write_lines(directory: Path_, name: str, rows: Iterable[dict[str, Any]]) -> None:
-    """Write a file of JSON Lines, which appears whole or not at all."""
+    """Write rows to a file of JSON Lines. If an error occurs, the file is not created or changed."""
     target = Path(directory) / name
     temporary = target.with_name(f".{name}.{os.getpid()}.part")
     try:

@@ -22,7 +22,7 @@ and an integer beyond 64 bits is not valid. These rules decide the cases that th
 * Columns not named here are kept in ``extra`` and ignored. Two rows that differ only in these columns, or in the texts
   for people (``notification``, ``label``), are treated as the same row.
 
-This module knows rows and metadata. It must not know files.
+This module must not read or write files.
 """
 
 from collections import Counter
@@ -180,8 +180,8 @@ class Nulled:
 
 
 def case_matched(names: Collection[str]) -> dict[str, str]:
-    """Return the given names that differ from the name of a column only in upper and lower case, each with the name of
-    this column. Leave out a name if another given name means the same column."""
+    """Return the column names that are written in another case (``Process`` for ``process``), each with the correct
+    name of the column. Leave out a name if another given name means the same column."""
     found: dict[str, list[str]] = {}
     for name in names:
         plain = name.lower()

@@ -18,8 +18,8 @@ which instances conflict.
 **The computation** is one walk over all events of the trace. The walk visits an event after all events that happened
 before it. An instance *knows* the messages that it received and sent, and all messages that precede these. A message
 carries the messages that its sender knows. Each instance also has a *base*: the messages that the conflicting instances
-before it knew when they ended. The base is added to the messages that the instance knows when the instance sends its
-first message. It is not added earlier, because by (1-2) and (2-2) the messages of the base precede only messages that
+before it knew when they ended. When the instance sends its first message, the base is added to the messages that the
+instance knows. It is not added earlier, because by (1-2) and (2-2) the messages of the base precede only messages that
 the instance sends. Conflicting instances are found by *cell*: a cell is a group of instances of one object that have
 the same conflicts. An object keeps one set of messages for each cell: all messages that the completed instances of the
 cell knew. (Conflict is not transitive, so several cells cannot share a set.) The base of an instance is the union of
@@ -61,14 +61,14 @@ class DeliveryMasks(msgspec.Struct):
     received: int
     """The messages that were known from earlier requests and responses to the same instance."""
     requests: int
-    """The messages that were known at the object from some of the earlier requests: from those that conflict with the
-    delivered request or response."""
+    """The messages that were known from earlier requests at the object. Only requests that conflict with the delivered
+    request or response are considered."""
 
 
 class Significance:
     """The messages that each instance knows while the events of a trace are processed one after the other (the *walk*).
 
-    ``asked`` are the messages that get a bit in the masks. ``None`` means all messages that are delivered somewhere. If
+    ``asked``: the messages that get a bit in the masks. ``None`` means all messages that are delivered somewhere. If
     ``squeeze`` is set, the bit of a message exists only until the last delivery of this message.
     """
 

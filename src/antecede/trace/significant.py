@@ -4,10 +4,10 @@ With m → m′ as in :mod:`antecede.trace.significance`, the rule of *significa
 Takizawa §3.3, SO) is judged as follows. A delivery of m at an object q is **late** iff q earlier delivered m′ and
 
 * **instance** (SO 1-1): m → m′, and one instance receives both; or
-* **conflict** (SO 1-2): m → m′, m′ is a request, and the instances that receive the two messages conflict (if m is a
-  request too, it is enough that their operations conflict); or
-* **agreement** (SO 2, C1): neither of these holds; both messages are requests; their instances conflict at q and also
-  at another object; the other object delivered m before m′; and not m′ → m.
+* **conflict** (SO 1-2): m → m′, m′ is a request, and the instances that receive the two messages conflict (if both
+  messages are requests, it is enough that the operations of these instances conflict); or
+* **agreement** (SO 2, C1): neither *instance* nor *conflict* holds; both messages are requests; their instances
+  conflict at q and also at another object; the other object delivered m before m′; and not m′ → m.
 
 Where the printed rule cannot be right, or is not precise, we interpret it as follows:
 
@@ -107,8 +107,9 @@ def _late_places(cells: Cells) -> set[Place]:
 
 
 def broken_rule(cells: Cells, process: int, late: int, earlier: int) -> str | None:
-    """Return the part of rule (1) that a late delivery breaks (``instance`` or ``conflict``), or ``None``. The process
-    delivered m′ at position ``earlier`` and m at position ``late``. The caller must know that m → m′."""
+    """Return the part of rule (1) that two deliveries break (``instance`` or ``conflict``), or ``None`` if they break
+    neither. The process delivered m′ at position ``earlier``, and m at position ``late``. The caller must know that
+    m → m′."""
     line, instances = cells.trace.lines[process], cells.instances
     one, other = instances.of(process, line[late]), instances.of(process, line[earlier])
     late_as = instances.received_as(process, late, line[late])

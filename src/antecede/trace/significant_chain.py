@@ -2,17 +2,18 @@
 
 A chain is a list of messages x0 = m, x1, … xk. Each message x(i) directly precedes the next message x(i+1), by one of
 the four cases (1-1), (1-2), (2-1) and (2-2) in :mod:`antecede.trace.significance`. That is, the object that sent x(i+1)
-had sent or received x(i) before. Either the instance that sent x(i+1) had itself sent or received x(i), or a
-conflicting instance had done so and had ended before the instance that sent x(i+1) began. The last message xk was
+had sent or received x(i) before. Let j be the instance that sent x(i+1). There are two cases: j itself had sent or
+received x(i), or an instance that conflicts with j had done so and had ended before j began. The last message xk was
 delivered at m's object before m, against the rule. The search starts at m. Each round makes the chains one message
 longer:
 
-* Let i be an instance that sent or received a message of the last round. The later sends of i are examined.
+* Let i be an instance that sent or received a message of the previous round. The later sends of i are examined.
 * Some instances conflict with i and began after i ended. All sends of these instances are also examined.
 
-The search stores, for each instance, the earliest of the instance's events on a chain. For each cell (a group of
-instances with the same conflicts, see :mod:`antecede.trace.cells`), the search stores the earliest end of such an
-instance. Later events and later ends lead to no additional sends, so a send is examined only a few times.
+The search stores, for each instance, the earliest of the instance's events on a chain. A cell is a group of instances
+with the same conflicts (:mod:`antecede.trace.cells`). For each cell, the search considers only instances with an event
+on a chain, and stores the earliest end of such an instance. Later events and later ends lead to no additional sends, so
+a send is examined only a few times.
 
 Events are numbered process by process, in the order of the processes' names, so both engines search the same arrays.
 The search also needs the *moment* of each event: its position in a sequence of all events that agrees with

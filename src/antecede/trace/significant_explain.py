@@ -1,6 +1,7 @@
-"""``explain --order significant``: for each late delivery, the chain that overtook it or the object that disagrees.
+"""Explain late deliveries, for ``explain --order significant``.
 
-A link of a chain describes a message and its send. Some of its keys are:
+An explanation contains a chain of messages: the last of them overtook the late message. A link of a chain describes a
+message and its send. Some of its keys are:
 
 * **after**: an earlier event at the process that sends this message. With this event, the process sent or received
   the previous message of the chain. ``kind``, ``index`` and ``instance`` describe the event. ``sender`` is the
@@ -10,8 +11,9 @@ A link of a chain describes a message and its send. Some of its keys are:
   delivery. Both keys are null if the chain continues from the send of this message. In the last link, they describe
   the early delivery.
 
-A delivery that breaks the rule *agreement* has no chain. Its only link is the other request. The key ``elsewhere``
-describes an object that received the late request before the other request.
+A delivery that breaks the rule *agreement* is late because two objects received two requests in different orders. Its
+explanation has only one link, the other request. The key ``elsewhere`` describes an object that received the late
+request before the other request.
 
 Both engines use this module: they provide the numbers of a chain's events, and a function that returns an event by its
 number.
@@ -51,7 +53,7 @@ Names = Callable[[int], Named | Event]
 
 
 def chain_of(found: Found, rule: str, late: int, sent: int, name: Names) -> dict[str, Any]:
-    """Return the explanation of a delivery that is late because of a chain."""
+    """Return the explanation of a delivery that is late because of a chain of messages."""
     links = []
     for number, step in enumerate(found.steps):
         send, after = name(step.send), name(step.after)
@@ -205,5 +207,6 @@ class Explainer:
 
 
 def _ranges(lists: list[list[Value]]) -> tuple[list[int], list[Value]]:
-    """Join lists into one; return the index in the joined list at which each list starts, and the joined list."""
+    """Join lists into one. Return two lists. The first contains the index in the joined list at which each given list
+    starts, and then the length of the joined list. The second is the joined list."""
     return list(accumulate(map(len, lists), initial=0)), list(chain.from_iterable(lists))

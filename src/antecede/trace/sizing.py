@@ -1,11 +1,12 @@
-"""Estimate the size of a trace: the numbers of its events and processes. The estimate uses the size and the beginning
-of each file.
+"""Estimate the size of a trace: the numbers of its events and processes. The estimate uses the size of each file and
+the beginning of some files.
 
 A Parquet file records its number of rows. For a text file, the length of the first lines shows the approximate number
-of rows. The processes of the first rows are a sample. Two numbers are counted: the processes in the first half of the
-sample, and the new processes in the second half. To estimate the processes of the whole trace, the trace is divided
-into parts, each as long as half of the sample. From each part to the next, the number of new processes is assumed to
-change by the same factor.
+of rows. If there are many files, only some text files are examined in this way; in the others, a row is assumed to
+have 100 bytes. The processes of the first rows are a sample. Two numbers are counted: the processes in the first half
+of the sample, and the new processes in the second half. To estimate the processes of the whole trace, the trace is
+divided into parts, each as long as half of the sample. From each part to the next, the number of new processes is
+assumed to change by the same factor.
 """
 
 import gzip

@@ -12,12 +12,13 @@ from typing import Any
 Name = Callable[[str], str]
 """A function that returns a readable name of a message or a process."""
 Place = Callable[[str, int], str]
-"""A function that returns the place of a row as text. Its arguments are the process and the index of the row."""
+"""A function that returns a text that says where a row is recorded, for example ``index 7``. Its arguments are the
+process and the index of the row."""
 
 
 def clauses(explanation: Mapping[str, Any], title: Name, name: Name = str, at: Place | None = None) -> list[str]:
-    """Return the steps by which a message was overtaken, as one clause per step, first to last. If ``at`` is given,
-    each event is followed by its place."""
+    """Return the steps by which a message was overtaken, as one clause per step, first to last. If ``at`` is given, the
+    clauses also say where each event is recorded."""
 
     def where(process: str, index: int) -> str:
         return "" if at is None else f" ({at(process, index)})"
@@ -51,6 +52,7 @@ def sentence(explanation: Mapping[str, Any], title: Name, name: Name = str) -> s
 
 
 def is_causal_chain(explanation: Mapping[str, Any]) -> bool:
-    """Return whether :func:`clauses` can describe an explanation. The explanation must be a chain in which each sender
-    had delivered the previous message, as in causal order. An explanation of significant order is not such a chain."""
+    """Return whether :func:`clauses` can describe an explanation. It can if each sender in the explanation's chain of
+    messages delivered the previous message before it sent the next one, as in causal order. Explanations of significant
+    order contain another kind of chain."""
     return bool(explanation.get("chain")) and not any("after" in link for link in explanation["chain"])

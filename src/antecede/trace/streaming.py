@@ -3,9 +3,9 @@
 Let V_q be the vector of process q. V_q has an entry for each sender p; p may be q itself. V_q[p] is the number of p's
 events that q has learned of. Process q learns of an event when q delivers a message, if the event is the send of this
 message or happened before this send. A message carries the vector of its sender, with one change: the sender's own
-entry is the number of the sender's events up to the send, and includes the send. A delivery sets V_q to the maximum of
-V_q and the carried vector. Let m be a message that p sent. **A delivery of m at q is late iff V_q[p] already includes
-send(m)** just before this delivery. This is the definition in :mod:`antecede.trace.oracle`.
+entry is the number of the sender's events up to and including the send. A delivery sets V_q to the maximum of V_q and
+the carried vector. Let m be a message that p sent. **A delivery of m at q is late iff V_q[p] already counts send(m)**
+just before this delivery. This is the definition in :mod:`antecede.trace.oracle`.
 
 A send does not change the sender's vector. So a message shares this vector in memory with its sender, and the sender's
 own entry is set at the delivery. If a delivery is late, q has already learned of everything that the message carries,

@@ -56,7 +56,7 @@ def write_tables(directory: str | os.PathLike[str], tables: Tables) -> None:
 
 def _fitting(row: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of a row, in which each integer that needs more than 64 bits is replaced by ``None``. Such an
-    integer is a sum of sizes, and some of these sizes in the trace must be wrong."""
+    integer is a sum of sizes. It can be so large only if the trace contains wrong sizes."""
     return {
         name: None if type(value) is int and not INT64_MIN <= value <= INT64_MAX else value
         for name, value in row.items()

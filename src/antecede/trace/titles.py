@@ -20,15 +20,17 @@ _rows_looked_at = 2_000
 """The number of rows that are searched first, at the beginning of a text file. If none of these rows has a class or a
 label, the rest of the file is not read."""
 _of_server = re.compile(r"(.+)\.[0-9a-f]{6}\.([tc]?\d+)")
-"""A pattern for the id of a letter: the name of its server, the incarnation of this server, and a number."""
+"""A pattern for the id of a letter. The id consists of the name of a server, six digits of the server's incarnation (a
+random number that identifies its data directory), and a number."""
 _id_chars_max = 16
 _label_chars_max = 24
 """The longest label in a diagram."""
 
 
 def short_id(id_: str, length: int = _id_chars_max) -> str:
-    """Shorten an id. The incarnation in the id of a letter is always left out. If the id is still longer than
-    ``length``, its middle is left out, because ids mostly differ at their beginning and at their end."""
+    """Shorten an id. If it is the id of a letter, the six digits of the server's incarnation are always left out. If
+    the id is still longer than ``length``, its middle is left out, because ids mostly differ at their beginning and at
+    their end."""
     match = _of_server.fullmatch(id_)
     if match is not None:
         id_ = f"{match[1]}…{match[2]}"

@@ -4,17 +4,17 @@ There is one sequence per process. For total order, it has the deliveries of the
 all sends and deliveries of the process (Garg §12.1, §12.3). Message a *comes before* another message b if some sequence
 has a before b. The sequences can be merged iff this relation has no cycle. To find out, messages are *released* one
 after the other. A message is released as soon as it is at the head of every sequence in which it still occurs. If
-several messages can be released, any of them may be first: the same messages are released in the end. So the messages
-that remain, if any, do not depend on the sequence of the releases. If one sequence contains a message twice, with
-another message in between, the repeated message comes both before and after the other message. So the repeated message
-can never be released.
+several messages can be released, any of them may be released first. The result is always the same: the same messages
+are released, and the same messages remain. If one sequence contains a message twice, with another message in between,
+the repeated message comes both before and after the other message. So the repeated message can never be released.
 
 **The witness.** When no message can be released, every remaining message is blocked: in some sequence another remaining
-message comes before it. The *blocker* of the blocked message is the first other remaining message in this sequence.
-Start with the head of the first sequence that has a remaining message. From each message, go to its blocker in the
-first sequence where it is blocked. Stop when a message x occurs for the second time. The messages from the first x on
-are a cycle. In the returned list, each message comes before the next one, and the last message comes before the first
-one. The list begins with the smallest id. The cycle depends on the trace alone, and in practice it is short.
+message comes before it. Take the first sequence in which the message is blocked. The *blocker* of the message is the
+first other remaining message in this sequence. To find a cycle, start with the head of the first sequence that has a
+remaining message. Go from each message to its blocker, until a message x occurs for the second time. The messages from
+the first to the second occurrence of x are a cycle. In the returned list, each message comes before the next one, and
+the last message comes before the first one. The list begins with the smallest id. The cycle depends on the trace alone,
+and in practice it is short.
 """
 
 from collections import Counter

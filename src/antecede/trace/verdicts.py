@@ -68,11 +68,11 @@ class Verdict(msgspec.Struct):
     causal: list[Late] = []
     """The deliveries that are late under causal order, sorted."""
     fifo_undecided: int = 0
-    """The number of deliveries that may be late under FIFO order: they are late only if the positions that an import
-    assumed for some rows are right."""
+    """The number of deliveries that may be late under FIFO order. The import of a trace had to assume the positions of
+    some rows. These deliveries are late only if the assumed positions are right."""
     causal_undecided: int = 0
-    """The number of deliveries that may be late under causal order: they are late only if the positions that an import
-    assumed for some rows are right."""
+    """The number of deliveries that may be late under causal order. The import of a trace had to assume the positions
+    of some rows. These deliveries are late only if the assumed positions are right."""
     pairwise: bool = True
     """Whether every two processes deliver their common messages in the same sequence."""
     cycle: list[str] | None = None

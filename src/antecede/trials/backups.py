@@ -36,8 +36,8 @@ class Backups(Round):
     def __init__(self, folder: Path, seed: int, topology: TopologyFile | None = None, nice: int = 0) -> None:
         super().__init__(folder, seed, topology, nice)
         self._expected: list[Counter[str]] = []
-        """For each backup and each walker: the smallest number of messages that the walker must have handled. These
-        messages belong to the walks that were accepted before the backup began."""
+        """For each backup: walker → the number of messages that it must handle because of the walks that were accepted
+        before the backup began. In the restored system, the walker must have handled at least this number."""
 
     async def cause_fault(self, victim: str) -> None:
         if self.random.random() < _kills:

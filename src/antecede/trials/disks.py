@@ -106,7 +106,8 @@ class TroubledFiles(Files):
             self._note("unlink", path)
 
     def _need(self, file: int, size: int) -> None:
-        """Raise an error if the disk is full and the file is smaller than this size, so that it would have to grow."""
+        """Raise an error if the disk is full and the file would have to grow. ``size``: the size that the file
+        needs."""
         if self._has_fault("full") and size > self.size(file):
             raise OSError(errno.ENOSPC, "no space on the disk of this trial")
 
@@ -142,8 +143,8 @@ class TrialDisk:
             self.faults.unlink(missing_ok=True)
 
     def fell(self, random: Random, power: bool) -> None:
-        """Handle the end of the server's process, with or without a power cut: change the data directory to the content
-        that the disk has kept."""
+        """Handle the end of the server's process, with or without a power cut. Write the files that the disk has kept
+        into the data directory, and remove the other files."""
         if self.journal.exists():
             play(self.journal.read_bytes(), self._disk)
             self.journal.unlink()

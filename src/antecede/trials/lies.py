@@ -10,8 +10,8 @@ After the last lie to a server, the trial checks:
 
 1. The server has raised no exception, and the log has the reason for every connection that the server closed.
 2. The server still serves an honest client, and accepts the letters of an honest peer in a domain without a lying peer.
-3. A replay of the server's log gives the server's current state, and the log can be converted to a trace. So a lie that
-   the server accepted does not break its next start.
+3. A replay of the server's log gives the server's current state, and the log can be converted to a trace. So the server
+   can start again, even if it has accepted lies.
 4. The server's memory is bounded.
 
 While the server handles input, it answers no other connection. So the longest time for one *conversation* (all frames
@@ -97,7 +97,8 @@ class Lies(msgspec.Struct):
     """The largest number of function calls per byte of a conversation. Before the division, ``grace_bytes`` is added to
     the length of the conversation."""
     growth_mib: int = 0
-    """The largest growth of the process's memory, from the end of the first server to the end of a later one."""
+    """The largest growth of the process's memory. The memory is measured after the trial of each server, and compared
+    with the memory after the first server."""
     kinds: dict[str, int] = {}
     """The number of conversations for each kind of sender: strangers (senders without an accepted hello), peers,
     clients and operators."""
@@ -105,9 +106,8 @@ class Lies(msgspec.Struct):
 
 
 grace_bytes = 4_096
-"""A number of bytes that is added to the length of each conversation before the number of function calls is divided by
-the length. The reason: even the shortest conversation may cause a step, a log record, and the handling of letters that
-waited."""
+"""To compute the function calls per byte, this number of bytes is added to the length of each conversation. The reason:
+even after the shortest conversation, the server may write a log record and handle letters that waited."""
 
 
 class Victim:

@@ -81,9 +81,9 @@ class ReasonHandler(logging.Handler):
         self.exceptions: list[str] = []
 
     def has_reason(self, reason: str) -> bool:
-        """Return whether a log message had this reason, or the part of the reason that the log keeps. The log keeps
-        only the beginning of a long reason. If the reason is about a stopped link, the log may keep only the text after
-        "is stopped:"."""
+        """Return whether a log message had this reason. A log message may contain only a part of a reason: the
+        beginning, if the reason is long, or the text after "is stopped:", if the reason is about a stopped link. Such a
+        part is enough."""
         shown = reason[: limits.log_text_chars_max] + "…"
         stopped = reason.partition(" is stopped: ")[2] or reason
         return not self.reasons.isdisjoint({reason, shown, stopped})

@@ -1,6 +1,6 @@
 """Power cuts under load. A power cut loses, tears or reorders unsynced data, but no accepted message may be missing.
 
-Whenever a server process ends, its simulated machine usually loses power as well. Sometimes all servers are killed
+When a server process ends, its simulated machine usually loses power as well. Sometimes all servers are killed
 together. Log segments are small and snapshots are frequent, so that power cuts also happen while a server begins a
 segment or writes a snapshot. There are two other faults. If the disk of a server fails, the server must end and log
 this reason. If the disk is full, the server must wait, and continue when there is space.

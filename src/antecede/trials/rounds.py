@@ -53,8 +53,8 @@ class Round:
     """The largest number of servers that are down at the same time. A fault that hits several servers may exceed this
     number."""
     settle_seconds = 60.0
-    """The longest time that the round waits after the last fault: first until all walks are accepted, then until all
-    walks have returned, and then until all servers are idle. Each of the three waits may take this time."""
+    """The longest time of each of three waits after the last fault. The round waits until all walks are accepted, then
+    until all walks have returned, and then until all servers are idle."""
     pause_seconds = 0.005
     """The time that each client waits before it starts more walks."""
     entry = "antecede"

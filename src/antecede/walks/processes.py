@@ -21,7 +21,8 @@ from antecede.walks.walkers import Walker, name_of_walker
 
 
 def walking(topology: TopologyFile) -> TopologyFile:
-    """Return a copy of the topology, in which the servers have free local ports, and each has one agent: a walker."""
+    """Return a copy of the topology, in which the servers have free local ports, and each server has one agent: a
+    walker."""
     # Not from the round's seed: another round may use the same ports now, and while one of its servers is down its port
     # looks free.
     ports = free_ports(len(topology.servers))
@@ -36,8 +37,8 @@ _system = SystemRandom()
 
 def free_ports(count: int, random: Random = _system) -> list[int]:
     """Return free ports to listen on. They are outside the range from which the system takes ports for outgoing
-    connections. Otherwise the system could use a server's port for a connection of another process while the server is
-    down. Such a connection could even connect to itself."""
+    connections. Otherwise, while a server is down, the system could give the server's port to an outgoing connection of
+    another process. A client of the server could even get this port itself, and then be connected to itself."""
     found: list[int] = []
     while len(found) < count:
         port = random.randrange(15_000, 32_000)

@@ -22,8 +22,8 @@ from antecede.server.operations.cutting import Cutting
 from antecede.topology import Address
 
 ReportProgress = Callable[[int, int], None]
-"""A function that reports the progress of a backup: the bytes that are copied so far, and an upper bound for their
-final number."""
+"""A function that reports the progress of a backup. Its arguments are the number of bytes that are copied so far, and
+an upper bound for the number of bytes at the end."""
 
 
 class Remote:

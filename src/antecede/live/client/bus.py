@@ -43,7 +43,7 @@ class Bus:
         self._numbering = self._publishing.numbering
         self._failed: list[Ticket] = []
         self._changed = asyncio.Event()
-        """Set when the server has accepted or refused publishes."""
+        """Set when the server has accepted or refused publishes, or when the bus is closed."""
         self._names: dict[type, str] = {}
         """For each notification class without a method ``label``: the name under which the bus sends it."""
         self._questions: Questions[Ticket] = Questions(self._numbering, self._ended)
@@ -108,8 +108,9 @@ class Bus:
         return self._numbering.accepted_upto
 
     def send(self, to: str | Iterable[str], notification: Notification) -> Ticket:
-        """Send a notification to one agent, or as one multicast to several agents. Return the ticket of its
-        batch: consecutive notifications of one type to the same agents may be accepted or refused together."""
+        """Send a notification to one agent, or as one multicast to several agents. Return a ticket to await.
+        Consecutive notifications of one type to the same agents may share one ticket. ``await`` on this ticket then
+        waits until the server has accepted or refused all of them."""
         kind = self._names.get(type(notification))
         if kind is None:
             kind = self._name(notification)
@@ -120,7 +121,7 @@ class Bus:
         """Send several notifications, in this sequence. Each of them is sent to all agents in ``to``. Return one ticket
         for all notifications. If notifications are refused, ``await`` on this ticket raises the first refusal. If one
         notification cannot be sent, or if there are too many, an error is raised and nothing is sent. After
-        ``await bus.ready()``, one call of the largest allowed size is always possible."""
+        ``await bus.ready()``, there is always room for one call with the largest allowed number of notifications."""
         some = list(notifications)
         self._publishing.check_room(len(some))
         groups = [one for kind, group in groupby(some, type) for one in self._encoded(kind, list(group))]

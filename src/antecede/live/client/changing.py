@@ -45,7 +45,7 @@ class RunningServers:
         self._token, self._tls, self._keyring = token, tls, keyring
         self._progress, self._slow = progress, slow
         self.begun = 0
-        """The number of the change that is in progress; 0 if no change is in progress."""
+        """The number of the change that was begun last; 0 if no change was begun, or if it was abandoned."""
 
     def _add(self, file: TopologyFile) -> None:
         for server, address in file.servers.items():
@@ -149,10 +149,10 @@ _pause_seconds = 0.2
 _slow_seconds = 4.0
 """The time after which ``slow`` reports a server that has not answered."""
 _again_seconds_max = 5.0
-"""If a server does not answer (perhaps because it restarts), a command is sent to it again and again for this time.
-Then the change is abandoned. There are two exceptions. The commands in ``_unhurried`` are not sent again. A command
-whose ``patient`` is true is sent until the server answers."""
+"""The time in which a command is sent again and again to a server that does not answer (perhaps because it restarts).
+After this time, the change is abandoned. There are two exceptions. The commands in ``_unhurried`` are not sent again.
+A command whose ``patient`` is true is sent until the server answers."""
 _busy_seconds_max = 30.0
-"""If a server is busy, a command is sent to it again and again for this time. A backup keeps a server busy for less
+"""The time in which a command is sent again and again to a server that is busy. A backup keeps a server busy for less
 time."""
 assert limits.change_idle_seconds_max > _again_seconds_max, "the others must still wait when a server is back"

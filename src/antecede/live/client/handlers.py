@@ -2,8 +2,9 @@
 :class:`antecede.server.client.inbox.Inbox`.
 
 A handler may be a coroutine. Then later letters wait until the coroutine ends. If a handler raises ``SystemExit`` or
-``KeyboardInterrupt``, the program ends, because a client's program, unlike a server, belongs to the application. Then
-the same letter is delivered again when a client with the same name connects.
+``KeyboardInterrupt``, the client's program ends, because the application may end its own program. (A server continues
+when a handler of an agent raises ``SystemExit``.) When a client with the same name connects later, it gets the same
+letter again.
 """
 
 import asyncio
@@ -141,8 +142,8 @@ def read(letter: Letter, kind: type[Notification] | None) -> Any:
 
 
 def _with_letter(handler: Call) -> Call:
-    """Return a function with the parameters ``notification`` and ``letter`` that calls the handler. The handler itself
-    may have only the first parameter."""
+    """Return a function that calls the handler. The function has the parameters ``notification`` and ``letter``, even
+    if the handler has only the first parameter."""
     parameters = inspect.signature(handler).parameters.values()
     positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     if len(positional) >= 2 or any(one.kind is one.VAR_POSITIONAL for one in parameters):

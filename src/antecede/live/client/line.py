@@ -1,9 +1,10 @@
 """The line from a bus to a server over TCP: an adapter around :class:`antecede.server.client.ClientLine`.
 
 This adapter opens a connection when the :class:`ClientLine` requests it, and passes all received data to the
-:class:`ClientLine`. The :class:`ClientLine` collects the data of one iteration of the event loop, and sends it in one
-call. There are two calls if ``publish`` sends its data immediately and more data follows. Each call sends one frame of
-the connection (:mod:`antecede.wire`), or several frames if the data is too long.
+:class:`ClientLine`. The :class:`ClientLine` collects the data of one iteration of the event loop, and passes it to
+the connection in one call. If ``publish`` sends its data immediately and more data follows in the same iteration, there
+are two calls. Each call sends one frame of the connection (:mod:`antecede.wire`), or several frames if the data is too
+long.
 """
 
 import asyncio
@@ -103,8 +104,8 @@ class TcpLine:
 
     async def _keep(self) -> None:
         """Connect, and connect again when the connection breaks, until the line is closed permanently. If an unexpected
-        error ends this task, close the line and report the error. Otherwise the bus would wait for ever, because only
-        this task connects."""
+        error ends this task, close the line and report the error. If the line stayed open, the bus would wait for
+        ever, because only this task connects."""
         try:
             await self._keep_connected()
         except Exception as error:

@@ -1,5 +1,5 @@
-"""The tickets that a program awaits until its publishes are accepted, and the interface of the connection on which the
-publishes are sent (:class:`Line`)."""
+"""The tickets with which a program waits until its publishes are accepted. Also :class:`Line`, the interface of the
+connection on which the publishes are sent."""
 
 import asyncio
 from collections.abc import Generator, Iterable
@@ -83,8 +83,8 @@ class Line(Protocol):
         ...
 
     def publish(self, ticket: Ticket, last: bool) -> None:
-        """Send the publishes of a ticket. ``last``: True if this is the last batch that is ready now. (Later in the
-        same iteration of the event loop, a question can still be sent.)"""
+        """Send the publishes of a ticket. ``last``: True if no other batch is ready to be sent now. (A question may
+        still follow in the same iteration of the event loop.)"""
         ...
 
     def done(self, letters: list[str], dead: str) -> None: ...

@@ -1,4 +1,5 @@
-"""Groups of objects in the simulated world: random workloads, campaigns that judge them, and a study of their delays.
+"""Groups of objects in the simulated world: random workloads, campaigns (many runs, each of which is judged), and a
+study of delays.
 
 Objects run on the general simulator, with its machines, networks and faults. This package adds only the parts that
 concern objects: roots that users start, operations with a known result, and a judge of that result. No other part of

@@ -3,7 +3,8 @@
 Each seed gives one :class:`~antecede.objects.simulation.workload.Workload` with random settings. Its run is correct if
 four conditions hold:
 
-1. The deliveries kept significant order. The checker of this order sees only the trace. It does not know the protocol.
+1. No delivery broke a rule of significant order, the order that the objects guarantee. The checker of this order uses
+   only the trace. It does not know the protocol.
 2. Every message was delivered exactly once, nothing is blocked, and every root ended as planned. The effects of a root
    are at all objects that it called, or at none.
 3. The final states are the same as if the roots had run one after the other.

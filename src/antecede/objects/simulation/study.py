@@ -2,9 +2,10 @@
 
 Every process sends requests at its own intervals, as in Jang et al. §6.2. A request calls either ``set``, which
 conflicts with itself, or ``add``, which conflicts with nothing. The share of requests that call ``set`` is the
-*density*. The instance that sends a request has the same operation as the request. A request is computed as soon as it
-is delivered. So at density 1 every message must be delivered after all messages on which it depends, as in causal
-order. At density 0, messages need not wait for each other.
+*density*. Each request is marked as sent by an instance of the same operation: for example, an instance of ``set``
+sends a request to call ``set``. A request is computed as soon as it is delivered. So at density 1 every message must be
+delivered after all messages on which it depends, as in causal order. At density 0, messages need not wait for each
+other.
 
 Every order is tested with the same messages, the same destinations, and the same delay of each copy. Control packets
 have separate delays from the same distribution. The report gives, for each of the two operations, the share of copies

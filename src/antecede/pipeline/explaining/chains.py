@@ -57,8 +57,8 @@ def explained(lines: Lines, sought: Sought) -> bytes:
 
 def _overtakings(trace: Lines, lines: Lines, sought: Sought) -> bytes:
     """Return the late deliveries to explain, with their chains. ``trace`` has the lines (the event sequences of the
-    processes). ``lines`` is the result of ``certain(trace)``: if a position was guessed when the trace was imported, it
-    does not affect the verdict on these lines."""
+    processes). ``lines`` is the result of ``certain(trace)``. A position that was guessed when the trace was imported
+    does not affect the verdict on ``lines``."""
     total = 0
     kept = np.zeros(0, np.int64)
     wanted = trace.flat(*_as_arrays([sought.sent])) if sought.sent is not None else np.zeros(0, np.int64)
@@ -146,9 +146,9 @@ class Chains:
     def _round(
         self, frontier: list[tuple[int, int]], late: int, target: int, reach: dict[int, int]
     ) -> dict[int, tuple[int, int]]:
-        """Examine the messages that were sent in the parts ``frontier`` of the trace. A part is a pair of positions
-        (start, end) in the joined lines of all processes. For each process, return the first delivery of such a
-        message, as a pair of positions (send, delivery). A process is left out if this delivery is too late. In the
+        """Examine the messages that were sent in some parts of the trace. ``frontier`` lists these parts, as pairs of
+        positions (start, end) in the joined lines of all processes. For each process, return the first delivery of such
+        a message, as a pair of positions (send, delivery). A process is left out if this delivery is too late. In the
         process ``target``, the delivery must come before ``late``. In any other process that has an entry in ``reach``,
         the delivery must come before this entry."""
         lines = self._lines

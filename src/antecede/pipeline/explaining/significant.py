@@ -137,8 +137,8 @@ class _Explainer:
         raise AssertionError("no two objects disagree")
 
     def _compared(self, *deliveries: int) -> bool:
-        """Return whether both ``deliveries`` bring requests, and these requests conflict. The two deliveries must be at
-        the same object."""
+        """Return true if two deliveries at the same object are deliveries of requests, and the instances that receive
+        these requests conflict."""
         operations = self._operations
         if any(operations.instance[at] < 0 or operations.received_as[at] != REQUEST for at in deliveries):
             return False

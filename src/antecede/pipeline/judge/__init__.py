@@ -1,2 +1,2 @@
-"""Verdicts on a matched trace. First the orders are judged: the lines of the trace (the event sequences of the
-processes) are examined in one walk, or in chunks of time. Then the report is made."""
+"""Verdicts on a matched trace. First the orders are judged. One task reads all events. For FIFO and causal order,
+many tasks may each read a chunk (the events of some period of time) instead. Then the report is made."""

@@ -12,9 +12,9 @@ is one chunk, so each delivery has a tier. A message that is never delivered bel
 it.
 
 A task above tier 0 reads all units between the first send and the last delivery of the messages that it judges. It
-keeps lanes (entries of vectors) only for the senders of these messages. So a message that spans the whole trace is
-judged by one task that walks the whole trace with one lane. This task keeps the events of each process in files, like a
-task that judges a whole trace in one walk.
+keeps lanes (entries of vectors) only for the senders of these messages. So if a message spans the whole trace, one task
+judges it. This task reads the whole trace, but perhaps with only one lane. It keeps the events of each process in
+files, like a task that judges a whole trace in one walk.
 
 **Cycles.** A consistent cut contains either all events of a cycle or none of them, so each cycle lies within one unit.
 Every task that reads this unit removes the cycle. Only one task reports the cycle: the task of tier 0 that has this
@@ -97,8 +97,8 @@ class Plan(msgspec.Struct, frozen=True):
     cuts: Cuts
     grain: Grain
     sparse: bytes
-    """The numbers of the processes whose indices have too many gaps to be used as positions in a line. The bytes are an
-    array of int32."""
+    """The numbers of the processes whose indices have too many gaps to be used as positions in an array. The bytes are
+    an array of int32."""
     tasks: list[Task]
     orders: tuple[str, ...]
     every_late: bool = False
@@ -108,9 +108,10 @@ class Plan(msgspec.Struct, frozen=True):
 def matched_apart(
     packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, part_count: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Match the rows of one bucket. Yield two results: first the counts of the bucket, then its deliveries with the
-    clocks that are used to propose cuts. Each result is a pair (number of the output part, data). Each bucket has its
-    own output part, which has the number of the bucket. ``part_count`` is the number of all buckets."""
+    """Match the rows of one bucket. Yield two results. The first has the counts of the bucket. The second has its
+    deliveries, and the recorded clocks of its sends and deliveries. (These clocks are used later to divide the trace
+    into chunks of time.) Each result is a pair (number of the output part, data). Each bucket has its own output part,
+    which has the number of the bucket. ``part_count`` is the number of all buckets."""
     bucket = bucket_of(packed, numbering)
     valid = np.flatnonzero(((bucket.kind == SEND) | (bucket.kind == DELIVER)) & (bucket.reason == VALID))
     deliveries = bucket.deliveries().narrowed() if narrow_index else bucket.deliveries()
@@ -167,8 +168,8 @@ def _tally(packed: Iterable[bytes], cuts: Cuts, grain: Grain) -> bytes:
 
 def dealt(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
     """Divide the deliveries of one bucket among the tasks. For each task, yield its number and the deliveries that it
-    reads. A task that reads no delivery of the bucket is left out. The indices of the deliveries are relative to the
-    start of the task's part of each line."""
+    reads. A task that reads no delivery of the bucket is left out. A task reads only a part of the events of each
+    process. In the result, the indices are counted from the beginning of this part."""
     piece = piece_in(packed)
     if piece is None:
         return
@@ -195,7 +196,7 @@ def dealt(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
 
 
 class _Chunk:
-    """The events that one task reads: a part of the line of each process."""
+    """The events that one task reads: for each process, a part of its line (its event sequence)."""
 
     def __init__(self, given: Iterable[Dealt], task: Task, plan: Plan) -> None:
         begins = plan.cuts.edge(task.start)

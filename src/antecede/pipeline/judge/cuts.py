@@ -63,7 +63,7 @@ class Cuts(msgspec.Struct, frozen=True):
 
     def edge(self, unit: int) -> Longs:
         """Return, for each process, the index at which this unit begins. If ``unit`` equals the number of units, return
-        the index at which the line of each process ends."""
+        the largest index + 1 of each process."""
         if unit == 0:
             return np.zeros(self.processes, np.int64)
         if unit == self.units:

@@ -71,9 +71,10 @@ class Operations:
     instance have -1. The following arrays have one value per real instance: ``place`` (the process of the instance),
     ``first`` and ``last`` (its first and its last event), ``cell`` (its cell, or -1) and ``name`` (the number of its
     name). ``parent`` has one value per instance name: the number of the parent's name. Each cell has its ``operation``
-    and two lists of cells. The first list has its rivals: the cells that conflict with it. The cells of an instance's
-    ancestors and descendants (:meth:`_relatives`) are not its rivals. The second list has the cells whose requests
-    conflict with its requests. Here, ancestors and descendants are included.
+    and two lists of cells. The first list has the *rivals* of the cell: the cells that conflict with it. The cells of
+    an instance's ancestors and descendants (:meth:`_relatives`) are not rivals of the instance's cell. The second list
+    has the cells whose requests conflict with the requests of this cell. This list includes the cells of
+    conflicting ancestors and descendants.
     """
 
     def __init__(self, packed: Iterable[bytes], settings: Settings) -> None:
@@ -131,8 +132,8 @@ class Operations:
     def _requests(self, types: Bytes) -> None:
         """Decide whether each delivery is a request, a response or neither. The type of the delivery decides. If the
         delivery has no type, the type of its send decides. If both have no type, the first message of an instance is a
-        request, and each other delivery is a response. Three kinds of deliveries are neither: a delivery without an
-        instance, a delivery to an aborted instance, and a commit, an abort or a repeated request."""
+        request, and each other delivery is a response. The following deliveries are neither: deliveries without an
+        instance, all deliveries to an aborted instance, and deliveries of commits, aborts and repeated requests."""
         lines = self.lines
         self.received_as = lines.scratch.array(len(lines.source), np.uint8)
         delivered = np.flatnonzero(lines.source >= 0)

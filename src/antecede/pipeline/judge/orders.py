@@ -67,7 +67,7 @@ def certain(lines: Lines, sequences: bool = False) -> Lines:
     * A send with an assumed position loses its edges. A copy of the send is added, as a separate line after all other
       lines. New edges lead from the copy to those deliveries of the send that have certain positions.
     * Exception: if only one delivery of such a send has a certain position, no copy is made, and this delivery loses
-      its edge, too. (The send would depend on nothing, and only one process would learn of it. So the delivery could
+      its edge, too. (The copy would depend on nothing, and only one process would learn of it. So the delivery could
       neither be late nor make another delivery late.) With ``sequences``, this exception is not made.
     """
     if not len(lines.assumed):

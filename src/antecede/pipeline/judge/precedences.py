@@ -1,5 +1,5 @@
-"""Compare pairs of messages in one walk. Did the send of one message happen before the send of the other? Does one
-message significantly precede the other?"""
+"""Compare pairs of messages in one walk over the trace. Did the send of one message happen before the send of the
+other? Does one message significantly precede the other?"""
 
 from typing import Any
 
@@ -55,7 +55,8 @@ def precedences_among(operations: Operations, picked: Any) -> tuple[list[int], l
 
 
 def _enlarged(running: Running) -> Running:
-    """Return ``running`` unchanged if one of its rows is free. Otherwise return it with twice as many rows."""
+    """Return ``running`` with at least one free row for the next instance: unchanged if it has a free row, otherwise
+    with twice as many rows."""
     if running.left[0]:
         return running
     left = np.array([len(running.free)], np.int64)

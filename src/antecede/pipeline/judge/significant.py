@@ -52,19 +52,19 @@ Bytes = NDArray[np.uint8]
 _late_at_once = 1 << 16
 _rows_at_once = 1 << 18
 _settled_at_once = 1 << 12
-"""The largest number of pairs of requests that one walk compares. The walk needs sets with one bit for each message in
-these pairs."""
+"""The largest number of pairs of requests that one walk over the trace compares. The walk needs sets with one bit for
+each message in these pairs."""
 
 _vector_bytes = 512 * 1024 * 1024
 """The largest size of all vectors together, in bytes. If this is not enough, some instances are judged in another
-walk."""
+walk over the trace."""
 
 SUMMARY, ROWS = range(2)
 """The output parts of the judging task: the summary, and the late deliveries."""
 
 
 class _Vectors:
-    """The arrays that the kernel needs during one walk. Arrays without a free entry can be enlarged."""
+    """The arrays that the kernel needs during one walk over the trace. Arrays without a free entry can be enlarged."""
 
     def __init__(
         self, operations: Operations, wanted: Bytes, lanes_max: int | None, lanes: int = 16, rows: int = FIRST_SLOTS
@@ -127,8 +127,9 @@ def late_by_precedence(
     operations: Operations, questions: Questions | None = None, lanes_max: int | None = None, segments: int = 1 << 18
 ) -> Iterator[Longs]:
     """Find the deliveries that break rule (1) of :mod:`antecede.trace.significant`. Yield their positions in the joined
-    lines of all processes, in several arrays. If ``questions`` is given, judge only the instances that sent the late
-    messages in ``questions``, and store the answers in it."""
+    lines of all processes, in several arrays. If ``questions`` is given, judge only messages from the instances that
+    sent the late messages in ``questions``. For each of these late messages, store in ``questions`` the delivery that
+    overtook it, and the part of the rule that was broken."""
     lines = operations.lines
     instance_count = int(operations.instance.max(initial=-1)) + 1
     wanted = np.ones(instance_count, np.uint8)

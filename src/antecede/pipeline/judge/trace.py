@@ -83,8 +83,8 @@ class Trace:
         self._settle()
         self._matched: Parts | None = None
         self._regions: tuple[Regions, Parts] | None = None
-        """For a large trace that was matched: its regions (stretches of the lines), and the matched rows of each
-        region. Otherwise ``None``."""
+        """The regions (parts of the joined lines of all processes), and the rows of each region. ``None`` if the
+        matched rows were not divided into regions."""
 
     def _first(self, by_split: Iterable[tuple[int, dict[str, tuple[int, str]]]]) -> dict[str, str]:
         """Find the first error of each kind. Return, for each kind, a text with the file, the line and a description of
@@ -157,7 +157,7 @@ class Trace:
 
     def matched(self) -> Parts:
         """Match the rows, unless this has been done already. Return a single part that contains the counts of all
-        buckets and the pieces from which the lines are assembled."""
+        buckets, and the pieces from which the lines (the event sequences of the processes) are assembled."""
         if self._matched is None:
             ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self._lengths)])
             regions = Regions(ends.tobytes(), self.layout.region_events)
@@ -170,7 +170,7 @@ class Trace:
         return self._matched
 
     def task(self, orders: tuple[str, ...], **options: Any) -> LinesTask:
-        """Return the settings of a task that assembles the lines."""
+        """Return the settings of a task that assembles the lines (the event sequences of the processes)."""
         return LinesTask(self._lengths.tobytes(), self._sparse.tobytes(), orders, scratch=self._scratch, **options)
 
     def judge(self, orders: tuple[str, ...], every_late: bool = False, **options: Any) -> tuple[Judged, Parts | None]:
@@ -221,8 +221,8 @@ class Trace:
         return summary, parts if every_late else None
 
     def on_lines(self, work: Callable[[Lines], bytes]) -> bytes:
-        """Run a function on the assembled lines, in the task that assembles them. Return its result, which must be
-        small."""
+        """Assemble the lines (the event sequences of the processes) in one task, and run a function on them in the same
+        task. Return the function's result, which must be small."""
         return self.matched().gather(partial(verdict.on_lines, task=self.task(()), work=work), [0])[0]
 
     def on_buckets(self, stage: Callable[[Iterable[bytes]], bytes]) -> list[bytes]:
@@ -286,7 +286,7 @@ class Trace:
             yield unique, back, unpack(packed)
 
     def set_aside(self) -> Parts:
-        """Return the rows that were set aside during matching, by split."""
+        """Return the rows that were set aside during matching, one output part per split (a piece of the input)."""
         return self._encoded.scatter(
             partial(set_aside, numbering=self.numbering), self._buckets, len(self.given.splits)
         )
@@ -353,7 +353,7 @@ def verdict_on(
 
 def _judge_by_epoch(trace: Trace, summary: Judged, parts: Parts, tally: Tally) -> None:
     """Correct ``summary`` for a trace with epochs: a late delivery counts only if it breaks the guarantee of its epoch.
-    Replace the numbers of late deliveries, and the first delivery that is late under causal order."""
+    Replace the counts of late deliveries, and the first delivery that is late under causal order."""
     names, counts, first = trace.names, {"fifo": 0, "causal": 0}, None
     for packed in parts.stream(lambda blobs: blobs, range(1, 1 + min(summary.late_blobs, LATE_PARTS))):
         late = read_late(packed)

@@ -1,9 +1,9 @@
 """The third stage: one task gets the matched rows of a whole trace and returns the verdicts.
 
-The task judges causal order in one walk over all events. The walk is cheap: together with the assembly of the lines, it
-takes about a quarter of the processor time of a run (0.19 of 0.69 µs per event). The earlier stages are spread over all
-cores. The task returns a summary of bounded size. In the summary, events are given by their places (process and index).
-If the caller wants them, the task also returns all late deliveries.
+The task assembles the lines (the event sequences of the processes). Then it judges causal order in one walk over all
+events. These two steps are cheap: they take about a quarter of the processor time of a run (0.19 of 0.69 µs per event).
+The earlier stages are spread over all cores. The task returns a summary of bounded size. In the summary, events are
+given by their places (process and index). On request, the task also returns all late deliveries.
 """
 
 from collections import Counter
@@ -28,14 +28,14 @@ _late_rows_at_once = 1 << 18
 
 
 class LinesTask(msgspec.Struct, frozen=True):
-    """The settings of a task that assembles and judges the lines."""
+    """The settings of a task that assembles the lines (the event sequences of the processes) and judges them."""
 
     lengths: bytes
     """For each process, its largest index + 1, or 0 if the process is in ``sparse``. The bytes are an array of
     int64."""
     sparse: bytes
-    """The numbers of the processes whose indices have too many gaps to be used as positions in a line. The bytes are an
-    array of int32."""
+    """The numbers of the processes whose indices have too many gaps to be used as positions in an array. The bytes are
+    an array of int32."""
     orders: tuple[str, ...]
     every_late: bool = False
     scratch: str | None = None
@@ -115,7 +115,7 @@ def judged(packed: Iterable[bytes], task: LinesTask) -> Iterator[tuple[int, byte
 
 
 class _Late(msgspec.Struct):
-    """The late deliveries of a walk."""
+    """The late deliveries that one walk over the trace found: their number, the first one and, on request, all."""
 
     count: int = 0
     first: int | None = None
@@ -123,8 +123,9 @@ class _Late(msgspec.Struct):
 
 
 def _causal_found(lines: Lines, task: LinesTask) -> _Late | None:
-    """Return the deliveries that are late under causal order. If this order was not requested, the result is empty. If
-    cycles must be removed first, return ``None``.
+    """Find the deliveries that are late under causal order. Return their number, the first one and, if
+    ``task.every_late`` is true, all of them. If causal order was not requested, the result is empty. If cycles must be
+    removed first, return ``None``.
 
     Cycles are rare. So the walk that judges causal order also detects them, which saves a separate walk.
     """
@@ -193,8 +194,8 @@ def late_places(lines: Lines, late: Longs, over: Longs, order: str = "") -> Late
 
 class LateRows:
     """A writer that packs late deliveries in blocks and distributes the blocks over the output parts. The first block
-    goes to part ``1 + first % LATE_PARTS``, and each further block to the next part. After the last part comes part
-    1."""
+    goes to part ``1 + first % LATE_PARTS``, where ``first`` is an argument of the constructor. Each further block goes
+    to the next part. After the last part comes part 1."""
 
     def __init__(self, lines: Lines, first: int = 0) -> None:
         self._lines = lines
@@ -217,7 +218,8 @@ def only_summary(packed: Iterable[bytes], task: LinesTask) -> bytes:
 
 
 def on_lines(packed: Iterable[bytes], task: LinesTask, work: Callable[[Lines], bytes]) -> bytes:
-    """Run a function on the lines of a trace, in the task that assembles them, after cycles are removed."""
+    """Assemble the lines (the event sequences of the processes), and remove cycles from them. Then run a function on
+    the lines, in the same task. Return the result of the function."""
     lines, _, _ = assembled(packed, task)
     judge.cut_cycles(lines)
     return work(lines)

@@ -52,7 +52,7 @@ def cache_directory() -> str:
 
 def source_files() -> list[Path]:
     """Return the files whose content influences compiled kernels: files with kernels, and files with constants that
-    kernels use. The list is empty if the package is not in a folder, for example in a zip file."""
+    kernels use. If the package is not in a folder (for example, if it is in a zip file), the list is empty."""
     package = Path(__file__).resolve().parents[2]
     files = sorted((package / "pipeline").rglob("*.py"))
     return [file for file in files if _decorators.search(file.read_bytes())] + [
@@ -102,9 +102,9 @@ def compiled(function: F) -> F:
 
 
 def _survive_damage(cache: Any) -> None:
-    """Change the cache of a kernel so that the kernel works in spite of errors in the cache. If its files cannot be
-    read, the kernel is compiled again. (A power cut can damage them, because numba does not sync them.) If they cannot
-    be written, for example because the disk is full, the kernel runs anyway."""
+    """Change the cache of a kernel so that the kernel works in spite of errors in the cache. If the cache files cannot
+    be read, the kernel is compiled again. (A power failure can damage the files, because numba does not sync them.) If
+    the cache files cannot be written, for example because the disk is full, the kernel runs anyway."""
     load, save = cache.load_overload, cache.save_overload
 
     def load_if_readable(*arguments: Any) -> Any:

@@ -35,7 +35,7 @@ ignores such a message.
 A task judges the messages sent in its *core*. In the line of process p, the core ends at ``core.end[p]``. The *halo*
 follows the core. The task reads the halo to find the deliveries of these messages. A message sent in the halo is judged
 by another task. But this message carries its sender's knowledge about the core, including the sender's own sends. If
-the task ignored the message, it would not find most of the late deliveries in the halo.
+the task ignored the message, it would miss most of the late deliveries in the halo.
 
 An entry of a vector is the position after a send in the core. For a send in the halo, the entry is the end of the core.
 So an entry is never larger than the longest core of a line. If a narrow integer type can hold this length, ``known``
@@ -151,8 +151,8 @@ def causal(
 def _answer(
     at: int, process: int, slot: int, lane: int, sent: int, vectors: Vectors, slots: Slots, questions: Questions
 ) -> None:
-    """Find the open questions that the delivery at position ``at`` answers, and store ``at`` as their answer. A
-    question asks which delivery overtook a given late delivery. Only questions about late deliveries at the same
+    """Find the questions that the delivery at position ``at`` answers, and store ``at`` as their answer. A question
+    asks which delivery overtook a given late delivery. Only unanswered questions about late deliveries at the same
     process are examined. Call this function before the knowledge from the delivery is merged into the vector of the
     process."""
     row = questions.asker[process]
@@ -168,9 +168,10 @@ def _answer(
 
 @compiled
 def overtaker_of(lines: Flat, segments: Segments, count: int, asker: int, reached: Longs) -> int:
-    """Search for the delivery that overtook a late message: the first delivery at the process ``asker`` of a message
-    that was sent causally after the late message. Only the first ``count`` entries of ``segments`` are searched. Return
-    the flat position of the delivery, or -1 if it is not in these segments.
+    """Search for the delivery that overtook a late message. ``asker`` is the process that delivered this message late.
+    The overtaking delivery is the first delivery at this process whose message was sent causally after the late
+    message. Only the first ``count`` entries of ``segments`` are searched. Return the flat position of the delivery, or
+    -1 if it is not in these segments.
 
     ``reached`` has, for each process, the first position that is causally after the send of the late message. The
     function updates this array. The caller passes the same array to all calls. Before the first call, the entry of the

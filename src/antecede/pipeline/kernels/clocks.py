@@ -25,7 +25,7 @@ class Recorded(NamedTuple):
     at: Longs
     """The flat positions that have a clock, ascending."""
     first: Longs
-    """For each clock, the index in ``name`` and ``entry`` at which its entries begin."""
+    """For each clock, the index of its first entry in the arrays ``name`` and ``entry``."""
     name: Ints
     entry: Longs
     own: Longs

@@ -1,9 +1,9 @@
 """Count the pairs of messages in which one message was sent causally before the other. The pairs are counted during a
 walk over all events.
 
-All messages are compared, or a random sample of them. Each process has a set: the compared messages whose sends
-happened before its present position. Each message carries the set of its sender. A set has one bit per compared
-message. The set of a message is stored in a slot from the send of the message to its last delivery.
+All messages are compared, or a random sample of them. Each process has a set of messages: those compared messages that
+were sent causally before the current event of the process. A set has one bit per compared message. Each message carries
+the set of its sender. This set is stored in a slot from the send of the message to its last delivery.
 """
 
 import numpy as np
@@ -42,9 +42,12 @@ def ordered_pairs(
     """Walk through the segments from ``begin`` to ``end`` - 1, and count the pairs. A segment has consecutive events of
     one process. Return the number of the segment at which to continue. If all segments are done, this is ``end``.
 
-    The kernel stops early if no slot is free for the set of a message. ``drawn`` has the flat positions of the sends of
-    compared messages, ascending. ``slot_of`` has, at the flat position of a send, the slot of its message. For each
-    pair in which the send of one message happened before the send of the other, ``ordered[0]`` increases by one.
+    The kernel stops early if no slot is free for the set of a message. For each pair in which the send of one message
+    happened before the send of the other, ``ordered[0]`` increases by one.
+
+    A *flat position* is a position in the joined lines (event lists) of all processes. ``drawn`` has the flat positions
+    of the sends of all compared messages, ascending. ``slot_of`` has, at the flat position of a send, the slot of its
+    message.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     words = known.shape[1]

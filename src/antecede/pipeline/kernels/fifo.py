@@ -16,8 +16,8 @@ def fifo(
     counts: Longs,
 ) -> int:  # fmt: skip
     """Find the late deliveries of the processes from ``first`` to ``last`` (exclusive), and add their positions to
-    ``late``. Stop before a process that has more events than ``late`` has free entries. Return the process at which to
-    continue, or ``last`` if all processes are done."""
+    ``late``. Stop before a process if the array ``late`` has too few free entries for all events of this process.
+    Return the process at which to continue, or ``last`` if all processes are done."""
     for process in range(first, last):
         if counts[0] + offsets[process + 1] - offsets[process] > len(late):
             return process

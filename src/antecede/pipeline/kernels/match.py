@@ -23,7 +23,8 @@ VALID, DUPLICATE_SEND, DUPLICATE_DELIVERY, ORPHAN_DELIVERY, ORPHAN_ARRIVAL, NOT_
     range(8)
 )
 """The possible verdicts on a row: ``VALID``, or the reason why the row is not valid. ``LEFT_OUT`` means that the row
-was set aside before matching, because a different row, or an earlier copy of this row, has the same place."""
+was set aside before matching, because its place (process and index) is also the place of a different row, or of an
+earlier copy of this row."""
 
 REASON_NAMES = (
     "",
@@ -66,7 +67,7 @@ class Links(NamedTuple):
     awaited: Ints
     """For each valid send, the number of its valid deliveries."""
     named: Bytes
-    """For the number of each name, whether this name is a destination of a valid send."""
+    """``named[k]`` is 1 if the name with the number k is a destination of a valid send, otherwise 0."""
 
 
 @compiled

@@ -19,9 +19,9 @@ Longs = NDArray[np.int64]
 
 
 class Ends(NamedTuple):
-    """The positions at which the regions end in two arrays: an array of sends and an array of deliveries, both sorted
-    by region. The sends of region k are from ``sends[k]`` to ``sends[k + 1]`` - 1. The deliveries of region k are from
-    ``deliveries[k]`` to ``deliveries[k + 1]`` - 1."""
+    """The positions of each region in two arrays. One array has all sends, the other has all deliveries, and both are
+    sorted by region. The sends of region k are at the positions from ``sends[k]`` to ``sends[k + 1]`` - 1. The
+    deliveries of region k are at the positions from ``deliveries[k]`` to ``deliveries[k + 1]`` - 1."""
 
     sends: Longs
     deliveries: Longs
@@ -44,9 +44,9 @@ class Sorted(NamedTuple):
 
 @compiled
 def find_regions(offsets: Longs, events: int, rows: Rows, links: Links, region: Ints, place: Ints, ends: Ends) -> int:
-    """Find the region and the place of each valid send and each valid delivery. All other rows get the region -1. Each
-    region has ``events`` flat positions. Write the ends of the regions to ``ends``. Return the largest number of valid
-    deliveries of a send."""
+    """Find the region and the place of each valid send and each valid delivery. All other rows get the region -1.
+    ``events`` is the number of flat positions in a region. Write the ends of the regions to ``ends``. Return the
+    largest number of valid deliveries of a send."""
     most = 0
     for i in range(len(rows.kind)):
         region[i] = -1

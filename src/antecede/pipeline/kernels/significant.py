@@ -64,8 +64,8 @@ class Instances(NamedTuple):
 
 class Lanes(NamedTuple):
     """The lane of each instance (``of``), and the free lanes. A lane is one position in all vectors. ``wanted`` marks
-    the instances that this walk judges. ``remaining`` has, for each instance, the number of deliveries of its messages
-    that are still to come."""
+    the instances whose messages this walk judges. For each instance, ``remaining`` counts the deliveries of its
+    messages that the walk has not reached yet."""
 
     wanted: Bytes
     remaining: Longs
@@ -330,8 +330,8 @@ def crossed(lines: Flat, instances: Instances, copies: Copies, both: Longs, befo
     Some requests are received at two objects. ``both`` has the pairs of cells that receive them, one cell at each
     object. Each pair is a number (see :func:`pair_of`), and the numbers are ascending. The function goes backwards
     through the deliveries of each object. For each pair of cells in ``both``, it remembers one of the requests that it
-    has passed: the request that the other object delivered first. A request is not remembered if its delivery at the
-    current object breaks rule (1). The function :func:`unsettled` examines such requests.
+    has already seen: the one that the other object delivered before all the others. A request is not remembered if its
+    delivery at the current object breaks rule (1). The function :func:`unsettled` examines such requests.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     instance, cell, rival_from, rivals = instances.of, instances.cell, instances.rival_from, instances.rivals
@@ -384,10 +384,10 @@ def is_request(at: int, source: Ints, instances: Instances) -> bool:
 def unsettled(others: Longs, other: int, lines: Flat, instances: Instances, copies: Copies, out: Longs) -> int:
     """Find pairs of conflicting requests that two objects delivered in opposite orders. One object first delivered the
     requests at the positions ``others``. After them, it delivered the request m' at the position ``other``. The
-    function searches for objects whose names come later in alphabetical order, and that delivered m' before one of the
-    other requests. Let this request be m. For each such object and each such m, the function writes one row to ``out``:
-    the position of m and the position of m' at that object. If the delivery of m at that object breaks rule (1) of
-    :mod:`antecede.trace.significant`, the pair is left out. Return the number of rows written.
+    function examines all objects whose names come later in alphabetical order. If such an object delivered m' before a
+    conflicting request m from ``others``, the function writes one row to ``out``: the position of m and the position of
+    m' at that object. If the delivery of m at that object breaks rule (1) of :mod:`antecede.trace.significant`, the
+    pair is left out. Return the number of rows written.
 
     ``out`` must have enough rows: the length of ``others`` times the number of deliveries of m'.
     """

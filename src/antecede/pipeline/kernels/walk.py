@@ -22,8 +22,8 @@ Longs = NDArray[np.int64]
 
 NOTHING, SENT = -1, -2
 """Values in ``source`` at events that are not deliveries: ``SENT`` for a send, ``NOTHING`` for any other event.
-``NOTHING`` also replaces the value of a send or delivery that must not be judged, for example because its position is
-only assumed."""
+``NOTHING`` also replaces the value of a send or delivery that must not be judged, for example because its position was
+only guessed when the trace was imported."""
 
 MORE, DONE, STUCK = 0, 1, 2
 """The status that :func:`step` returns. ``MORE``: the arrays are full, so call ``step`` again. ``DONE``: the walk is
@@ -145,7 +145,8 @@ def weigh(offsets: Longs, source: Ints, first: int, last: int, weights: Longs) -
 
 @compiled
 def mark_senders(source: Ints, sending: NDArray[np.bool_]) -> None:
-    """Mark the processes whose messages are delivered in a stretch of the lines."""
+    """For each delivery in ``source``, mark the sender of its message in ``sending``. ``source`` is a part of the array
+    with this name in :class:`Flat`."""
     for k in range(len(source)):
         if source[k] >= 0:
             sending[source[k]] = True
@@ -153,8 +154,9 @@ def mark_senders(source: Ints, sending: NDArray[np.bool_]) -> None:
 
 @compiled
 def recount(lines: Flat, segments: Segments, count: int) -> None:
-    """Count the deliveries in some segments again, and store the counts at the sends of their messages. An earlier walk
-    has replaced these counts by the numbers of slots (the places in memory for messages in transit)."""
+    """Store, at each send, the number of its deliveries again. An earlier walk has replaced these numbers by slot
+    numbers (a slot is the place in memory for a message in transit). Each call processes the next ``count`` segments of
+    a new walk: it sets the number at each send to 0, and then adds 1 to this number for each delivery of the send."""
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     for s in range(count):
         base = offsets[segments.process[s]]

@@ -67,8 +67,8 @@ class Numbering(msgspec.Struct, frozen=True):
     narrow: int = 2**64 - 1
 
     def together(self) -> tuple[Longs, Ints]:
-        """Return two arrays. The second has the tables of all splits (``splits``), one after the other. The first has,
-        for each split, the position at which its table begins."""
+        """Join the tables of all splits (``splits``) into one array. Return two arrays: for each split, the position
+        at which its table begins in the joined array; and the joined array itself."""
         first = np.zeros(max(self.splits, default=-1) + 1, np.int64)
         tables = []
         total = 0
@@ -113,8 +113,8 @@ class Bucket:
     """The matched rows of one bucket. A name is given by its number in the whole trace."""
 
     extras = frozenset({"lamport", "clock_name", "assumed"})
-    """Optional columns of the table. If the table has one of these columns, the piece of the bucket contains the values
-    of this column, in addition to the sends and deliveries."""
+    """Optional columns of the table. If the table has one of these columns, its values are added to the piece of the
+    bucket (the valid rows, as arrays)."""
 
     def __init__(self, table: Any, split: Ints, names: int, narrow: int, runs: Runs | None = None) -> None:
         self.split = split
@@ -273,10 +273,10 @@ def matched(
 ) -> Iterator[tuple[int, bytes]]:
     """Match one bucket. Yield each result with the number of the output part that gets it.
 
-    The counts of the bucket go to part 0. Without ``regions``, the piece of the bucket goes to part 0 too. With
-    ``regions``, the sends and deliveries are yielded by region, and the number of a region is the number of its part.
-    Then the piece contains only clocks and assumed rows. It goes to part 0, but only if the table has columns for these
-    values.
+    The counts of the bucket go to part 0. Without ``regions``, the piece of the bucket (its valid rows, as arrays) goes
+    to part 0 too. With ``regions``, the sends and deliveries are yielded by region, and the number of a region is the
+    number of its part. Then the piece contains only the clocks, and the places of rows whose position was guessed when
+    the trace was imported. It goes to part 0, but only if the table has columns for these values.
     """
     bucket = bucket_of(packed, numbering)
     yield 0, pack_struct(bucket.counted())

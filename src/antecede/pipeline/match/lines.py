@@ -266,8 +266,8 @@ def lend_slots(lines: Lines, segments: int = _segments_at_once) -> None:
 
 
 class ClockRows(msgspec.Struct):
-    """The clocks and instances in one piece, with the flat positions of their rows. A piece has the valid rows of some
-    messages."""
+    """The clocks and instances of one piece (the valid rows of some messages), each with the flat position of its
+    row."""
 
     lamport: Lamports | None = None
     lamport_flat: Longs | None = None

@@ -35,8 +35,8 @@ _last = np.iinfo(np.int64).max
 
 
 class Excluded(msgspec.Struct, frozen=True):
-    """Rows that must not be measured, or must be measured only once, although the matching of rows accepts them. These
-    are deliveries on a cycle, and ``hop`` rows with the same place (process and index) as another ``hop`` row."""
+    """Rows that are valid after matching, but must not be measured, or must be measured only once. These are deliveries
+    on a cycle, and ``hop`` rows with the same place (process and index) as another ``hop`` row."""
 
     circular: tuple[tuple[int, int], ...] = ()
     """The deliveries on a cycle, each as (split, number of the row)."""
@@ -346,7 +346,7 @@ def _by_sender(rows: Rows) -> Iterator[tuple[int, bytes]]:
 
 
 def _difference(later: Longs, earlier: Longs) -> Longs:
-    """Return later − earlier. Larger results than 2^63 - 1 become 2^63 - 1. Smaller results than -(2^63 - 1) become
+    """Return later − earlier. A result above 2^63 - 1 becomes 2^63 - 1. A result below -(2^63 - 1) becomes
     -(2^63 - 1)."""
     with np.errstate(over="ignore"):
         found = later - earlier

@@ -131,8 +131,9 @@ def _joined(blobs: Any) -> bytes:
 
 
 def _excluded(trace: Trace, circular: tuple[tuple[int, int], ...]) -> Excluded:
-    """Return the rows that must not be measured, or must be measured only once, although matching accepts them.
-    ``circular`` has the deliveries that are part of a cycle, each as (split, number of the row)."""
+    """Return the valid rows that must not be measured, or must be measured only once: the deliveries on a cycle, and
+    ``hop`` rows with the same process and index as another ``hop`` row. ``circular`` has the deliveries on a cycle,
+    each as (split, number of the row)."""
     numbers = {name: number for number, name in enumerate(trace.names)}
     runs = tuple(
         (numbers[place.name], first, end - 1)
@@ -152,8 +153,8 @@ def _excluded(trace: Trace, circular: tuple[tuple[int, int], ...]) -> Excluded:
 
 
 def _summary(summaries: list[dict[str, Any]]) -> dict[str, Any]:
-    """Combine the summaries of all buckets into one summary. Counts are added up, and the tables of hops become one
-    table. For all remaining keys, the result has the smallest or the largest value of all buckets."""
+    """Combine the summaries of all buckets into one summary. Add up the counts, and join the tables of hops. ``first``
+    is the smallest value of all buckets. ``last``, ``most`` and ``behind`` are the largest values."""
     found: dict[str, Any] = {
         name: sum(int(one[name]) for one in summaries)
         for name in ("copies", "bytes", "all_copies", "packets", "passed")

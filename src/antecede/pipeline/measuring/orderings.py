@@ -1,6 +1,6 @@
 """``measure`` on Spark: count the orderings that causal order enforces, but significant order does not need.
 
-An *ordering* is a pair of messages at a process that delivered both (:mod:`antecede.trace.orderings`).
+An *ordering* consists of two messages and a process that delivered both (:mod:`antecede.trace.orderings`).
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,8 @@ def orderings_on(trace: Trace, conflicts: Conflicts) -> dict[str, Any] | None:
 
 def counted(packed: Iterable[bytes], settings: Settings) -> bytes:
     """Count the orderings that causal order enforces. Also count those of them that are necessary for significant
-    order. All messages are compared, or a random sample of them. One task does the work for the whole trace."""
+    order. If there are too many messages, only a random sample of them is compared. One task does the work for the
+    whole trace."""
     operations = Operations(packed, settings)
     lines = operations.lines
     sends = np.flatnonzero(lines.source == SENT)

@@ -95,8 +95,8 @@ def by_sender(packed: Iterable[bytes], first: int | None) -> bytes:
 
 
 def _delays(blobs: list[bytes]) -> dict[str, Any]:
-    """Return a summary of the delays for each pair of a sender and a receiver. Also return a sample of all delays of
-    this part, at evenly spaced ranks."""
+    """Return a summary of the delays for each pair of a sender and a receiver. Also return a sample: sort all delays of
+    this part, and take the values at evenly spaced positions."""
     source, to, delay = _columns(blobs, ("d_from", "d_to", "delay"))
     order = np.lexsort((delay, to, source))
     source, to, delay = source[order], to[order], delay[order]
@@ -160,9 +160,10 @@ def inside(packed: Iterable[bytes], bounds: Sequence[tuple[int, int]]) -> bytes:
 
 def on_lines(packed: Iterable[bytes], task: LinesTask) -> bytes:
     """Return the figures that depend on the sequence of events: the number of direct arrivals of each process, the
-    number of compared messages, and the number of ordered pairs among these messages. An arrival is direct if its
-    process has only deliveries between this arrival and the delivery of the message. Only the arrivals in
-    :class:`Waits` are examined. Two messages are ordered if one was sent in the causal past of the other."""
+    number of compared messages, and the number of ordered pairs among these messages. The arrival of a message is
+    direct if the process recorded only deliveries between this arrival and the delivery of the message. Only the
+    arrivals in :class:`Waits` are examined. Two messages are ordered if one was sent in the causal past of the
+    other."""
     waits: list[Waits] = []
 
     def pieces() -> Iterable[Piece]:
@@ -196,8 +197,8 @@ def _direct(lines: Lines, process: NDArray[np.int32], arrived: Longs, delivered:
 
 
 def concurrency(lines: Lines) -> tuple[int, int]:
-    """Compare all messages, or a random sample of them. Return the number of compared messages, and the number of pairs
-    in which one message was sent in the causal past of the other."""
+    """Compare all messages or, if there are too many, a random sample of them. Return the number of compared messages,
+    and the number of pairs in which one message was sent in the causal past of the other."""
     sends = np.flatnonzero(lines.source == SENT)
     picked = sends[np.array(drawn(len(sends)), np.int64)]
     words = max(1, -(-len(picked) // 64))

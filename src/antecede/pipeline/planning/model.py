@@ -26,8 +26,8 @@ from antecede.errors import UsageError
 MODELS = ("cpu", "paper")
 
 ALPHA_NS = 622_000.0
-"""CPU time of one hop of a single letter: the sum of the times of the sending and the receiving server, which both
-store the letter on disk (measured by ``antecede bench hop``)."""
+"""CPU time of one hop of a single message: the sum of the times of the sending and the receiving server. Both servers
+store the message on disk (measured by ``antecede bench hop``)."""
 
 BETA_NS = 380.0
 """The cost of one byte of stamp: 372 ns to write, read and merge it, and 8 ns on a network of 1 Gbit/s
@@ -69,7 +69,7 @@ class Model(msgspec.Struct, frozen=True):
     def break_even(self, most: int) -> int | None:
         """Return the smallest number of servers for which the best bus costs less than one flat domain. A bus consists
         of leaf domains and a backbone domain that connects them. The traffic is uniform: all pairs of servers exchange
-        equally many messages. Return None if the number of servers is larger than ``most``."""
+        equally many messages. Return None if there is no such number up to ``most``."""
         prices = [0.0, 0.0, *(self.price(size) for size in range(2, most + 1))]
         for servers in range(4, most + 1):
             if min(_bus(prices, servers, leaf) for leaf in range(2, servers // 2 + 1)) < prices[servers]:

@@ -3,7 +3,7 @@ domains.
 
 The moves are: relocate a subtree, merge or split domains, exchange a parent and its child, swap two servers, choose
 another root. They change the arrays ``parent`` and ``block`` of a plan (:mod:`antecede.pipeline.planning.kernel`). The
-random numbers are generated here (xorshift), so that a seed gives the same plan everywhere.
+random numbers are generated here (xorshift), so that the same seed gives the same plan on every machine.
 """
 
 import numpy as np
@@ -99,9 +99,9 @@ def move(
     """Make one small random change to a plan, in place. Return False if the chosen change was not possible; then the
     plan is unchanged.
 
-    ``near`` lists, for each server, the servers with which it exchanges messages, in descending order of the number of
-    these messages. Two servers are chosen for a change. The first is random. In 60 % of the calls the second is
-    chosen from the list of the first server, otherwise it is random too.
+    ``near`` lists, for each server, the servers with which it exchanges messages. Entries with many messages come
+    first. Two servers are chosen for a change. The first is random. In 60 % of the calls the second is chosen from the
+    list of the first server, otherwise it is random too.
     """
     n = len(parent)
     kind = random(state)

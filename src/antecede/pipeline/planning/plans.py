@@ -63,7 +63,7 @@ def domains_of(plan: Plan) -> Domains:
 
 
 def flat(servers: int) -> Domains:
-    """Return one domain of all servers."""
+    """Return one domain of all servers. If there is only one server, return no domain."""
     return [list(range(servers))] if servers > 1 else []
 
 
@@ -109,8 +109,8 @@ def shapes(order: Sequence[int], busy: Sequence[float]) -> Iterator[Domains]:
 
 
 def _with_backbone(parts: Sequence[tuple[list[int], int]]) -> Domains:
-    """Return one domain for each part, and a backbone domain that consists of the routers of all parts. A part is given
-    as its servers and its router."""
+    """Return one domain for each part that has at least two servers. If there are several parts, also return a backbone
+    domain that consists of the routers of all parts. Each part is given as a pair: its servers and its router."""
     domains = [sorted(part) for part, _ in parts if len(part) > 1]
     return [sorted(router for _, router in parts), *domains] if len(parts) > 1 else domains
 

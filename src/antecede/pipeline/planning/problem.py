@@ -122,9 +122,11 @@ class Problem:
 
     def _partners(self) -> tuple[Ints, Ints]:
         """Return two arrays. The first array has the partners of server 0, then the partners of server 1, and so on.
-        The partners of a server are the servers with which it exchanges messages, in descending order of the number of
-        these messages. The second array has, for each server, the position in the first array at which its partners
-        begin. The last entry of the second array is the length of the first array."""
+        The partners of a server are the servers with which it exchanges messages. A partner has one entry for all
+        unicasts, and one more entry for each group of multicasts with the same source and the same targets. The entries
+        of a server are sorted by their number of messages, in descending order. For this, the messages of a group are
+        divided equally among its targets. The second array has, for each server, the position in the first array at
+        which its partners begin. The last entry of the second array is the length of the first array."""
         inputs = self.inputs
         ends, others = np.concatenate([inputs.one, inputs.other]), np.concatenate([inputs.other, inputs.one])
         weights = np.concatenate([inputs.weight, inputs.weight])

@@ -163,7 +163,8 @@ def _routers(part: _Part) -> list[dict[str, Any]]:
 
 def _cut_off(plan: Plan) -> dict[int, tuple[int, int]]:
     """Return two numbers for each router: the number of its domains, and the number of other servers that are cut off
-    if the router fails. A server is cut off if it is not in the largest part that remains."""
+    if the router fails. Without the router, the tree falls into several parts. All servers outside the largest part are
+    cut off."""
     parent, block = plan[0].tolist(), plan[1].tolist()
     below = [1] * len(parent)
     for server in _upwards(parent):

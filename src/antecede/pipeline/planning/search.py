@@ -25,16 +25,17 @@ ReportProgress = Callable[[int, int], None]
 """A function that is called after each task, with the number of finished tasks and the number of all tasks."""
 
 _hot, _warm, _cold = 0.15, 0.04, 0.0004
-"""Temperatures of the annealing. For example, the temperature is 0.04, and a change increases the cost by 4 %. The
-annealing then accepts the change with a probability of about 37 % (1/e). A task begins at ``_hot``. A task that only
-improves the best plan begins at ``_warm``. Every task ends at ``_cold``."""
+"""Temperatures of the annealing. A task begins at ``_hot`` or, if it only improves the best plan, at ``_warm``. Every
+task ends at ``_cold``. For example, at a temperature of 0.04, a change that increases the cost by 4 % is accepted with
+a probability of about 37 % (1/e)."""
 
 _guesses_searched = 3
 """The number of simple plans that become start plans. Many more simple plans (buses, and groups of stars) are
 evaluated, and the best ones are chosen."""
 
 _many_servers = 64
-"""The number of servers above which a few long searches find better plans than many short searches."""
+"""The largest number of servers for which many short searches are used. With more servers, a few long searches find
+better plans."""
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -187,8 +188,8 @@ def _guesses(problem: Problem) -> list[Candidate]:
 
 def _by_traffic(problem: Problem) -> list[int]:
     """Return a sequence of all servers. Servers that exchange many messages are close to each other in the sequence.
-    Each server is followed by the remaining server with which it exchanges the most messages. If a server exchanges
-    messages with no remaining server, the remaining server with the most unicasts comes next."""
+    After each server comes the first of its partners (``Problem.near``) that is not yet in the sequence. If all its
+    partners are already in the sequence, the server with the most unicasts among the remaining servers comes next."""
     left = dict.fromkeys(np.argsort(-problem.inputs.degree, kind="stable").tolist())
     order: list[int] = []
     while left:
@@ -213,7 +214,7 @@ def _rank(one: Candidate) -> tuple[float, ...]:
 
 def front_of(found: Sequence[Candidate]) -> list[Candidate]:
     """Return the feasible plans that no other plan beats: at most ``limits.plan_front_max`` plans, the cheapest first.
-    A plan is beaten if another plan is at least as good in three figures: cost, hops and the load of the busiest
+    A plan is beaten if another plan is at least as good in all three figures: cost, hops and the load of the busiest
     router. Of several equal plans, only the first is kept."""
     feasible = sorted((one for one in found if one.figures.feasible), key=_axes)
     front: list[Candidate] = []

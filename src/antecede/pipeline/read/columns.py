@@ -113,8 +113,9 @@ class Encoder:
         return _without_empty(pa.record_batch([*arrays, pa.array(at, pa.int64())], schema=SCHEMA))
 
     def from_arrow(self, batch: Any, first: int, folded: set[str]) -> tuple[Any, list[Item]]:
-        """Encode those rows of an Arrow batch that are certainly events. Return the encoded rows, and a list with all
-        other rows (:func:`odd_rows`), decoded as items. ``first`` is the number of the first row of the batch.
+        """Encode those rows of an Arrow batch that are certainly events. All other rows (:func:`odd_rows`) are decoded
+        one by one. Return the encoded rows, and a list with one item for each of the other rows. ``first`` is the
+        number of the first row of the batch.
 
         The columns must have types that :func:`plain_types` accepts.
         """

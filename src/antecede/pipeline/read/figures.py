@@ -27,8 +27,9 @@ CARRIED = ("stamp_bytes", "hop", "domain", "held", "payload")
 
 _folded = "extra"
 _sizes = {"bytes", "size"}
-"""If a file has one of these columns and a folded column, a row may have sizes in both. The plain reader merges them,
-so it reads such a file."""
+"""The columns that may contain the payload size. A file can also have a *folded* column: a column of JSON texts that
+contain the values outside the trace format. If a file has both, one row may have a size in both. The reader that is
+used without Spark merges such values, so this reader reads the file."""
 
 
 class FigureTask(Task):
@@ -80,8 +81,8 @@ def _extended(batch: Any, *columns: Any) -> Any:
 
 
 def _with_figures(batch: Any, piece: Arrow) -> Any:
-    """Add the columns for measuring to an encoded batch. Their values come from the same rows in ``piece``, before
-    encoding."""
+    """Add the columns for measuring to an encoded batch. The values of these columns come from ``piece``. It has the
+    same rows in their form before encoding."""
     rows = pa.array(batch.column("at").to_numpy() - piece.first)
     given = piece.batch.take(rows)
     present = given.schema.names
@@ -104,7 +105,8 @@ def _with_figures(batch: Any, piece: Arrow) -> Any:
 
 
 def _payload(given: Any, send: NDArray[np.bool_], folded: set[str]) -> Any:
-    """Return the payload size of each send, as :func:`antecede.trace.costs.payload_bytes` finds it."""
+    """Return a column with the payload size of each send, by the rules of :func:`antecede.trace.costs.payload_bytes`.
+    All other rows get a null."""
     found = pa.nulls(given.num_rows, pa.int64())
     for name in ("bytes", "size"):
         if name in given.schema.names and pa.types.is_integer(given.column(name).type):

@@ -68,8 +68,8 @@ class Input(msgspec.Struct, frozen=True):
 
 
 def plan(paths: Sequence[str], tasks: int = 8, rows_max: int = 1_000_000, bytes_max: int = 64 * 1024 * 1024) -> Input:
-    """Split the files that the paths name. Only the first bytes of files, the footers of Parquet files and metadata
-    files are read."""
+    """Find the trace files at ``paths``, and divide them into splits. This reads only the first bytes of each file, the
+    footer of each Parquet file, and the metadata files."""
     local = [path for path in paths if "://" not in path]
     files, metadata = trace_files(local) if local else ([], [])
     files += [file for path in paths if "://" in path for file in _remote(path)]
@@ -273,9 +273,9 @@ def _read_parquet(split: Split, columns: Sequence[str], keep_raw: bool) -> Itera
 
 
 def _destinations(schema: Any, footer: Any) -> list[str]:
-    """Return the Parquet path of the entries in the column ``to`` (for example ``to.list.element``), as a list with
-    this path. The list is empty if ``to`` is not a column with lists of texts. The path is read from the file's footer,
-    because different writers give the entries of a list different names."""
+    """Return a list with one text: the Parquet path of the entries in the column ``to``, for example
+    ``to.list.element``. Return an empty list if ``to`` is not a column with lists of texts. The path is read from the
+    file's footer, because different writers give the entries of a list different names."""
     if "to" not in schema.names or not pa.types.is_list(schema.field("to").type):
         return []
     if not pa.types.is_string(schema.field("to").type.value_type):

@@ -44,7 +44,7 @@ class Process(msgspec.Struct):
 
 
 def survey(packed: Iterable[bytes]) -> bytes:
-    """Combine the runs of indices in one part of the first stage's output. Return two packed lists: one
+    """Combine the runs (ranges of indices) in one part of the first stage's output. Return two packed lists: one
     :class:`Process` for each process and each server with hops, and the summaries of splits. Only part 0 contains
     summaries."""
     summaries: list[Summary] = []

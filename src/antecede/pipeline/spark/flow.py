@@ -177,7 +177,7 @@ class FileParts:
 
     @classmethod
     def of_files(cls, context: Any, directory: str, files: "list[Written]", part_count: int) -> "FileParts":
-        """Return the parts that consist of the pieces in some written files."""
+        """Group the pieces of all given files by part, and return these parts. The files themselves are not read."""
         made: list[list[Piece]] = [[] for _ in range(part_count)]
         for name, pieces in files:
             start = 0

@@ -1,4 +1,5 @@
-"""The steps of ``direct`` over arrays (see :mod:`antecede.pipeline.sweep.kernel` and :mod:`antecede.orders.direct`).
+"""The steps of the order ``direct``, computed on arrays (see :mod:`antecede.pipeline.sweep.kernel` and
+:mod:`antecede.orders.direct`).
 
 A set of messages is stored as an array with one entry per sender. The entry is the number of the sender's newest
 message in the set, or 0 if the set has no message of this sender.
@@ -13,8 +14,8 @@ from antecede.pipeline.sweep.basics import DONE, IMPOSSIBLE, NOTHING, Ints, Shor
 class Sets(NamedTuple):
     """The arrays of ``direct``: the state of all processes, and the stamps of undelivered messages. The first axis
     of ``stamp_recent`` and ``stamp_before`` is the slot of the message. The first axis of the other arrays is the
-    process. ``clock`` has no other axis. The last axis of each array except ``clock`` is the sender. ``before``,
-    ``known`` and ``stamp_before`` also have a middle axis: the target."""
+    process. ``clock`` has only this axis. In all other arrays, the last axis is the sender. ``before``, ``known`` and
+    ``stamp_before`` also have a middle axis: the target."""
 
     clock: Ints
     recent: Shorts

@@ -7,14 +7,14 @@ multiplies the length of the warm-up and of the measurement.
 These are the named studies. If a paper has a measurement, its study repeats and extends the measurement:
 
 * ``paper003``: Jang et al. §6. Each process receives 10,000 messages in the warm-up, and then 50,000 messages that are
-  measured. Each combination is run 5 times. The study adds the order ``updates``, and runs with servers in several
-  domains (shape ``bus``). The paper has neither.
+  measured. Each combination is run 5 times. The study adds two things that the paper does not have: the order
+  ``updates``, and servers in several domains (shape ``bus``).
 * ``paper000``: Laumay et al. §6.2, with organisations of up to 1,000 servers. The largest organisation in the paper has
   150 servers.
-* ``paper002``: Mattern and Fünfrocken §4.3. The paper has no measurement; the study measures the latency for several
-  ratios of send gap to one-way delay.
-* ``paper004``: Enokido, Higaki and Takizawa. The paper has no measurement either; the study measures what is saved if
-  only conflicting requests are ordered.
+* ``paper002``: Mattern and Fünfrocken §4.3. The paper has no measurement. The study measures the latency for several
+  values of this ratio: the mean time between two sends, divided by the mean delay of a message.
+* ``paper004``: Enokido, Higaki and Takizawa. The paper has no measurement either. The study measures the share of held
+  copies and the latency if only conflicting requests are ordered, and compares them with causal and total order.
 * ``stamps``: the mean size of a stamp, for each order and each size of a domain. The model of ``antecede plan``
   (:mod:`antecede.pipeline.planning.model`) uses these sizes.
 """
@@ -118,8 +118,8 @@ def study(name: str) -> tuple[Grid, ...]:
 
 
 def cells_of(grids: tuple[Grid, ...], axes: Mapping[str, Any], scale: float) -> list[Cell]:
-    """Return the cells of all grids, without duplicates. If ``axes`` has a field of :class:`Grid`, its value replaces
-    the value of this field in every grid. Raise an error if a cell cannot run."""
+    """Return the cells of all grids, without duplicates. The values in ``axes`` replace the values of the fields with
+    the same names in every grid. Raise an error if a cell cannot run."""
     if not 0.0 < scale <= limits.sweep_scale_max:
         raise UsageError(f"--scale {scale:g}: expected more than 0, at most {limits.sweep_scale_max}")
     cells: dict[str, Cell] = {}
@@ -134,8 +134,8 @@ def cells_of(grids: tuple[Grid, ...], axes: Mapping[str, Any], scale: float) -> 
 
 
 def _check(grid: Grid) -> None:
-    """Raise an error if an axis is empty, if the grid has more than ``limits.sweep_cells_max`` cells, or if the number
-    of seeds, a number of processes or a length is outside its limits."""
+    """Raise an error if an axis is empty or the grid has more than ``limits.sweep_cells_max`` cells. Also raise an
+    error if one of these numbers is outside its limits: seeds, processes, ``receives`` or ``warmup_receives``."""
     cells = grid.seeds
     for name in ("orders", "processes", "workloads", "gaps", "delays", "shapes", "densities"):
         values = getattr(grid, name)

@@ -58,8 +58,8 @@ class Figures(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """The messages that have undelivered copies, and these copies. Each of these messages occupies a slot, and each
-    undelivered copy occupies a copy slot."""
+    """The messages that have undelivered copies, and these copies. Each of these messages has a *slot*: its index in
+    arrays such as ``weight``. Each undelivered copy has a *copy slot*: its index in arrays such as ``number``."""
 
     slot_of: Shorts
     free: Ints
@@ -178,7 +178,7 @@ def _weigh(state: Run, slot: int, copies: int, places: Ints) -> int:
 
 @inner
 def _send(state: Run, message: int, copy_slots: Ints, places: Ints) -> int:
-    """Send a message: reserve its slots, stamp its copies and, after the warm-up, count the sizes of their stamps.
+    """Send a message: reserve its slots, and stamp its copies. After the warm-up, also count the sizes of the stamps.
     Return ``DONE``, or ``SLOTS``, ``WINDOW`` or ``ENTRIES`` if an array is too small."""
     plan, kept = state.plan, state.kept
     source, to = plan.source[message], plan.to[message]

@@ -19,7 +19,7 @@ from antecede.pipeline.sessions import one_line
 from antecede.pipeline.sweep.cells import Cell, Row, Study, measured
 
 _poll_seconds = 1.0
-"""The time between two reports of progress while no cell ends."""
+"""The progress is reported each time a cell ends. While no cell ends, it is reported at this interval."""
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -88,9 +88,9 @@ def _arranged(setup: Setup, world: _Sends) -> Schedule:
 
 
 def _wake_ties(processes: int, source: NDArray[np.int32], first_copy: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the number of the wake-up of each send. (A process sends a message when it wakes up.) The simulator gives
-    a number to each event when it schedules the event. It schedules the first wake-up of a process at the start, and
-    each later wake-up after the process has sent its previous message."""
+    """For each send, return the number of the wake-up that caused the send. (A process sends a message when it wakes
+    up.) The simulator gives a number to each event when it schedules the event. It schedules the first wake-up of a
+    process at the start, and each later wake-up after the process has sent its previous message."""
     sends = len(source)
     ties = source.astype(np.int64)
     by_process = np.argsort(source, kind="stable")

@@ -64,10 +64,10 @@ class Outcome(msgspec.Struct, frozen=True):
     state: str
     """``unchanged``, ``planned`` (only in a dry run), ``refused`` or ``done``."""
     old: TopologyFile
-    """The topology that was in force before."""
+    """The topology in force before the change. If ``end_change`` returns this outcome: the topology in force now."""
     change: Change
     number: int
-    """The number of the newest change that is in force: the number of this change, if it is done."""
+    """The number of the newest change in force. After a successful change, this is the number of that change."""
     system: str
     refusals: tuple[str, ...] = ()
     letters: dict[str, int] = {}

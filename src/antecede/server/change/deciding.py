@@ -13,8 +13,8 @@ some time, it acts as follows:
   coordinator has abandoned it. Only a hello that answers the question is used, because the coordinator may have sent an
   earlier hello before it took part in the change.
 
-A server that was down at the commit learns of it in another way. The first server of the topology sends the history of
-changes, with the attempts that made them, to servers that have missed changes
+A server that was down at the commit learns about the commit in another way. The first server of the topology sends the
+history of changes, with the attempts that made them, to servers that have missed changes
 (:mod:`antecede.server.peering.learning`).
 
 Suppose that a change is staged on this server, but neither staged nor in force at the coordinator. Then this server can

@@ -433,7 +433,7 @@ def _bytes(page: str, data: str) -> bytes:
 
 def _target(new: TopologyFile, address: str) -> str:
     """Return the server to which an address and its data move in the new topology. ``address``: the address of an agent
-    or a client, or the name of a server. A server keeps the letters that it could not forward under its own name."""
+    or a client, or the name of a server. The letters that a server could not forward are stored under its name."""
     home = next((agent.server for agent in new.agents if agent.name == address), "")
     return home or new.home_of(address.rpartition("@")[2] or address)
 

@@ -6,7 +6,7 @@ anything. New letters get ids that the old system never used. These parts are ke
 numbers, timers, orders, and the frames in transit, which are still stored in the senders' links. No link of the new
 system is stopped.
 
-**The check.** The snapshots must be one consistent cut. For each pair of servers in a domain, the following four
+**The check.** The snapshots must not contradict each other. For each pair of servers in a domain, the following four
 statements must be true. Every frame that one server has accepted was sent by the other server. Every frame that was
 sent and not accepted is still stored at the sender, which can send it again. A server that has met the other server
 remembers the present incarnation of the other server. Both servers have reset the domain the same number of times.
@@ -24,8 +24,8 @@ from antecede.server.snapshots import State, decode_state, encode_state
 
 
 def faults_of(snapshots: Mapping[str, bytes]) -> Iterator[str]:
-    """Yield the contradictions between the snapshots of all servers. Yield nothing if the snapshots are one consistent
-    cut. ``snapshots``: server → snapshot."""
+    """Yield the contradictions between the snapshots of all servers. Yield nothing if the snapshots fit together.
+    ``snapshots``: server → snapshot."""
     states = {server: decode_state(snapshot) for server, snapshot in snapshots.items()}
     links = {server: dict(_links(state)) for server, state in states.items()}
     for server, own in links.items():

@@ -12,8 +12,8 @@ domain. Clients of a removed server get the address of the server that has their
 on how the server runs is done by its :class:`Adapter`. For example, when the server is removed, the adapter ends the
 process of the server.
 
-While the server is paused for a backup, it carries out no command that changes anything. Otherwise the copies of two
-servers could contain different decisions.
+While the server is paused for a backup, it carries out no command that changes anything. Otherwise the backups of
+two servers could contain different decisions about the same change.
 
 :mod:`antecede.server.change.deciding` says what happens if the operator's process is gone.
 """
@@ -98,7 +98,7 @@ class Reorganising:
         lives: Callable[[str], bool],
         log: Log,
     ) -> None:
-        """``lives``: returns whether an address is an agent of this server."""
+        """``lives``: returns True if this server has an agent with the given address."""
         self._machine = machine
         self._driver = driver
         self._peering = peering

@@ -77,7 +77,8 @@ class View(msgspec.Struct, frozen=True):
     topology: TopologyText
     removed: bool = False
     staged: ChangeNumber = 0
-    """The number of the change that is staged or for which the server pauses. It is 0 if there is no such change."""
+    """The number of the change that the server has staged, or for which the server pauses. It is 0 if there is no
+    such change."""
     coordinator: Name = ""
     attempt: Mark = ""
     """The name of the attempt in which the server takes part, or an empty text if it takes part in no attempt. An

@@ -30,7 +30,7 @@ class ChangeRequest(msgspec.Struct, frozen=True):
     servers: tuple[str, ...]
     """The servers that are asked first. Other servers of the topology in force are asked after them."""
     system: str
-    """The identity for the whole system of servers, if the system has none yet."""
+    """A random name for the whole system of servers. It is used if the system has no name yet."""
     clock_ms: int
     dry: bool = False
     drop: bool = False

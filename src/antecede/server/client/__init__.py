@@ -98,8 +98,8 @@ class ClientLine:
         self._random = random
         self._temporary = wire.is_temporary(owner.name)
         self._lost_at: float | None = None
-        """The time at which the last connection with a welcome ended. It is None while such a connection is open, and
-        before the first such connection."""
+        """The time at which the last accepted connection ended. (The server accepts a connection by sending a welcome.)
+        It is None while an accepted connection is open, and before the first accepted connection."""
         self._connection: Connection | None = None
         self._parts: list[wire.Part] = []
         self._backoff = Backoff()
@@ -148,9 +148,9 @@ class ClientLine:
     # Writing.
 
     def publish(self, ticket: Ticket, last: bool) -> None:
-        """Send a ticket (a batch of publishes) if there is a connection with a welcome. Otherwise the ticket is sent
-        after the next welcome. ``last``: true if no other publish follows at this moment. Then everything that waits is
-        written immediately."""
+        """Send a ticket (a batch of publishes) if the server has accepted the connection with a welcome. Otherwise the
+        owner sends the ticket after the next welcome. ``last``: true if no other publish follows at this moment. Then
+        everything that waits is written immediately."""
         if self.welcomed:
             bodies = list(ticket.bodies)
             sent = ticket.number, ticket.to, ticket.kind, bodies, ticket.ask
@@ -170,8 +170,8 @@ class ClientLine:
         self._put(wire.Listen())
 
     def _put(self, part: wire.Part) -> None:
-        """Send a part (a message of the wire protocol), if there is a connection with a welcome. Otherwise drop the
-        part. After the next welcome, the owner repeats everything that is still needed."""
+        """Send a part (a message of the wire protocol) if the server has accepted the connection with a welcome.
+        Otherwise drop the part. After the next welcome, the owner repeats everything that is still needed."""
         if self.welcomed:
             self._parts.append(part)
             self._soon()
@@ -275,8 +275,8 @@ class ClientLine:
         self._owner.welcomed(part.address, part.last)
 
     def closed(self, reason: str, now: float) -> None:
-        """Record that the connection has ended. If this client must not connect again (``refusal``), report this to the
-        owner. Otherwise dial again later, unless ``close`` was called."""
+        """Record that the connection has ended. If it was closed permanently, report the reason (``refusal``) to the
+        owner. Otherwise dial again later. If ``close`` was called, do neither."""
         self._connection = None
         # On the next connection they would come before the welcome, and then again: the owner repeats them.
         self._parts = []

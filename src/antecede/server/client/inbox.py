@@ -38,9 +38,10 @@ class Inbox:
         done: Callable[[list[str], str], None],
         begins: Callable[[str], None],
     ) -> None:
-        """``answered``: a function that handles an answer. ``done``: a function that reports letters as handled. Its
-        second argument is the reason why the last of these letters is dead. The reason is empty if that letter is not
-        dead. ``begins``: a function that is called with a letter's id before a handler gets the letter."""
+        """``answered``: a function that handles an answer. ``done``: a function that reports the ids of letters to the
+        server as done. If the last of these letters is dead (given up), the second argument of ``done`` is the reason.
+        Otherwise this argument is empty. ``begins``: a function that is called with a letter's id before a handler
+        gets the letter."""
         self._answered = answered
         self._done = done
         self._begins = begins
@@ -62,8 +63,8 @@ class Inbox:
         """Whether a handler runs."""
 
     def begin(self) -> None:
-        """Begin a new connection. Forget the letters that still wait: the server sends each letter again if it was not
-        reported as done."""
+        """Begin a new connection. Forget the letters that still wait, because the server sends again all letters
+        that were not reported as done."""
         self._letters.clear()
         self._reported.clear()
         self._outdated = True
@@ -126,9 +127,9 @@ class Inbox:
         self._settle(letter, reason, self._outdated)
 
     def _take(self) -> Letter | None:
-        """Take letters from the queue until one of them needs a handler, and return this letter. Return None if no
-        letter in the queue needs a handler. The letters taken before it are processed here: answers, and letters that
-        were already handled."""
+        """Remove letters from the queue until one of them needs a handler, and return this letter. Return None if no
+        letter in the queue needs a handler. The other removed letters are answers, or were already handled. This method
+        processes them."""
         self._outdated, self._tries, self._try_at = False, 0, 0.0
         while self._letters:
             letter = self._letters.popleft()

@@ -1,9 +1,10 @@
 """A client's publishes, without I/O: numbers, batches, how many may be outstanding, and what is sent again.
 
 **Numbers.** Publishes are numbered 1, 2, 3 … without gaps. The client keeps each publish until the server has accepted
-it. After a broken connection, the server's welcome says which publishes the server has. The client sends only the
-others again, so the server gets no publish twice. If the server refuses a publish, it skips the later publishes, too.
-The client then lets the skipped publishes fail, or numbers them again and sends them again (``Numbering.refused``).
+it. When the client connects again, the server's welcome message contains the number of the last publish that the server
+has. The client sends only the later publishes again, so the server gets no publish twice. If the server refuses a
+publish, the server also skips the later publishes. The client then lets the skipped publishes fail, or numbers them
+again and sends them again (``Numbering.refused``).
 
 **Batches.** Consecutive notifications share a batch if they have the same type, destinations, label and trace context.
 The number of notifications in a batch is limited, and so is their size. The batch that is being filled is sent when the
@@ -12,8 +13,9 @@ next publish cannot be added to it, or when the owner calls ``flush``. (The owne
 ``flush`` soon. A batch also contains the ids of letters that the client began to handle before or between these
 publishes. So the server's trace can show the delivery of such a letter before the publishes that follow it.
 
-**The window.** The number of publishes that are not accepted yet is limited. If a client sends more, the server closes
-the connection. An owner that publishes nothing while ``Numbering.crowded`` is set always has room for a batch.
+**The window.** The number of publishes that are not accepted yet is limited. If a client exceeds the limit by more than
+one full batch, the server closes the connection. The owner should publish nothing while ``Numbering.crowded`` is set.
+Then the limit always leaves room for the owner's next batch.
 
 The owner decides what to publish, and when to flush.
 """
@@ -189,9 +191,9 @@ class Publishing(Generic[T]):
         flush_soon: Callable[[], None],
     ) -> None:
         """``ticket``: makes a ticket. ``settled``: a function that is called once for each ticket. Its second argument
-        is None if the publish was accepted, and otherwise the error. ``send``: sends a ticket; its second argument is
-        True if nothing else is published at this moment. ``flush_soon``: called when a batch was begun. The owner must
-        then call ``flush`` soon."""
+        is None if the publish was accepted, and otherwise the error. ``send``: sends a ticket. Its second argument is
+        True if ``flush`` sends the ticket, because then no other ticket is ready to be sent. ``flush_soon``: called
+        when a batch was begun. The owner must then call ``flush`` soon."""
         self.numbering: Numbering[T] = Numbering(settled)
         self.accepted = self.numbering.accepted
         self._ticket = ticket

@@ -6,8 +6,9 @@ number. A question ends only one time: with its answer, with an error, or becaus
 are dropped.
 
 Each question has a deadline for its answer. The method ``deadline`` returns the earliest deadline of all open
-questions. If the question with this deadline is closed, the method still returns this time, which is now too early. The
-next call of ``expire`` corrects it. So no search is needed when a question is opened or closed.
+questions. There is one exception: if the question with the earliest deadline is closed, the method still returns the
+deadline of this closed question. Then ``expire`` is called earlier than necessary. This call finds the earliest
+deadline of the questions that are still open. So no search is needed when a question is opened or closed.
 """
 
 from collections.abc import Callable

@@ -57,8 +57,8 @@ class Driver:
         last: int = 0,
         durable: int = 0,
     ) -> None:
-        """``lives``: returns whether an address is an agent of this server, not a client. ``wake``: is called when a
-        turn is needed soon, at most once per turn. ``first``: the first record of this run of the server. ``last``,
+        """``lives``: returns whether an address is an agent of this server, not a client. ``wake``: asks the adapter
+        to call ``turn`` soon, at most once per turn. ``first``: the first record of this run of the server. ``last``,
         ``durable``: the numbers of the last record and of the last durable record in the log, after recovery."""
         self.machine = machine
         self.gate = Gate(last, durable, outputs.send, outputs.reply)
@@ -103,7 +103,8 @@ class Driver:
         self.awake = False
         """Whether a turn was requested or is in progress, or a group of inputs arrives now (see ``gathered``)."""
         self._steps, self._until = 0, 0.0
-        """``_steps``: turns with a step in this run of turns. A reaction that ends after ``_until`` ends the run."""
+        """``_steps``: how many turns took a step in this run of turns (the turns since the last call of ``rest``).
+        ``_until``: if a reaction ends after this time, the run of turns ends, so that other work can run."""
         self._slow = self.urgent = False
         """``_slow``: whether reactions are slow in this run of turns. ``urgent``: whether they were slow in the last
         run. If so, records should be committed before a turn's reactions run, so that waiting output leaves earlier."""
@@ -133,7 +134,7 @@ class Driver:
             self.request_turn()
 
     def change(self, given: Organising) -> None:
-        """Queue a change of the topology. A separate step takes it: later inputs may be for the old topology."""
+        """Queue a change of the topology. A separate step takes it, because later inputs may use the old topology."""
         self._changes += 1
         self.feed(given)
 
@@ -384,8 +385,7 @@ class Driver:
     def committed(self, now: float) -> None:
         """Record that the commit after ``rest`` has ended and its output has left. The inputs that came during the
         commit are taken together. An adapter need not call this method if nothing had to be synced and the driver was
-        ``calm``. In that case, the idle time of the server begins at ``rest``. So if an answer comes soon, it is taken
-        immediately, without waiting for more input."""
+        ``calm``. Without this call, the server counts as idle earlier, so it processes the next input sooner."""
         if self._let_leave == self._rested:
             self._let_leave = now
         self._rested = now
@@ -437,7 +437,7 @@ class Driver:
 
 
 _inputs_few: Final = 2
-"""If at most this number of inputs are queued, a step may stay open while its reactions run. Otherwise it ends."""
+"""The largest number of queued inputs with which a step may stay open while its reactions run."""
 _full_seconds: Final = 0.1
 """The pause before the next attempt to append a record for which the log had no space."""
 _calm_seconds: Final = 0.00005

@@ -3,7 +3,7 @@ wakes up only once, and takes both outputs in one step.
 
 Two kinds of output are not urgent. The first kind is a message that commits an operation, if the operation conflicts
 with no other operation. Nothing waits for this commit, so the message leaves together with the next frame. The second
-kind is a reply that tells a client that its call was accepted. The client waits only for the answer to the call, so the
+kind is a reply to a client: its call was accepted. The client waits only for the answer to the call, so the
 reply leaves together with this answer. If no other output comes, the message or the reply leaves alone after a few
 milliseconds.
 """
@@ -59,8 +59,8 @@ class DelayedOutput:
         ``letters``: whether letters for clients leave after this call. If so, the replies leave now, too. ``recorded``:
         the number of the newest record. ``sure``: whether the step has answers that leave before this record is
         durable. If so, the step's acknowledgements are not urgent: they wait, so that the record need not be synced
-        immediately. A caller may omit this call if nothing waits, and neither the first frame nor the first reply is
-        ``unhurried``."""
+        immediately. This call is unnecessary if nothing waits, and the first frame and the first reply are urgent
+        (not ``unhurried``)."""
         due = self.leave_at is not None and now >= self.leave_at - _early_seconds
         if frames or self._frames:
             self._frames += frames

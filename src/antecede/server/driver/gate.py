@@ -16,9 +16,9 @@ There is one exception: some answers do not wait, because the server will give t
 waits like other output. If an answer leaves immediately, delayed replies (:mod:`antecede.server.driver.delayed`) leave
 together with it, but only if their record is durable and the queue is empty (``is_open``).
 
-Pings, proofs of identity, and answers to operators' commands that change nothing do not pass through the gate. Most
-connections are also closed without the gate. But after a wrong frame of a peer, the connection is closed through the
-gate, so that this server's hello leaves first (``Peering.fault``).
+Some output does not pass through the gate: pings, proofs of identity, and the answer to an operator if the operator's
+command changed nothing. Most connections are also closed without the gate. But if a peer has sent a wrong frame, the
+connection to this peer is closed through the gate, so that this server's hello leaves first (``Peering.fault``).
 """
 
 from collections import deque

@@ -15,9 +15,9 @@ letter that was being handled. This letter is now a *suspect* (:mod:`antecede.en
 its pause, and at most one suspect is handled at a time. The other letters of the batch are handled again, and no try is
 counted for them. Tries that ended the server's process are counted in the log.
 
-If a handler asks for the id of its reaction too early (:mod:`antecede.engine.context`), the reaction has not failed. It
-runs again when its letter is durable. After such a reaction, the agent is *keyed*: all batches of this agent wait until
-their letters are durable.
+If a handler asks for the id of its reaction too early (:mod:`antecede.engine.context`), this does not count as a
+failure. The reaction runs again when its letter is durable. From then on, the agent is *keyed*: all batches of this
+agent wait until their letters are durable.
 """
 
 from collections import deque

@@ -18,7 +18,7 @@ class Turn(msgspec.Struct, gc=False):
     has no space for a record, stop before this record: the next turn returns it again."""
     reactions: list[React]
     """Then run these batches of reactions, and report the outcome of each batch with ``Driver.reacted``. Each batch
-    belongs to another agent, so the batches are independent of each other. A batch need not wait until the records
+    belongs to a different agent, so the batches are independent of each other. A batch need not wait until the records
     above are durable, because its results become part of the record of an open step, or of a later record."""
 
 
@@ -34,7 +34,7 @@ class Commit(Enum):
     So the commit thread commits the records, together with records that come in the meantime."""
     LATER = "later"
     """Do not commit now, because there are no records, or no output waits for them. The records are committed at the
-    deadline, or earlier if other output begins to wait. This output may come from a step without a record (for example
+    deadline, or as soon as new output waits for them. A step without a record can also have such output (for example
     an acknowledgement)."""
 
 

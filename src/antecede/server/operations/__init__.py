@@ -1,8 +1,8 @@
 """Operators' commands to a running server: status, dead letters, mailboxes, and the reset of a domain.
 
-A request is one part of the wire protocol. It contains a token, a command and the command's arguments. The answer is
-one JSON document, or an error with its code. A program that runs a server in its own process calls the same functions
-directly.
+A request is one *part* (message) of the wire protocol. It contains a token, a command and the command's arguments. The
+answer is one JSON document, or an error with its code. A program that runs a server in its own process calls the same
+functions directly.
 """
 
 import json
@@ -285,7 +285,7 @@ class Operations:
 
     def _check_room(self) -> None:
         """Raise OverloadError if records wait for space on the disk. Commands that change something call this method
-        before the change. As long as records wait, the operator could not learn whether a change is durable."""
+        before the change. While records wait, the operator cannot learn whether a change is durable."""
         if self._driver.behind:
             raise OverloadError(f"server {self._machine.name} cannot write its log: {self._driver.trouble}")
 

@@ -1,8 +1,9 @@
 """Operators' commands about clients: list clients, remove a client that will not return, end a client's subscription.
 
 A client is known to its server if it is connected, if it ever published, or if letters wait for it. Only a disconnected
-client can be removed. Its letters are deleted permanently, a limited number with each request. Then the number of its
-last publish is forgotten. If a client of the same name connects later, it is a new client.
+client can be removed. Its letters are deleted permanently, a limited number with each request. When no letter remains,
+the server forgets the number of the client's last publish. If a client of the same name connects later, it is a new
+client.
 """
 
 from collections.abc import Callable

@@ -124,10 +124,10 @@ class DeadLetters:
         letters_max: int,
         size: Callable[[Dead], int],
     ) -> Page:
-        """Return one page of dead letters. Their numbers are larger than ``after`` and, if ``last`` is not 0, at most
-        ``last``. They have the agent ``agent`` and the type ``type_``, and a reason that contains the text ``reason``.
-        They became dead letters before the wall clock time ``before_ms``. An argument that is empty or 0 sets no
-        condition. The page has at most ``letters_max`` letters and, if ``first`` is not 0, at most ``first`` letters.
+        """Return one page of the dead letters that meet all these conditions. The letter's number is larger than
+        ``after``, and at most ``last``. Its agent is ``agent``, and its type is ``type_``. Its reason contains the text
+        ``reason``. It became a dead letter before the wall clock time ``before_ms``. The page has at most
+        ``letters_max`` letters, and at most ``first`` letters. An argument that is empty or 0 sets no condition.
         ``size``: a function that returns the size of a letter. The total size of a page is limited."""
         wanted = _number("first", first)
         within = Range(

@@ -2,9 +2,9 @@
 
 A reset is for a domain in which a server has lost data. The reset sends all unacknowledged messages again, and so
 repeats messages that were received already. Therefore a reset needs a reason. There are two possible reasons: a link of
-the domain is stopped, or the domain was not reset the same number of times at all members (the data of one member was
-replaced by an old copy, or an earlier reset was interrupted). The operator's program must read the states of all
-members, because the stopped link may be between any two of them.
+the domain is stopped, or some members have reset the domain more often than others. (The second case occurs if the data
+of one member was replaced by an old copy, or if an earlier reset was interrupted.) The operator's program must read the
+states of all members, because the stopped link may be between any two of them.
 """
 
 from collections.abc import Mapping
@@ -35,8 +35,8 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 def next_generation(domain: str, statuses: Mapping[str, object]) -> int:
-    """Return the generation (number of resets) for the next reset of a domain: one more than the largest generation of
-    any member now. Raise an error if there is no reason for a reset. ``statuses``: the answers of all members to
+    """Return the generation (number of resets) for the next reset of a domain. It is the largest present generation of
+    all members, plus one. Raise an error if there is no reason for a reset. ``statuses``: the answers of all members to
     ``status``."""
     found = {server: _read(server, domain, status) for server, status in statuses.items()}
     generations = {status.domains[domain].generation for status in found.values()}

@@ -1,4 +1,4 @@
-"""Questions to other servers about a change of the topology. Each has its own connection, which carries only hellos.
+"""Questions to other servers about a change of the topology. Each question has its own connection, only for hellos.
 
 A question is a hello that names no links. The other server answers with its hello, and then closes the connection. A
 server that is refused because it has not made a change yet gets the same answer. From this answer it learns that the

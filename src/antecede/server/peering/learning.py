@@ -94,8 +94,7 @@ def read_lesson(content: bytes | str) -> Lesson:
 
 
 def teaches(machine: AgentServer, hello: wire.ServerHello) -> bool:
-    """Return whether the sender of a hello, an authenticated server, has missed changes and can learn them from this
-    server."""
+    """Return whether the authenticated sender of a hello has missed changes and can learn them from this server."""
     organisation, file = machine.organisation, machine.plan.file
     if hello.version < wire.LESSONS or hello.change >= organisation.change or file is None:
         return False

@@ -1,8 +1,9 @@
 """One other server, and the output on the connection to it.
 
 All frames that may leave at the same time are written together. While the connection is full, at most
-``deferred_frames_max`` frames and acknowledgements wait here. Further ones are dropped, and so are frames that were
-already written to this connection. Nothing is lost, because the link repeats each frame until it is acknowledged.
+``deferred_frames_max`` frames and acknowledgements wait here. Further frames and acknowledgements are dropped. A frame
+that was already written to this connection does not wait here again: it is dropped, too. Nothing is lost, because the
+link repeats each frame until it is acknowledged.
 """
 
 from typing import Any

@@ -29,7 +29,7 @@ class Dialed:
         self._refused = False
         self._learning = False
         self._change = -1
-        """The number of the change that our hello has named, or −1 if our hello was not sent yet."""
+        """The number of the topology change in our hello, or −1 if our hello was not sent yet."""
         peer.dialed = connection
         peer.who = None
         keyring = peering.guard.keyring

@@ -12,8 +12,8 @@ refused. If the server sent the welcome earlier, the client would send some of t
 numbers.
 
 A temporary client (see :mod:`antecede.wire`) is forgotten when it has left: its mailbox is emptied, and the number of
-its last publish is removed. If it was killed, it is forgotten after some time without a connection. A letter for a
-temporary client that has left is dropped.
+its last publish is removed. A temporary client that was killed is forgotten after some time without a connection. A
+letter for a temporary client that has left is dropped.
 """
 
 from collections.abc import Callable, Sequence
@@ -271,7 +271,8 @@ class Sessions:
     def done(self, session: Session, letters: list[str], dead: str) -> None:
         """Process a client's report that it has handled these letters. ``dead``: the reason why the client could not
         handle the last of them, or an empty string if it could handle this letter. The report must begin with the
-        oldest unreported letter of the session, and must not leave out any letter. Otherwise, the report is ignored."""
+        oldest unreported letter of the session, and may leave out only letters that the session is not allowed to
+        receive. Otherwise, the report is ignored."""
         if not self.is_current(session) or not letters:
             return
         plainly = letters if session.handed[: len(letters)] == letters else []

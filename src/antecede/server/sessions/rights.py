@@ -1,7 +1,7 @@
 """The rights of one session, and a cache of the authoriser's decisions about this session.
 
-The authoriser is asked only once about the same destinations, and only once about the same sender. When the access file
-is loaded again, the session forgets all decisions.
+The session asks the authoriser about a list of destinations or about a sender, and stores the decision. Later it uses
+the stored decision. When the access file is loaded again, the session forgets all decisions.
 """
 
 from collections.abc import Callable, Collection

@@ -1,4 +1,4 @@
-"""The letters that clients have received and not yet reported as handled. These letters must not expire for a while.
+"""The letters that clients have received and not yet reported as handled. For some time, these letters must not expire.
 
 A letter that was handed to a client stays in the client's mailbox until the client has reported the letter as handled.
 Before this report, the client may already have handled the letter, so the letter must not expire. But it may expire if
@@ -62,5 +62,5 @@ class Unreported:
 
 
 STALLED: Final = (f"no letter was handled for {limits.client_return_seconds:g} s, and the mailbox is full", "stalled")
-"""The reason and the code with which the server ends the session of a client that has reported no letter as handled for
-too long and whose mailbox is full."""
+"""A reason and a code. The server ends a client's session with them if the client has reported no letter as handled for
+too long, and the client's mailbox is full."""

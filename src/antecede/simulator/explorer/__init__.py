@@ -1,7 +1,8 @@
-"""The explorer plays every run of a small scope under an order, and finds a shortest run that breaks a guarantee.
+"""The explorer tests an order (an ordering protocol) with a few processes and messages. It plays every possible run,
+and finds a shortest run that breaks a guarantee.
 
 ``explore`` takes an order and a scope. The order is given by its name or its :class:`~antecede.orders.OrderSpec`. To
-try a broken variant, pass a function that creates the order of one member. The scope is the number of processes and of
+try a broken variant, pass a function that creates the order of one process. The scope is the number of processes and of
 messages, or a given program. ``explore`` plays *all* interleavings of sends and arrivals. Packets on a link may arrive
 in any sequence, unless the links are FIFO. ``explore`` checks the guarantees of the order, and additional ones if
 requested. It checks FIFO and causal order in every state. It checks total and synchronous order in every *quiet* state:
@@ -87,10 +88,11 @@ def explore(
     states_max: int = limits.explorer_states_max,
     progress: Callable[[int, int], None] | None = None,
 ) -> Result:
-    """Play every run of a scope. Check the order's own guarantees, and in addition the guarantees in ``guarantee``.
+    """Test an order: play every run of ``program`` or, without a program, every run with this number of processes and
+    messages. Check the order's own guarantees, and in addition the guarantees in ``guarantee``.
 
     If ``duplicates`` is true, every packet arrives twice. ``progress`` is called from time to time with two numbers:
-    the states reached so far, and the length of the runs that are now being played. Raise
+    the number of states reached so far, and the length of the runs that are now being played. Raise
     :class:`~antecede.errors.ScopeTooLargeError` if there are more than ``states_max`` states.
     """
     if isinstance(order, str):

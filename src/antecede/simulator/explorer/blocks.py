@@ -42,9 +42,9 @@ from antecede.simulator.explorer.machine import Flights, Machine, Step
 from antecede.simulator.explorer.scope import Scope
 
 Incoming = tuple[tuple[int, int], ...]
-"""Messages that have been sent to one process. Each entry is a pair: the position of the message in bit masks of
-messages, and the set that the message carries, as a bit mask. :mod:`~antecede.simulator.explorer.local` explains these
-sets."""
+"""Messages that have been sent to one process. Each entry is a pair. The first value has only one bit: the bit of the
+message in bit masks. The second value is the set that the message carries: messages that were sent before
+it, as a bit mask. :mod:`~antecede.simulator.explorer.local` explains these sets."""
 
 
 class Node(NamedTuple):
@@ -62,9 +62,9 @@ class Node(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A block of one process: the silent arrivals that lead to ``node``, followed by the noticeable input ``entry``.
-    For an arrival, ``entry`` is the number of the packet. For a send, ``entry`` is the bitwise complement of the mask
-    of destinations."""
+    """A block of one process: first the silent arrivals (arrivals that cause no output) that lead to ``node``, then the
+    input ``entry``, which other processes can notice. If this input is an arrival, ``entry`` is the number of the
+    packet. If it is a send, ``entry`` is the bitwise complement of the mask of destinations."""
 
     cell: int
     """The number of the cell of the process after the block. A cell is a state of a process together with the packets
@@ -112,8 +112,8 @@ class Growth:
 
 class Blocks:
     """A table of the blocks of all processes. The *situation* of a process is its state, the packets in flight to it,
-    and the messages sent to it. The blocks of a situation are computed when the situation first occurs, and are only
-    looked up later."""
+    and the messages sent to it. The blocks of a situation are computed when the situation first occurs. Later they
+    are read from the table."""
 
     def __init__(self, machine: Machine, judgement: Judgement, scope: Scope) -> None:
         self._machine = machine

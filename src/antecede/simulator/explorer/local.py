@@ -45,8 +45,8 @@ class Finding(NamedTuple):
     """``fifo``, ``causal``, ``total``, ``synchronous``, ``undelivered`` or ``contract``."""
     process: int
     bit: int
-    """The bit of the message that the finding is about: the position of this message in bit masks of messages. The
-    value is −1 if the finding is not about one message."""
+    """The message that the finding is about, given as the number of its bit in a bit mask of messages. The value is −1
+    if the finding is not about one message."""
     text: str
     """The description, with placeholders for names: ``{process}`` for the process, ``{message}`` for the message,
     ``{overtaker}`` for the message that was delivered too early, before ``{message}``, and ``[bit]`` for the message

@@ -28,9 +28,9 @@ Flights = tuple[int, ...]
 
 
 _clones_checked_max: Final = 1_000
-"""The number of steps that the explorer checks, beginning with the first. The explorer runs each step on a clone of an
-order, and checks that the original order stays the same. If clones share data with the original, the first steps
-already show it."""
+"""The explorer checks its clones in this number of steps, at the beginning of an exploration. Each step runs on a clone
+of an order, and must not change the original order. If clones share data with the original, one of these first steps
+usually shows this error."""
 
 
 class Step(NamedTuple):
@@ -54,8 +54,8 @@ class Machine:
         self._scope = scope
         self._orders: list[Order] = []
         self.idle: list[bool] = []
-        """For each state, by number: whether nothing waits in the order. This means that the order holds no message
-        that has arrived, and that all copies of the messages of its application have left."""
+        """For each state, by number: whether nothing waits in the order. If True, the order holds no message that has
+        arrived, and it has handed all copies of its application's messages to the network."""
         self._states: dict[tuple[bytes, Flights], int] = {}
         self.packets: list[Packet] = []
         self._packet_numbers: dict[Packet, int] = {}

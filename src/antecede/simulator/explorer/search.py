@@ -27,9 +27,9 @@ History = tuple[int, ...]
 
 
 class Reached(NamedTuple):
-    """The shortest known run to a state. At the end of this run, in the state ``previous``, the process with the number
-    ``process`` carries out ``block`` (a sequence of its inputs). The whole run has ``cost`` inputs. For the start of
-    the search, ``block`` is None."""
+    """The shortest known run to a state. The last part of the run is ``block``: a sequence of inputs of the process
+    with the number ``process``. This block begins in the state ``previous``. The whole run has ``cost`` inputs. For the
+    start of the search, ``block`` is None."""
 
     cost: int
     previous: System

@@ -3,9 +3,9 @@
 The file contains the run, input by input, and an expectation if one is found. The expectation describes correct
 behaviour, so the broken order does not meet it. To find the correct behaviour, the same file is played under a correct
 order. If the broken order is a variant of a known order, the correct order is the known order. Otherwise it is the
-simplest order with the necessary guarantees. But there is no simple order for total and synchronous order. In this
-case, no other order is played. If the run breaks total order, the file then expects that two processes deliver their
-common messages in the same sequence.
+simplest order with the necessary guarantees. There is one exception: no simple order guarantees total or synchronous
+order. If one of these is necessary, the file is not played under a correct order. If the run breaks total order, the
+expectation is then that two processes deliver their common messages in the same sequence.
 """
 
 from collections.abc import Sequence
@@ -225,8 +225,8 @@ class Witness:
             return None
 
     def _correct(self) -> OrderSpec | None:
-        """Return a correct order under which the same file can be played. It must keep the violated guarantee. Return
-        None if there is no such order."""
+        """Return a correct order, under which the same file will be played. The correct order keeps the guarantee that
+        the broken order violates. Return None if there is no such order."""
         order, kind = self._order, self._finding.kind
         own_order = self._own_order
         judged = kind in _judged

@@ -2,7 +2,7 @@
 
 * :mod:`~antecede.simulator.servers.world`: the loop of events, the network, the clients, the faults.
 * :mod:`~antecede.simulator.servers.server`: one server with all its restarts; it may crash between any two effects.
-* :mod:`~antecede.simulator.servers.client`: a client; after a reconnection it sends again what was not accepted.
+* :mod:`~antecede.simulator.servers.client`: a client; after a reconnection it resends publishes that were not accepted.
 * :mod:`~antecede.simulator.servers.judgement`: the checks at the end, which read the logs on the disks.
 * :mod:`~antecede.simulator.servers.schedules`: draws a topology (a forest), orders, agents and faults from one seed.
 

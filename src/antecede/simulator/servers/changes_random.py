@@ -188,8 +188,8 @@ def _merge(sketch: _Sketch, random: Random) -> None:
 
 
 def _connect_elsewhere(sketch: _Sketch, random: Random) -> None:
-    """Choose a random domain that only one router connects to other domains. In this domain, replace the router by a
-    server that was not in the domain. If no such domain exists, change nothing."""
+    """Choose a random domain that has exactly one router (a server that is also in other domains). In this domain,
+    replace the router by a server that was not in the domain. If this is not possible, change nothing."""
     for name, members in random.sample(list(sketch.domains.items()), len(sketch.domains)):
         routers = [one for one in members if len(sketch.domains_of(one)) > 1]
         others = [one for one in sketch.servers if one not in members]

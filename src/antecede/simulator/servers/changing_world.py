@@ -7,7 +7,7 @@ the operator starts it again. Servers crash and miss changes.
 
 Agents send letters, ask questions and set timers; they send only to agents that their server knows. Some letters become
 dead letters, and some letters end the process of the server that handles them. Clients of a removed server continue at
-the server that now has their addresses.
+the server that takes over their addresses.
 """
 
 from collections.abc import Iterator
@@ -224,8 +224,8 @@ class ChangingWorld(ServerWorld):
         return server.up and server.name not in self.gone and added and later
 
     def leaves(self, server: ChangingServer) -> None:
-        """Stop a server that was removed. Its clients continue at the server that now has their addresses. But a client
-        ends if no server knows it yet."""
+        """Stop a server that was removed. Its clients continue at the server that takes over their addresses. But if no
+        server knows a client yet, this client ends."""
         self.gone[server.name] = None
         server.later(0.01, stop, server)
         home = parse_topology(server.machine.organisation.topology).home_of(server.name)
@@ -295,8 +295,9 @@ class ChangingWorld(ServerWorld):
             self.crash(name, "kill")
 
     def _failed_to_change(self, reason: str) -> None:
-        """Let an operator decide about the dead letters that block other letters, and try the change again. (A blocked
-        letter is held until this decision.) If there are no such dead letters, give up this change after some tries."""
+        """React to a failed change. Let an operator decide about the dead letters that block other letters, and try the
+        change again. (A blocked letter is held until this decision.) If there are no such dead letters, and the change
+        fails too often after the faults have ended, report an error and go on to the next change."""
         decided = decide_once(self)
         self._failures += self.calm and not decided
         if self._failures > _tries_max:

@@ -1,10 +1,10 @@
-"""A simulated client. It runs the code of real clients for its connection, publishes, inbox and questions.
+"""A simulated client. It uses the code of real clients to connect, to publish, to receive letters and to ask questions.
 
-Publishes that were not accepted are sent again after a reconnection. The handler of a letter runs at least once, and
-may run again for the same letter. The letter is added to ``inbox`` when its handler has returned for the first time. A
-client can be killed. It then starts again under the same name, but it has forgotten everything, including which of its
-publishes were accepted. If another process connects under the same name, the new process takes over, and the server
-informs the first process.
+A *publish* is a request to send a letter. Publishes that were not accepted are sent again after a reconnection. The
+handler of a letter runs at least once, and may run again for the same letter. The letter is added to ``inbox`` when its
+handler has returned for the first time. A client can be killed. It then starts again under the same name, but it has
+forgotten everything, including which of its publishes were accepted. If another process connects under the same name,
+the new process takes over, and the server informs the first process.
 """
 
 from collections import deque
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from antecede.simulator.servers.world import ServerWorld
 
 NOBODY = "nobody"
-"""The name of an agent that does not exist: publishes to it are refused."""
+"""The name of an agent that does not exist. A server refuses letters to this agent."""
 _encode = msgspec.msgpack.Encoder().encode
 _returned = name_of(Returned)
 

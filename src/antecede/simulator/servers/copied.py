@@ -7,8 +7,8 @@ if TYPE_CHECKING:
 
 
 class Copied:
-    """A copy of the files on a simulated disk for a backup. The files are as they were at the moment of the copy. This
-    class implements :class:`antecede.server.operations.backups.Frozen`."""
+    """A copy of the files on a simulated disk, made for a backup. It contains the files as they were when it was
+    made. This class implements :class:`antecede.server.operations.backups.Frozen`."""
 
     def __init__(self, position: int, contents: dict[str, bytes], archived: list[bytes], incarnation: int) -> None:
         self.position, self.contents, self.archived, self.incarnation = position, contents, archived, incarnation

@@ -110,8 +110,8 @@ def decide_once(world: ServerWorld) -> bool:
 
 def early(logs: Logs) -> Iterator[str]:
     """Yield an error for each letter that an agent handled too early. Only agents that must hold letters are checked.
-    Such an agent must not handle a letter that follows from one of its dead letters, before an operator has decided
-    about the dead letter."""
+    If a letter to such an agent becomes a dead letter, other letters may follow from it (depend causally on it). The
+    agent must not handle these letters before an operator has decided about the dead letter."""
     pasts = _pasts(logs.rows)
     for items in logs.items.values():
         agents: list[str] = []

@@ -50,8 +50,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """The number of connections (between two servers, or between a client and its server) that become silent: after
     some moment, everything that is sent on the connection is lost. Both ends must notice this."""
     old_versions: float = 0.0
-    """The probability that a process of a server or a client uses only the oldest version of the wire protocol. It is
-    drawn at each start of a process."""
+    """The probability that a process of a server or a client uses only the oldest version of the wire protocol.
+    The version is chosen at random each time that a process starts."""
     stalls: int = 0
     """The number of times that one end of a connection (a server or a client) stops reading for a while."""
     clock_jumps: int = 0

@@ -248,8 +248,8 @@ class IdentifiedWorld(ServerWorld):
                 return
 
     def _hello(self, server: SimulatedServer) -> wire.ServerHello:
-        """Return a hello with a peer of this server as its sender, and this server as its receiver. An intruder may
-        have seen this hello on the network."""
+        """Return a hello from a peer of this server to this server. An intruder may have seen such a hello on the
+        network."""
         peers = server.core.peering.peers
         peer = next((name for name in peers if self.servers[name].up), next(iter(peers)))
         if self.servers[peer].up:
@@ -270,7 +270,8 @@ class IdentifiedWorld(ServerWorld):
         Intruder(self, server, "an operator without a proof", wire.Request("", "status", []))
 
     def _prove(self, server: SimulatedServer, keyring: Keyring, what: str, then: wire.Part) -> None:
-        """Let an intruder prove an identity with this keyring, and then send the part ``then``."""
+        """Let an intruder try to prove an identity with this keyring. After the server's challenge, the intruder sends
+        the proof, and then the part ``then``."""
         ends: list[End] = []
 
         class Late:

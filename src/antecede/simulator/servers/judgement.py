@@ -40,16 +40,16 @@ _life = re.compile(r"-\d+$")
 """A pattern for the last part of an id. The id of an answer to a call ends with a hyphen and a number. The number says
 in which life of the server (the time from one start to the next) the answer was given."""
 TRAITOR = "traitor"
-"""The client name of forged letters. If a simulated server forges a letter, its log records the letter under this
-client name."""
+"""The client name under which a server's log records forged letters (letters that the server sends with a false
+source)."""
 
 
 def findings(
     world: ServerWorld, logs: Logs, orders: tuple[str, ...], dead: int | None = 0, replayed: bool = True
 ) -> list[str]:
-    """Return the errors, one line each. ``logs``: the logs of the world as they are now. ``dead``: the expected number
-    of dead letters, or None if any number is correct. ``replayed``: whether to check also that a replay of each log
-    gives the server's state."""
+    """Return the errors, one line each. ``logs``: the logs of the world as they are now. ``orders``: the guarantees
+    that must hold, such as ``causal``. ``dead``: the expected number of dead letters, or None if any number is correct.
+    ``replayed``: whether to check also that a replay of each log gives the server's state."""
     found = list(world.errors)
     present = [server for name, server in world.servers.items() if name not in world.gone]
     for server in present:
@@ -188,8 +188,8 @@ def _is_forged(row: Event) -> bool:
 
 
 def _sender(letter: Letter, sent: Event) -> str:
-    """Return the sender of a letter, as the trace must name it. This is the source of the letter. But if an operator
-    sent a dead letter again, it is this operator."""
+    """Return the sender that the trace must name for a letter. If an operator sent a dead letter again, the sender is
+    this operator. Otherwise the sender is the source of the letter."""
     return letter.source if not letter.replays else f"{OPERATOR}@{sent.process.rpartition('@')[2]}"
 
 
@@ -267,7 +267,8 @@ def _begun(address: str, published: list[Publish], rows: list[Event]) -> Iterato
 
 
 def dead_letter(row: Event) -> str | None:
-    """Return the id of the letter that died, from the row of the trace that records its death."""
+    """Return the id of a letter that died, or None if the row contains no id. ``row``: the row of the trace that
+    records the death of the letter."""
     return row.message or (row.extra or {}).get("letter")
 
 

@@ -110,6 +110,6 @@ class Identities:
         return self.keyring(CLIENT, client.split(".")[1] if wire.is_temporary(client) else client)
 
     def of_server(self, name: str) -> dict[str, Any]:
-        """Return keyword arguments for a server's core (:class:`antecede.server.core.ServerCore`). With these
-        arguments, the core can check and prove identities. They contain the present access file."""
+        """Return keyword arguments for a server's core (:class:`antecede.server.core.ServerCore`). The
+        arguments contain the present access file, and a keyring with which the core proves and checks identities."""
         return {"authoriser": Authoriser(self.access), "keyring": self.keyring(SERVER, name)}

@@ -130,8 +130,8 @@ class End:
             self.receiver = None
 
     def vanish(self) -> None:
-        """Close this end without a message, as when its process ends. The other end notices this, unless the connection
-        is mute (everything on a mute connection is lost)."""
+        """Close this end without a message, as if its process had ended. The other end notices this, unless the
+        connection is mute (everything on a mute connection is lost)."""
         self.open = False
         self.receiver = None
         if not self._mute:
@@ -187,8 +187,8 @@ class End:
         self._read_on()
 
     def expect_a_reader(self, expected: bool) -> None:
-        """If ``expected`` is true, stop reading at this end while its own output buffer is full. If ``expected`` is
-        false, read even then."""
+        """Set whether this end stops reading while its own output buffer is full. If ``expected`` is false, it reads
+        even then."""
         self._expects_a_reader = expected
 
     def stall(self, stalled: bool) -> None:

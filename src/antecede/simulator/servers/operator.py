@@ -49,8 +49,8 @@ class Operators:
     def _settle_page(self, server: SimulatedServer, command: str, of: str, listed: dict[int, str], upto: int) -> None:
         """Send dead letters again, or bury them (take them off the server's list), as ``command`` says. One request
         handles at most two letters. If there are more letters, further requests follow. ``of``: the type of the
-        letters, or an empty text for any type. ``listed``: for the number of each letter, the letter's key. ``upto``:
-        letters up to this number are already done."""
+        letters, or an empty text for any type. ``listed``: the numbers of the letters, each with the letter's key.
+        ``upto``: the number of the last letter that earlier requests have handled."""
         if command == "dead-bury":
             self.buried |= {(server.name, key) for number, key in listed.items() if number > upto}
         page = [str(upto), str(max(listed)), str(_page_letters), "", of, "", "0"]
@@ -86,8 +86,8 @@ class Operators:
         self.request(server, command, [key], answered)
 
     def reset_lost(self, domain: str, members: list[SimulatedServer]) -> bool:
-        """If the status of the members shows that a domain needs a reset, send the reset to all members. Return whether
-        a reset was sent."""
+        """Send a reset of a domain to all members, if the status of the members shows that the domain needs it. Return
+        whether a reset was sent."""
         try:
             generation = next_generation(domain, {one.name: one.core.operations.status() for one in members})
         except UsageError:

@@ -1,10 +1,10 @@
 """Poison in a random world. A poison letter makes its handler end the process in which the handler runs.
 
-A poison letter must become a dead letter when all its tries (calls of its handler) have failed. This must happen in the
-server's process and in worker processes. Other letters must not be affected. If a handler ends the server's process,
-the log must count one failed try for the letter of this handler, and for no other letter. If the server is killed, the
-log must count one failed try for each handler call that was in progress. After a power cut, the log must count no
-failed try. This module also checks the tries in the logs.
+A poison letter must become a dead letter when all its tries (calls of its handler) have failed. This must be so if
+the handler runs in the server's process, and also if it runs in a worker process. Other letters must not be affected.
+If a handler ends the server's process, the log must count one failed try for the letter of this handler, and for no
+other letter. If the server is killed, the log must count one failed try for each handler call that was in progress.
+After a power cut, the log must count no failed try. This module also checks the tries in the logs.
 """
 
 from collections import Counter
@@ -77,9 +77,10 @@ def _strike(world: ServerWorld, ctx: Context) -> None:
 
 
 def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
-    """Compare the failed tries in the logs with the ends of processes that the world has recorded, and yield the
-    errors. Add up the tries of a letter over all servers, because a letter keeps its tries when its agent moves to
-    another server."""
+    """Check the failed tries in the logs, and yield the errors. Each time a server's process was killed, or was ended
+    by a handler, the world recorded the handler calls that failed. The logs must count these calls, and no others. But
+    a power cut may destroy a count. Add up the tries of a letter over all servers, because a letter keeps its tries
+    when its agent moves to another server."""
     if world.faults.old_versions:
         # The oldest log format has no place for tries.
         return
@@ -123,4 +124,4 @@ def unlucky(logs: Logs, poison: set[str]) -> bool:
 
 
 ENDED = "the process ended"
-"""If a letter died because its handler's process ended, the reason of the dead letter begins with these words."""
+"""The first words of the reason of a letter that died because its handler's process ended."""

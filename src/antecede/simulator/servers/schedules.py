@@ -345,9 +345,9 @@ def dead_letters(world: ServerWorld, logs: Logs) -> list[str]:
 
 
 def _asked(world: ServerWorld) -> list[str]:
-    """Check each question with the long timeout. There are three correct outcomes: the client got the answer, the
-    client learned that there will be no answer, or the client's process ended. Questions whose answers may be held or
-    may expire are not checked."""
+    """Check each question that has the timeout ``patient_seconds`` (longer than any fault). There are three correct
+    outcomes: the client got the answer, the client learned that there will be no answer, or the client's process ended.
+    Questions whose answers may be held or may expire are not checked."""
     if world.plan.mailboxes.hold:
         # A question may be held for longer than any client waits.
         return []

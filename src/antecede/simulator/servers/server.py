@@ -123,8 +123,8 @@ class SimulatedServer:
         self.effect()
 
     def guard(self, life: int, call: Callable[..., None], *given: Any) -> None:
-        """Call a function, if the server is still in the life (the time from one start to the next) with this number.
-        The server may crash during the call."""
+        """Call a function if ``life`` is the number of the server's present life (the time from one start to the next).
+        Otherwise do nothing. The server may crash during the call."""
         if life != self.life or not self.up:
             return
         # The store's log is suppressed: torn groups and failed disks are expected here.
@@ -158,7 +158,7 @@ class SimulatedServer:
         self.world.went(self)
 
     def _go(self) -> None:
-        """End the process of the server: its connections vanish, and its life ends."""
+        """End the server's process: close its connections without a message, and add 1 to ``life``."""
         self.oversight.went()
         self.up = False
         self.life += 1
@@ -383,8 +383,8 @@ class SimulatedServer:
             self.core.driver.request_turn()
 
     def crowd(self, crowded: bool) -> None:
-        """Keep the server above its high-water mark if ``crowded`` is true. Otherwise let the server return to its
-        real level."""
+        """Keep the server above its high-water mark if ``crowded`` is true, so that it refuses publishes. Otherwise let
+        the server use the real number of bytes that wait for the disk."""
         self.crowded = crowded
         if self.up:
             self.core.marks.watch(stopping=False)

@@ -60,12 +60,13 @@ class SharedMemory:
         ``LETTER-ID AGENT``."""
 
     def ended(self) -> Interrupted:
-        """Return the calls that were in progress when the last life ended. A new life finds these calls in this
-        memory."""
+        """Return the handler calls that were in progress when the server's process ended. The server reads these calls
+        from this memory at its next start."""
         return interrupted(bytes(self._content), str(self._boot))
 
     def begin(self, life: int) -> Progress:
-        """Begin a new life. From now on the memory names the calls of this life."""
+        """Begin a new life of the server (the time from one start to the next). From now on, this memory contains only
+        the handler calls of this life."""
         self._content = bytearray(size_of(1))
         self.progress = Progress(self._content, str(self._boot), life, self._grow)
         self._life = life

@@ -35,7 +35,7 @@ from antecede.trace import Event
 
 _steps_max = 200_000
 _effects_between = 40
-"""A planned crash of a server happens after at most this number of its effects (steps, frames, disk operations)."""
+"""The largest number of calls of ``effect`` (one for each step, frame or disk operation) until a planned crash."""
 _wrong_events = ("bad-frame", "link-stopped", "peer-refused", "client-refused", "stranger-gone", "client-gone")
 """Events that servers must not log in a world whose members are all correct."""
 
@@ -97,7 +97,7 @@ class ServerWorld:
             server.start()
 
     def prepare(self, seed: int) -> None:
-        """Do the preparations of a subclass, before the servers start. This class needs none."""
+        """Do nothing. A subclass can override this method to prepare something before the servers start."""
 
     # The loop.
 
@@ -195,7 +195,7 @@ class ServerWorld:
         return names[int(self.random.random() * len(names))]
 
     def _plan_crash(self, name: str) -> None:
-        """Plan the crash of a server after a random number of its effects (steps, frames, disk operations)."""
+        """Plan the crash of a server after a random number of calls of ``effect`` (steps, frames, disk operations)."""
         server, draw = self.servers[name], self.random.random
         if self.calm or server.effects_left:
             return
@@ -335,7 +335,7 @@ class ServerWorld:
         return isinstance(error, UnknownAgentError) and to == (NOBODY,)
 
     def logged(self, server: SimulatedServer, event: str, fields: dict[str, Any]) -> None:
-        """Check a warning or an error that a server logged. If it must not happen, record it with ``report_error``."""
+        """Check a warning or an error that a server logged. If the event must not happen, record an error."""
         if fields.get("code") in (SILENT, NO_HELLO):
             return  # The network itself checks whether the connection is silent.
         # A server whose data is older than its messages may also send stamps that contradict them.

@@ -28,7 +28,7 @@ FORMATS: Final[dict[str, Callable[[View], Iterator[str]]]] = {
     "dot": dot.written,
     "mermaid": mermaid.written,
 }
-"""The formats, each with the function that writes a trace."""
+"""The formats, each with the function that writes a trace in this format."""
 
 
 def view_of(

@@ -53,7 +53,7 @@ def _message(view: View, event: Event) -> str:
 
 
 def _quoted(view: View, event: Event) -> str:
-    """Return the label of a message in quotation marks, or its id without them."""
+    """Return the label of a message in quotation marks. If it has no label, return its id without quotation marks."""
     text = _message(view, event)
     return f'"{text}"' if label_of(view.trace.sent(event.message or "")) else text
 

@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, as OTLP in JSON: one document, which collectors, Jaeger and Tempo read.
+"""Spans of OpenTelemetry, as one OTLP document in JSON. Collectors, Jaeger and Tempo can read it.
 
 A send is a span of kind *producer*. A delivery is a span of kind *consumer*. The parent of a delivery is the send of
 its message. The parent of a send is the last delivery before the send in the same process, if there is one. So a trace
@@ -39,9 +39,9 @@ def written(view: View) -> Iterator[str]:
 
 
 def _roots(view: View) -> dict[str, str]:
-    """Return, for each message, the first message of its OpenTelemetry trace. Let c be the last message that the sender
-    of a message m delivered before it sent m. Then m belongs to the trace of c. If there is no such message c, m begins
-    a new trace."""
+    """Return, for each message, the first message of its OpenTelemetry trace. Let p be the sender of a message m, and
+    let c be the last message that p delivered before it sent m. Then m belongs to the trace of c. If there is no such
+    message c, m begins a new trace."""
     roots: dict[str, str] = {}
     current: dict[int, str] = {}
     for one in view.sequence:

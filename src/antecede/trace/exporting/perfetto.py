@@ -1,4 +1,4 @@
-"""The JSON trace format of Chrome, which ui.perfetto.dev and chrome://tracing open.
+"""The JSON trace format of Chrome. The viewers ui.perfetto.dev and chrome://tracing can read it.
 
 A process of the trace is a track. An event is a short slice. Each delivered copy of a message is an arrow (a flow) from
 the slice of the send to the slice of the delivery. If the arrival of a message was recorded, an asynchronous slice

@@ -4,10 +4,10 @@ lines. Each of these lines has a host, a clock and an event::
     ann {"ann":1} send x to cy
 
 A host is a process of the trace. Events are in one possible sequence. Arrivals are left out. In the clock of a host,
-the entry of this host is the number of its events so far. At a delivery, the receiver takes over each entry of the
-send's clock that is larger than its own entry. ShiViz draws only the arrows that follow from the clocks. If a message
-is late, its receiver has already learned of the send from other messages. So a late delivery has no arrow in ShiViz,
-but its text says that it is late. White space and special characters in names are written as codes such as ``%20``.
+the entry of this host is the number of its events so far. At a delivery, the receiver copies each entry of the send's
+clock that is larger than its own entry. ShiViz draws only the arrows that follow from the clocks. If a message is late,
+its receiver has already learned of the send from other messages. So a late delivery has no arrow in ShiViz, but its
+text says that it is late. White space and special characters in names are written as codes such as ``%20``.
 
 Antecede can import this log in two ways. With the format ``shiviz``, only the arrows that ShiViz draws become messages,
 so late deliveries are lost. With ``PATTERN``, all messages are imported, late or not.

@@ -6,7 +6,7 @@ only reads files. It must not judge their content.
 
 * :func:`convert` converts files of a known format into a trace and a report.
 * :func:`convert_mapped` does the same for any other log. A :class:`Mapping` says which fields of the log to use.
-* :func:`recognised` returns the foreign format of a file, for code that expected one of our own traces.
+* :func:`recognised` returns the foreign format of a file. It is for code that expected one of our own traces.
 """
 
 import os

@@ -1,8 +1,8 @@
 """``import``: convert foreign files to a trace and a report.
 
-All files of one import make one trace, or one trace per execution if logs contain several executions. All files must be
-of the same sort. Logs with vector clocks are one sort, even if their patterns differ. Spans are one sort, even if their
-formats differ. Each other format is a sort by itself.
+All files of one import make one trace. But if logs contain several executions, each execution makes one trace. One
+import accepts only files of one kind: logs with vector clocks, spans, or files of one other format. The patterns of the
+logs may differ, and so may the formats of the spans.
 """
 
 import os

@@ -10,8 +10,11 @@ parents merges concurrent work.
 
 The transactions of an agent are in the order of the list. In most recordings, each transaction of an agent is an
 ancestor of the agent's next transaction. If an agent works on two branches, some of its transactions are not ancestors
-of its next transaction. A late message would contain a transaction that its receiver already knows, and the trace has
-no such messages. So an editing session never shows a late delivery.
+of its next transaction.
+
+An editing session never shows a late delivery. The delivery of a message m is *late* if the agent already received
+another message that was sent causally after m. From that other message, the agent already knows the transaction in m.
+But the trace has no message with a transaction that the receiver already knows.
 """
 
 from datetime import datetime

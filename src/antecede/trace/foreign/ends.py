@@ -78,8 +78,8 @@ class Ends:
         }
 
     def _is_not_addressed(self, row: Row) -> bool:
-        """Return whether the send of a delivered message names destinations, but not the process of the delivery.
-        Return ``False`` if the message has no send or several sends."""
+        """Return whether the process of a delivery is missing in the destinations that the send of the message names.
+        Return ``False`` if the message has no send or several sends, or if the destinations are unknown."""
         send = self._sends.get(row.message or "")
         if send is None or send.to is None or row.message in self._sent_again:
             return False
@@ -91,8 +91,9 @@ class Ends:
         return f"{row.source}: {row.process} delivers {row.message}, which was sent to {named} ({send.source})"
 
     def _separator(self, unknown: Counter[str]) -> str | None:
-        """Return the character that joins several names of processes in an unknown destination, such as ``+`` in
-        ``p1+p2``. If there is no such destination, return ``None``."""
+        """Return the character that joins several process names in one destination of ``unknown``, such as ``+`` in
+        ``p1+p2``. If there is no such destination, return ``None``. ``unknown``: the destinations at which no message
+        is delivered."""
         for mark in _separators:
             if any(mark in name and self._receivers.issuperset(map(str.strip, name.split(mark))) for name in unknown):
                 return mark

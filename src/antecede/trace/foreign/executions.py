@@ -134,7 +134,8 @@ class Logs:
 
 
 def _unused(name: str | None, used: set[str]) -> str:
-    """Return a name for the next execution of a file. The name is not yet in ``used``. Add the name to ``used``."""
+    """Return a name for the next execution of a file, and add the name to ``used``. It differs from all names that
+    were already in ``used``."""
     found = name or str(len(used) + 1)
     again = 2
     while found in used:

@@ -94,8 +94,8 @@ class ForeignFile:
 
 
 class _Rejoined(io.RawIOBase):
-    """A stream that puts bytes back. It first returns the bytes that were already read from another stream. Then it
-    returns the rest of that stream."""
+    """A stream that first returns the bytes that were already read from another stream, and then the rest of that
+    stream."""
 
     def __init__(self, taken: bytes, rest: BinaryIO) -> None:
         self._taken = memoryview(taken)
@@ -155,11 +155,11 @@ def opened(path: str, unreadable: Unreadable) -> Iterator[ForeignFile]:
 
 def files_of(paths: Sequence[str | os.PathLike[str]], to: str | os.PathLike[str] | None = None) -> list[str]:
     """Return the files at the paths. If several paths lead to the same file, return it only once. For a directory,
-    return only the files with an ending of logs or spans, such as ``.log`` or ``.json``. The path ``-`` (standard
-    input) is returned as it is.
+    return only the files with a file extension of logs or spans, such as ``.log`` or ``.json``. The path ``-``
+    (standard input) is returned unchanged.
 
     The trace ``to`` and its metadata file are left out, because an earlier import may have written them into a
-    directory of logs. If one of the paths itself is such a file, raise a UsageError.
+    directory of logs. If ``paths`` directly names one of these two files, raise a UsageError.
     """
     found: dict[str, str] = {}
     written = [] if to is None else [os.path.realpath(os.fsdecode(to) + ending) for ending in ("", _metadata_ending)]

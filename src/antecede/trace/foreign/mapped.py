@@ -15,7 +15,7 @@ with equal times or numbers are in the order of the files and their lines, and a
 in one sorted file, this order is certain. Otherwise it is *assumed*. A file is sorted if its lines are in the order of
 the requested time or number. (An unsorted file may have been exported with the newest line first.)
 
-This module reads and reports. It does not judge: ``verify`` does.
+This module only reads the records and reports about them. The command ``verify`` judges the deliveries.
 """
 
 import os
@@ -72,9 +72,8 @@ class Mapped:
         self.lines: dict[str, list[Row]] = {}
         self.skipped = Skipped()
         self.kinds: dict[str, Counter[str]] = {SEND: Counter(), DELIVER: Counter(), LOCAL: Counter()}
-        """For each kind of event (send, delivery, local): the values of the mapped field ``kind`` in the records of
-        this kind, and how often each value occurs. Skipped records are counted, too. The number of different values is
-        limited."""
+        """The values of the mapped field ``kind`` and how often each value occurs, separately for sends, deliveries and
+        local records. Skipped records are counted, too. The number of different values is limited."""
         self.records = self.events = 0
         self.preview: list[dict[str, Any]] = []
         """The first few events of each kind at each process, to be shown to the user."""
@@ -196,7 +195,7 @@ class Mapped:
         return tied
 
     def assumed(self) -> dict[str, int]:
-        """Return how many rows have an assumed position, by reason."""
+        """Return, for each reason, the number of rows whose position in their process is assumed (not recorded)."""
         count = sum(row.assumed for rows in self.lines.values() for row in rows)
         return {"tied_place": count} if count else {}
 
@@ -233,7 +232,8 @@ def convert_mapped(
     """Use a mapping to convert logs to one trace, write the trace to the file ``to``, and return the report. Without
     ``to``, nothing is written.
 
-    ``preview`` examines only the first records and writes nothing. ``report_status`` is called with the progress.
+    With ``preview``, only the first records are read, and nothing is written. ``report_status`` is called with texts
+    about the progress.
     """
     started = time.perf_counter()
     mapped = Mapped(Plan(mapping))

@@ -9,11 +9,11 @@ the mapping says where the record contains the value:
   one of the fields is missing, the value is missing.
 
 If sends and deliveries use different fields, the name of a column may begin with ``send.`` or ``deliver.``. Then the
-path applies only to sends or only to deliveries (``deliver.process=dst``). If each process has its own log, the records
-need not name the process. Then a regular expression extracts its name from the path of the file. The groups of this
-expression become fields of all records of the file. Two regular expressions on the value of ``kind`` decide which
-records are sends and which are deliveries. A mapping can be saved as a TOML file. This module only describes the
-mapping; other modules read the records and write the trace.
+path applies only to sends or only to deliveries (``deliver.process=dst``). If each process has its own log file, the
+records need not name the process. Then a regular expression extracts the process name from the path of the file. The
+groups of this expression become fields of all records of the file. Two regular expressions on the value of ``kind``
+decide which records are sends and which are deliveries. A mapping can be saved as a TOML file. This module only
+describes the mapping; other modules read the records and write the trace.
 """
 
 import re
@@ -32,7 +32,7 @@ from antecede.trace.schema import COLUMNS
 from antecede.trace.sources import shown
 
 RECORDS: Final = ("json", "csv", "parquet", "text")
-"""The forms in which records come."""
+"""The formats that a file of records may have."""
 
 OTHERS: Final = ("local", "skip")
 """The ways to treat a record that is neither a send nor a delivery: make it a local event, or skip it."""
@@ -251,10 +251,10 @@ class Plan:
         return {group: text for group, text in found.groupdict().items() if text is not None}
 
     def kind_of(self, kind_text: str) -> tuple[str, dict[str, str]]:
-        """Find out whether a record is a send or a delivery. ``kind_text``: the value of the field that the mapping
-        names for ``kind``. If the mapping names no such field, it is the line of text. Return ``send.`` or
-        ``deliver.``, and the named groups of the regular expression that matched ``kind_text``, with their texts. If
-        neither expression matches, return an empty text and no groups."""
+        """Find out whether a record is a send or a delivery. Return ``send.`` or ``deliver.``, and the named groups of
+        the regular expression that matched ``kind_text``, with their texts. If neither expression matches, return an
+        empty text and no groups. ``kind_text`` is the value of the mapped field ``kind``. If the mapping has no field
+        for ``kind``, ``kind_text`` is the whole line of text."""
         for prefix, pattern in (("send.", self.send), ("deliver.", self.deliver)):
             # The value of a field must match as a whole; in a line of text, a match anywhere is enough.
             found = pattern.fullmatch(kind_text) if self.kind else pattern.search(kind_text)

@@ -3,17 +3,18 @@
 A **moment** is one recorded event in one process: a logged event, the start of a span, a transaction. In the trace it
 becomes one ``deliver`` row for each received message, then one ``send`` row for each sent message. A moment without
 messages becomes one ``local`` row. The recorded data of the moment is on its *main* row: the last delivery, or the
-first send if there is no delivery, or the local row if there is no message. So no delivery comes after the main row and
-no send comes before it. So the recorded vector clock of the moment is right for the main row: the clock includes
-everything that was received in the moment.
+first send if there is no delivery, or the local row if there is no message. In each moment, all deliveries come before
+the main row or are the main row. Therefore, the recorded vector clock of the moment is right for the main row: the
+clock includes everything that was received in the moment.
 
 **Clocks.** A vector clock has one entry for each process. The *own entry* of a row is the entry for the row's process.
 ``verify`` tests clocks by one of two rules (:mod:`antecede.trace.clocks`). If the own entry is ``index`` + 1 on most
-rows, it uses the rule ``exact``: all entries must agree with the indices. If not, it uses the rule ``order``, which
-tests only the order of the vectors. A correct trace can break the rule ``exact`` in three ways: a moment with a clock
-has several rows, an own entry is not ``index`` + 1, or a vector counts events that were not logged. ``verify`` must not
-use ``exact`` for such a trace. To prevent it, the import adds a local row at the beginning of each process. This
-increases all later indices by one, so most own entries are not ``index`` + 1 any more, and ``verify`` uses ``order``.
+rows, ``verify`` uses the rule ``exact``: all entries must agree with the indices. Otherwise it uses the rule ``order``,
+which tests only the order of the vectors. A correct trace can break the rule ``exact`` in three ways: a moment with a
+clock has several rows, an own entry is not ``index`` + 1, or a vector counts events that were not logged. ``verify``
+must not use ``exact`` for such a trace. Therefore, the import adds a local row at the beginning of each process. This
+row increases all later indices by one. Then most own entries are not ``index`` + 1 any more, and ``verify`` uses
+``order``.
 """
 
 from collections import Counter
@@ -110,7 +111,7 @@ class ConvertedTrace:
         return sum(len(moment.gives) for line in self.lines.values() for moment in line)
 
     def assumed(self) -> dict[str, int]:
-        """Return how many rows have an assumed position, by reason."""
+        """Return, for each reason, the number of rows whose position in their process is assumed (not recorded)."""
         found: Counter[str] = Counter()
         for line in self.lines.values():
             for moment in line:
@@ -131,9 +132,10 @@ class ConvertedTrace:
                     index += 1
 
     def impossible(self) -> tuple[int, int]:
-        """Count the impossible deliveries. ``verify`` will set them aside (not judge them). Return two numbers. The
-        first number counts the deliveries that come before their send in the same process. The second number counts all
-        other deliveries that lie on a cycle of events together with their send."""
+        """Count the impossible deliveries, and return two numbers. ``verify`` will set these deliveries aside (not
+        judge them). The first number counts the deliveries that come before their send in the same process. The second
+        number counts the other deliveries that, according to the trace, happened before their own send. (A chain of
+        events and messages leads from such a delivery to its send.)"""
         sent = self._sent()
         early: set[str] = set()
         for number, line in enumerate(self.lines.values()):
@@ -148,8 +150,8 @@ class ConvertedTrace:
 
     def in_causal_order(self, ignored: Collection[str] = ()) -> Iterator[tuple[str, Moment]]:
         """Yield each moment (event) with the name of its process. An event comes after the earlier events of its
-        process, and after the sends of all messages that it receives except the ``ignored`` ones. Events on a cycle,
-        and all events that must come after a cycle, are left out."""
+        process. It also comes after the sends of the messages that it receives, except messages in ``ignored``. Events
+        that would have to come before each other (a *cycle*) are left out, and also all events after a cycle."""
         sent = self._sent()
         names, lines = [*self.lines], [*self.lines.values()]
 

@@ -8,8 +8,8 @@ in the length of the line.
 **Choosing.** Every preset reads the beginning of a file. The preset with the fewest unreadable lines is chosen. If
 several presets have the same number, the preset whose first unreadable line comes latest is chosen. If several presets
 are still equal, the preset that finds the most events is chosen. Two formats may write the same two lines for each
-event, but in opposite sequences. The preset for the wrong format then cannot read the first line, and begins with the
-second line. So the two formats are distinguished, even if the end of the log is missing.
+event, but in opposite order. Then the preset for the wrong format cannot read the first line of the file, and begins
+with the second line. So the two formats are distinguished, even if the end of the log is missing.
 
 A pattern given by a user may be in the syntax of JavaScript, as in ShiViz's own pages: ``(?<host>…)``. The user is
 responsible for the speed of this pattern.

@@ -9,8 +9,8 @@
   fields, too.
 
 A line of JSON may have at most ``trace_line_bytes_max`` bytes. Any other line may have at most
-``foreign_line_bytes_max`` bytes. A line for a pattern may also have at most ``pattern_line_chars_max`` characters.
-Lines that cannot be read are counted.
+``foreign_line_bytes_max`` bytes. For ``text``, a line has a second limit: ``pattern_line_chars_max`` characters. Lines
+that cannot be read or are too long are counted.
 """
 
 import csv

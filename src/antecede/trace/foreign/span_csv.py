@@ -2,10 +2,10 @@
 
 The header must name columns for trace id, span id, parent, place (pod or service) and start. Columns for end, kind and
 operation are optional. Only the letters and digits in the name of a column are compared. Upper and lower case make no
-difference. The name of a column with times may end with their unit (``StartTimeUnixNano``, ``start_us``). If the name
-of the column with the starts has no unit, the first start decides: the unit is chosen so that this start is a time near
-the present. If the name of the column with the ends has no unit, the ends have the same unit as the starts. A time may
-also be an ISO 8601 date. A Parquet file with such columns is read in the same way.
+difference. The name of a time column may end with the unit of its times (``StartTimeUnixNano``, ``start_us``). If the
+name of the start column contains no unit, the unit is chosen so that the first start time is near the present. If the
+name of the end column contains no unit, its times have the same unit as the start times. A time may also be an ISO 8601
+date. A Parquet file with such columns is read in the same way.
 """
 
 from collections.abc import Iterator

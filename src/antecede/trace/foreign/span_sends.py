@@ -6,10 +6,11 @@ spans. There are two cases:
 
 **A client's or producer's span** is the record of one send. This send took place between the span's start and its end.
 If the service sent and received nothing else in that interval, all positions in the interval are equivalent. Then the
-send is placed at the start of the span, and this position is certain. (Starts and durations are both rounded, so a span
-may end two ticks later than recorded. A tick is the largest power of ten that divides all times of the service.)
+send is placed at the start of the span, and this position is certain. (Recorded times are rounded to a *tick*: the
+largest power of ten that divides all times of the service. The start and the duration are both rounded. So the import
+allows that a span ended two ticks later than recorded.)
 
-**Otherwise the position is assumed.** The import chooses the latest position that the record allows. The starts of all
+**Otherwise the position is assumed.** The import chooses the latest position that the spans allow. The starts of all
 spans are put into one sequence. This sequence keeps the order of each service, puts every cause before its effect, and
 otherwise follows the clocks. The send is put directly before the start of the effect. But if the cause is a client's or
 producer's span, the send is not put after the end of the cause. So calls that were made one after the other stay in
@@ -195,9 +196,9 @@ def _sequence(
 
 
 def _certain(ties: Sequence[Tie], above: Callable[[Span], Span | None], ticks: dict[str, int]) -> set[int]:
-    """Return the ``id()`` of each calling span (``Tie.cause``) for which the position of the send is certain, not
-    assumed. The position is certain if the span has only one send, and its service sent and received nothing else
-    during the span."""
+    """Return the ``id()`` of each calling span (``Tie.cause``) whose send has a certain position, not an assumed one.
+    The position is certain if the span has only one send, and its service sent and received nothing else during the
+    span."""
     messages: dict[int, list[Tie]] = {}
     involved: dict[str, dict[int, Span]] = {}
     for tie in ties:
@@ -222,8 +223,9 @@ def _certain(ties: Sequence[Tie], above: Callable[[Span], Span | None], ticks: d
 
 
 def _mark(spans: list[Span], line: list[Moment], above: Callable[[Span], Span | None]) -> None:
-    """Mark the positions of some moments (events of the service) as assumed. These are the moments whose sequence does
-    not follow from the clock of the service."""
+    """Mark the moments (events of a service) whose order is not shown by the clock of the service: their positions are
+    assumed. If the spans are from several instances, mark all moments. Otherwise mark moments with messages that have
+    the same start, unless each of their spans descends from the one before."""
     if len({span.instance for span in spans}) > 1:
         for moment in line:
             moment.assumed = SEVERAL_INSTANCES

@@ -13,9 +13,9 @@ of a span is an event.
   to other spans (OpenTelemetry, Jaeger's *follows from*) are further causes. The message is delivered where the span
   starts.
 * Within a service, spans are ordered by the service's wall clock. At equal times a parent comes before its child.
-  The clocks of different services never decide an order. They are only *compared* for two counts.
+  The clocks of different services never decide an order. The import compares them only to count two things:
   ``early_messages`` counts messages that, by the clocks, were received before they were sent. ``early_children``
-  counts spans that begin before their parent, in any service.
+  counts spans that begin before their parent, in the same service or in another one.
 
 :mod:`antecede.trace.foreign.span_sends` finds **where a message was sent**. A service is not a sequential process,
 because threads and replicas share its name. If the clock of a service does not show the order of some events, these
@@ -82,9 +82,9 @@ class Spans:
         return ConvertedTrace(placed(services, ties, self._above))
 
     def _ties(self, span: Span, taken: set[str]) -> Iterator[Tie]:
-        """Yield the messages that a span receives. Add to three counts: ``without_parent`` (parents and linked spans
-        that were not recorded), ``early_children`` (this span, if it starts before its parent) and ``early_messages``
-        (the messages whose cause starts after this span)."""
+        """Yield the messages that a span receives. Also increase three counts: ``without_parent`` (parents and linked
+        spans that were not recorded), ``early_children`` (this span, if it starts before its parent) and
+        ``early_messages`` (the messages whose cause starts after this span)."""
         parent = self._parent(span)
         if parent is not None:
             halves = self._halves[parent.trace, parent.id]
@@ -100,8 +100,9 @@ class Spans:
             yield Tie(cause, span, _named(cause, span, taken))
 
     def _above(self, span: Span) -> Span | None:
-        """Return the client's half of a call, if the given span is the server's half and the client's half is
-        recorded. Otherwise return the parent of the given span, or None if no parent is recorded."""
+        """Return the span that called the given span. Client and server may record one call as two spans, the *halves*
+        of the call. If the given span is the server's half and the client's half is recorded, return the client's half.
+        Otherwise return the parent of the given span, or None if no parent is recorded."""
         return self._caller(span) or self._parent(span)
 
     def _causes(self, span: Span, parent: Span | None) -> Iterator[Span]:
@@ -118,8 +119,8 @@ class Spans:
                 yield linked
 
     def _caller(self, span: Span) -> Span | None:
-        """Return the client's half of a call, if the given span is the server's half. Both halves have the same id.
-        Return ``None`` if there is no client's half, or if the given span is not the server's half of a call."""
+        """Return the client's span of a call, if the given span is the server's span of the same call. Both spans have
+        the same id. Return ``None`` if there is no client's span, or if the given span is not a server's span."""
         if span.kind not in _receiving:
             return None
         halves = self._halves[span.trace, span.id]

@@ -69,8 +69,9 @@ class ClockedLog:
     def _newly_known(
         self, host: str, moment: Moment, known: dict[str, int], owns: dict[str, list[int]]
     ) -> dict[str, int]:
-        """For each other host, count the logged events that ``moment`` (an event of ``host``) knows. Return only the
-        counts that are larger than the host's count in ``known``. ``owns``: the own entries of each host's events."""
+        """For each other host, count the logged events that ``moment`` (an event of ``host``) knows. Return the counts
+        that are larger than the count of the same other host in ``known``. ``owns``: the own entries of each host's
+        events."""
         new = {}
         assert moment.clock is not None
         for other, entry in moment.clock.items():
