@@ -47,8 +47,8 @@ _credentials = typer.Option(
     None,
     "--credentials",
     metavar="DIR",
-    help="Folder with the keys of one identity (server, client or operator), or of all identities. Default: the folder "
-    "credentials/ beside the topology file, but only if this file has an access file (access.toml) beside it.",
+    help="Folder with the keys of one identity (server, client or operator), or of all identities. Default: "
+    "credentials/ in the folder of the topology file, if this folder also contains access.toml.",
 )
 
 

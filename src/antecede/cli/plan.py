@@ -43,8 +43,8 @@ def register(app: typer.Typer) -> None:
         ],
         order: str | None = typer.Option(
             None,
-            help="Order of every domain. Default: if all domains of the current topology have the same order, this "
-            "order. In all other cases, the default is pruned.",
+            help="Order of every domain. Default: the order of the current topology, if all its domains have the same "
+            "order, and otherwise pruned.",
         ),
         model: str = typer.Option(
             "cpu",

@@ -7,8 +7,8 @@ next life counts the interrupted calls, or one of them (see below), as tries of 
 old content in the file, so **no call is counted after a power cut**: the file contains the identity of the computer's
 boot (``boot``). After another boot, the calls in the file are ignored.
 
-The file also contains the number of the life that writes the file. The first record of the next life contains this
-number and the calls. The next life may crash after this record and before it writes to the file. Even then no call is
+The file also contains the number of the life that writes the file. The next life copies this number and the calls into
+its first record in the log. It may crash after this record and before it writes to the file. Even then no call is
 counted twice.
 
 A plain handler (one that is not ``async``) has the event loop until it ends. An ``async`` handler may wait while others
@@ -17,8 +17,8 @@ the event loop, all calls in progress are counted, because a thread that one of 
 process.
 
 The file has a head, and slots of equal size. The first slot is for plain handlers: only one plain handler runs at a
-time. The content of this slot is valid only while the head names this slot. So the end of a plain call writes only the
-head, and the beginning of the next call usually writes only the letter's id and the head. Before a letter's id is
+time. The content of this slot is valid only while the head names this slot. When a plain call ends, only the head is
+written. When the next one begins, usually only the letter's id and the head are written. Before a letter's id is
 written, its length is set to zero; after that, the length is set to its value. So a slot never has a wrong id, even if
 the process is killed between these writes. Usually the new id has the same length as the previous one. Then one write
 of a few bytes replaces the previous id. This module knows only this layout. :mod:`antecede.live.calls` opens and maps

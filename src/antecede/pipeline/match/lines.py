@@ -266,8 +266,8 @@ def lend_slots(lines: Lines, segments: int = _segments_at_once) -> None:
 
 
 class ClockRows(msgspec.Struct):
-    """The clocks and instances of one piece (the valid rows of some messages), each with the flat position of its
-    row."""
+    """The clocks and instances of one piece (the valid rows of some messages), and the positions of their rows. A
+    position is a number in the joined lines of all processes."""
 
     lamport: Lamports | None = None
     lamport_flat: Longs | None = None
@@ -361,8 +361,9 @@ class Regions(msgspec.Struct, frozen=True):
         return divmod(int(np.frombuffer(self.offsets, np.int64)[process]) + int(index), self.events)
 
     def parted(self, rows: Rows, links: Links, names: int, mark: int) -> Iterator[Region]:
-        """Yield the valid sends and deliveries of a bucket (all rows of some messages), one :class:`Region` per region.
-        ``names`` is the number of processes. ``mark`` identifies the bucket."""
+        """Divide the valid sends and deliveries of a bucket (all rows of some messages) among the regions (parts of the
+        joined lines), and yield one :class:`Region` for each. ``names``: the number of processes. ``mark``: a number
+        that identifies the bucket."""
         count = len(rows.kind)
         region, place = np.empty(count, np.int32), np.empty(count, np.int32)
         ends = Ends(np.zeros(self.count + 1, np.int64), np.zeros(self.count + 1, np.int64))

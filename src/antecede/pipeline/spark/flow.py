@@ -288,8 +288,8 @@ def _from_partitions(stage: Callable[[Any], Emit], as_input: AsInput) -> Run:
 
 
 class FrameParts:
-    """Parts as the partitions of a DataFrame. Each row has the number of a part and one blob (bytes that a stage
-    yielded).
+    """The parts of a stage's output, stored as a DataFrame. Each row has the number of a part and one blob (bytes that
+    the stage yielded).
 
     The output of a stage is kept on the executors' disks (a local checkpoint), so that it can be read again without
     repeating the work. Spark removes this checkpoint after the last reference to it is gone.

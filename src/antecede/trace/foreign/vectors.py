@@ -69,9 +69,9 @@ class ClockedLog:
     def _newly_known(
         self, host: str, moment: Moment, known: dict[str, int], owns: dict[str, list[int]]
     ) -> dict[str, int]:
-        """For each other host, count the logged events that ``moment`` (an event of ``host``) knows. Return the counts
-        that are larger than the count of the same other host in ``known``. ``owns``: the own entries of each host's
-        events."""
+        """Count, for each other host, its logged events that ``moment`` (an event of ``host``) knows. Return the counts
+        that are larger than in ``known``, which has the earlier count of each host. ``owns``: for each host, the
+        entries for this host in the clocks of its events."""
         new = {}
         assert moment.clock is not None
         for other, entry in moment.clock.items():
