@@ -104,6 +104,19 @@ def test_full_mailboxes_refuse_publishes_of_clients_of_this_server() -> None:
     assert accepted.number == 1, "others are not affected"
 
 
+def test_a_mailbox_that_refused_and_became_empty_is_measured_again() -> None:
+    """The server looks at mailboxes only from time to time: here, never."""
+    server = _server(a=Quota(bytes=100, full="refuse"))
+    _send(server, "a", 2, 40)
+    _send(server, "a", 1, 40)
+    assert _waiting(server, "a") == [1, 2]
+    done = tuple(Reaction(letter.id) for letter in server.engine.mailboxes["a"])
+    server.step([Reacted("a", done, None, 0)], 0.0, 0)
+    _send(server, "a", 1, 1)
+    _send(server, "a", 1, 90)
+    assert len(_waiting(server, "a")) == 2, "the sizes of handled letters do not count"
+
+
 @pytest.mark.parametrize("order", ["fifo", "skeen"])
 def test_a_full_mailbox_refuses_a_multicast(order: str) -> None:
     """Through a total order, the copy for this server comes back later."""

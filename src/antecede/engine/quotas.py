@@ -7,9 +7,9 @@ mailbox: the oldest letters become dead letters, with the reason. So each letter
 a reason. Letters leave a mailbox in the sequence in which they came, even when they expire. For example, if letter B
 depends on letter A and came after A, then B never expires before A.
 
-**Letters that were handed out do not expire.** While an agent reacts, or while a client handles letters of its mailbox,
-nothing expires from this mailbox. If the mailbox is above its quota during this time, it is *crowded*, and no further
-letters are handed out. Exception: if a client is disconnected or silent for too long, its letters can expire
+**Letters that were handed out do not expire.** While an agent or a client handles letters of its mailbox, nothing
+expires from this mailbox. If the mailbox is above its quota during this time, it is *crowded*, and no further letters
+are handed out. Exception: if a client is disconnected or silent for too long, its letters can expire
 (:mod:`antecede.server.sessions.unreported`).
 
 **Held letters** wait because they depend on a dead letter (:mod:`antecede.engine.following`). They count towards the
@@ -17,8 +17,8 @@ quota of their mailbox. Among the held letters and the letters in the mailbox, t
 
 The log records which letters expired, so a replay of the log does not decide this again. But the replay must restore
 the time at which each letter began to wait. So the server sometimes writes an item to the log, with the current time
-and the names of some mailboxes. In these mailboxes, all letters without a recorded time get this time as the beginning
-of their wait (``Engine.quotas.seen``).
+and the names of some mailboxes. The item means: the new letters in these mailboxes began to wait at this time
+(``Engine.quotas.seen``).
 """
 
 from collections import deque
@@ -49,7 +49,7 @@ class Excess(msgspec.Struct, frozen=True):
 
 
 class _Size(msgspec.Struct, gc=False):
-    """The number and the bytes of those letters in a mailbox that are already counted. Newer letters are not yet
+    """The number and the bytes of the letters that were counted in a mailbox. Letters that came after the count are not
     included."""
 
     letters: int = 0
@@ -64,21 +64,21 @@ class Quotas:
         self.settings = settings
         self.is_agent = is_agent
         self.handed: dict[str, int] = {}
-        """Client → how many letters of its mailbox were (or may have been) handed out to it and are still in the
-        mailbox. :mod:`antecede.server.sessions.unreported` sets this number."""
+        """For each client: the number of letters that were handed out to the client and are still in its mailbox. After
+        a restart, this number is an estimate. :mod:`antecede.server.sessions.unreported` sets this number."""
         self.crowded: set[str] = set()
-        """Mailboxes that are above their quota, but from which nothing can expire, because their first letters were
-        handed out."""
+        """The mailboxes that are above their quota, and whose first letters are being handled now. No letter can expire
+        from these mailboxes."""
         self.ages: dict[str, deque[list[int]]] = {}
-        """For each mailbox with a time limit: groups of consecutive letters, beginning at the head of the mailbox. Each
-        group is [server time at which its letters began to wait, number of its letters]. Letters behind the last group
-        have no recorded time yet. This field is durable."""
+        """For each mailbox with a time limit: its letters in groups, beginning at the head of the mailbox. A group is
+        [time in milliseconds at which these letters began to wait, number of these letters]. Letters behind the last
+        group have no recorded time yet. This field is durable."""
         self.expired: dict[str, int] = {}
-        """Mailbox → how many of its letters expired since the last report in the server's log. Each report makes this
-        dictionary empty."""
+        """Mailbox → how many of its letters expired since the last log message about expired letters. After each such
+        message, the dictionary is cleared."""
         self.known: dict[str, Quota] = {}
-        """Mailbox → its quota. A mailbox is added when its quota is first needed, and removed when the mailbox becomes
-        empty. Only the mailboxes in ``known`` can be in ``crowded``, and only they have recorded sizes and ages."""
+        """Mailbox → its quota. The method ``of`` adds a mailbox. A mailbox is removed when it becomes empty. All
+        mailboxes in ``crowded`` and ``ages`` are also in ``known``."""
         self._sizes: dict[str, _Size] = {}
 
     def use(self, settings: Mailboxes) -> None:
@@ -166,10 +166,10 @@ class Quotas:
         return [agent for agent in timed if any(f"{letter.id} {agent}" not in since for letter in held[agent])]
 
     def refusal(self, to: tuple[str, ...], bodies: list[bytes], mailboxes: dict[str, _Mailbox], held: _Held) -> str:
-        """Return the reason why new letters from a client of this server are refused: a mailbox with the setting
-        ``full = "refuse"`` does not have room for all of them. Return an empty text if they are not refused. The server
-        must call this method before it accepts the new letters. If the server accepted the new letters first, earlier
-        letters would expire to make room for the new letters. ``to``: mailboxes of this server."""
+        """Return the reason why new letters from a client of this server are refused, or an empty text if there is
+        room. The new letters are refused if a mailbox with the setting ``full = "refuse"`` does not have room for
+        all of them. The server must call this method before it accepts the new letters. If the server accepted them
+        first, earlier letters would expire to make room. ``to``: the destinations on this server."""
         for address in to:
             quota = self.known.get(address) or self.settings.quota(address, self.is_agent(address))
             if quota.full != "refuse":
@@ -201,8 +201,8 @@ class Quotas:
         came later has a larger number. ``since``: for each held letter, the time at which it began to wait. A key of
         ``numbers`` and ``since`` is ``LETTER-ID AGENT``.
 
-        The oldest letters expire first. A held letter may depend on an older letter in the mailbox, and the agent has
-        not handled this older letter yet. So the held letter does not expire before the older letter.
+        The oldest letters expire first. A held letter may depend on an older letter that is still in the mailbox. So a
+        held letter never expires before an older letter in the mailbox.
         """
         for agent, letters in held.items():
             quota, mailbox = self.of(agent), mailboxes.get(agent, _empty)
@@ -226,8 +226,8 @@ class Quotas:
         self, mailboxes: dict[str, _Mailbox], reacting: Callable[[str], bool], clock_ms: int, memory_bytes: int
     ) -> Iterator[Excess]:
         """Yield an :class:`Excess` for each mailbox in which letters must expire now, and record the crowded mailboxes.
-        ``memory_bytes``: the bytes of memory that the letters in all mailboxes use. A multicast that is in several
-        mailboxes is counted only once."""
+        ``memory_bytes``: the bytes of memory that the letters in mailboxes, the held letters and the timers use. A
+        multicast in several mailboxes is counted only once."""
         letters = size = 0
         fullest: list[tuple[int, str]] = []
         self.crowded.clear()
@@ -267,6 +267,8 @@ class Quotas:
         return Excess(agent, min(count, limits.drop_letters_max), reason) if count else None
 
     def _bytes(self, agent: str, mailbox: _Mailbox) -> int:
+        # Only the sizes of mailboxes in ``known`` are reduced when letters leave.
+        self.of(agent)
         size = self._sizes.get(agent)
         if size is None:
             size = self._sizes[agent] = _Size()
@@ -289,7 +291,8 @@ class Quotas:
 
 
 def _older(letters: Iterable[Letter], others: Sequence[Letter], numbers: dict[str, int], agent: str) -> int:
-    """Return how many letters at the head of ``letters`` came before all letters of ``others``."""
+    """Count the letters at the head of ``letters`` that are older than all letters in ``others``. Both begin with the
+    oldest letter. ``numbers``: as in ``look_held``."""
     first = numbers.get(f"{others[0].id} {agent}", 0) if others else inf
     count = 0
     for letter in letters:
@@ -315,9 +318,9 @@ def _over(quota: Quota, count: int, size: int, letters: Iterable[Letter]) -> tup
 
 
 def _levelled(fullest: list[tuple[int, str]], count: int) -> Iterator[Excess]:
-    """Yield an :class:`Excess` for each of the fullest mailboxes. In total, ``count`` letters expire, and then these
-    mailboxes have about the same length. If there are fewer than ``count`` letters, all of them expire. ``fullest``:
-    the length and the name of each mailbox."""
+    """Shorten the longest mailboxes to about the same length: yield an :class:`Excess` for each of them. In total,
+    ``count`` letters expire, or all letters if there are fewer. ``fullest``: the length and the name of each mailbox
+    from which letters may expire."""
     fullest.sort(reverse=True)
     total = level = 0
     for place, (length, _) in enumerate(fullest, 1):
@@ -345,4 +348,4 @@ ALL_FULL: Final = "expired: the mailboxes of all clients together are full"
 _seen_ms: Final = 1_000
 _slice: Final = 16
 """A divisor. If the letters in the mailboxes of clients take too much memory, at most 1/16 of these letters expires at
-each check. More letters expire only if their number is also too large."""
+each check. If there are also too many letters, more of them may expire."""
