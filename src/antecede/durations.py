@@ -1,7 +1,7 @@
-"""Durations as counts in buckets, for the histograms of a server's metrics page.
+"""Histograms of durations, for the metrics page of a server: the number of durations in each bucket.
 
-The caller measures the durations. This module does not read a clock. One thread may add durations while another thread
-reads the counts: the other thread gets consistent counts. Adding a duration takes much less than a microsecond.
+The caller measures the durations. This module does not read a clock. One thread may add durations while a second thread
+reads the counts. The second thread gets consistent counts. Adding a duration takes much less than a microsecond.
 """
 
 from bisect import bisect_left

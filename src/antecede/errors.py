@@ -184,7 +184,8 @@ class StoreFailedError(StoreError):
 
 
 class BrokenStepError(AntecedeError):
-    """A server could not complete a step, so it must stop. After a restart it continues from its log."""
+    """A server could not complete a step (the handling of some inputs), so the server must stop. After a restart, it
+    continues from its log."""
 
 
 class CorruptLogError(StoreError):

@@ -5,9 +5,9 @@ Ctrl-C must stop the program. There are two cases:
 
 * In ``antecede serve``, and in programs that run in ``asyncio.run``, the event loop handles SIGINT. Then Ctrl-C raises
   no exception inside application code, so a ``KeyboardInterrupt`` comes from the application.
-* With Python's default handler of SIGINT, Ctrl-C may raise ``KeyboardInterrupt`` at any point of the program. Then it
-  is not known where the exception comes from, and it is treated like Ctrl-C. Inside :func:`noted`, however, its origin
-  is known.
+* With Python's default handler of SIGINT, Ctrl-C may raise ``KeyboardInterrupt`` at any point of the program. Then the
+  origin of the exception is not known, and the exception is treated like Ctrl-C. Inside :func:`noted`, however, the
+  origin is known.
 """
 
 import signal
@@ -45,9 +45,9 @@ def is_ctrl_c(error: BaseException) -> bool:
 
 @contextmanager
 def noted() -> Iterator[None]:
-    """Return a context manager. While its block runs, it records whether SIGINT came, so that the answer of
-    ``is_ctrl_c`` is certain. The context manager does nothing in two cases: outside the main thread, and if the program
-    has replaced Python's default handler of SIGINT."""
+    """Return a context manager that records whether SIGINT comes while its ``with`` block runs. So the answer of
+    ``is_ctrl_c`` is certain inside this block. The context manager does nothing in two cases: outside the main thread,
+    and if the program has replaced Python's default handler of SIGINT."""
     ours = (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -2,24 +2,24 @@
 
 **Outgoing.** Every body (the content of one frame) gets the next number, from 1. The link keeps the body until the peer
 has acknowledged it. A body that is not acknowledged in time is sent again, with increasing pauses up to a limit. The
-peer drops frames beyond its window. ``admitted`` is the last number in this window. So the link's owner (the server)
-does not send a frame with a larger number. Such a frame waits here. When an acknowledgement has moved the window,
-``tick`` returns the frame. A link has no clock: its callers pass the current time, and ``deadline`` returns the time at
-which they must call ``tick``.
+peer drops frames whose numbers are too large (beyond its *window*). So the link's owner (the server) sends only frames
+up to ``admitted``, the number of the newest outgoing frame in the window. Later frames wait here. When an
+acknowledgement has moved the window, ``tick`` returns them. A link has no clock: its callers pass the current time, and
+``deadline`` returns the time at which they must call ``tick``.
 
 **Incoming.** A link does *not* put frames in sequence, because the orders (:mod:`antecede.orders`) do not need this. It
 only classifies each frame as ``FRESH``, ``DUPLICATE`` or ``DROPPED``. A frame is dropped if its number is too far
 beyond the first number that is not accepted yet. The next number in sequence is never dropped. A fresh frame is not
 acknowledged immediately. The owner calls ``accept(number)`` in the step that records the content of the frame, perhaps
-much later and out of sequence. An acknowledgement contains *everything up to* ``upto`` *and single numbers beyond it*.
-So if one frame is not accepted yet, the peer need not resend all frames after it.
+much later and out of sequence. An acknowledgement contains ``upto`` (all frames up to this number are accepted) and
+single accepted numbers after it. So if one frame is missing, the peer need not resend all frames after it.
 
 **After a crash** a link continues with the content of ``dump``: the number of the newest outgoing frame, the
-unacknowledged bodies, the accepted numbers. Frames that were received but not accepted are not in it. They were not
-acknowledged, so the peer sends them again, and they are fresh again. Therefore the owner has one duty: *make the link
-durable before anything leaves*. After ``send``, the link must be durable before the frame leaves. After ``accept``, the
-link must be durable before the acknowledgement leaves. After ``on_ack``, the link need not be durable, because the only
-effect of a crash is that some frames are sent again.
+unacknowledged bodies, the accepted numbers. ``dump`` does not contain frames that were received but not accepted. The
+peer sends such frames again, and they are fresh again. Therefore the owner has one duty: *make the link durable before
+anything leaves*. After ``send``, the link must be durable before the frame leaves. After ``accept``, the link must be
+durable before the acknowledgement leaves. After ``on_ack``, the link need not be durable, because a crash then has only
+one effect: some frames are sent again.
 
 **Incarnations.** Each data directory has an *incarnation*, a random 64-bit number. Each frame, acknowledgement and
 hello contains the incarnations of its sender and of its receiver (0 while it is not known). ``hello`` is the first
@@ -124,7 +124,7 @@ class Link:
         self.peer = 0
         """The peer's incarnation; 0 while it is not known."""
         self.peer_life = 0
-        """The number of the peer's life in its last hello; 0 while it is not known."""
+        """The number of the peer's life (one run of its server), from its last hello; 0 while it is not known."""
         self.base = 0
         """The value of ``sent`` when the server of this end started, that is, when its current life began."""
         self.sent = 0
@@ -136,7 +136,7 @@ class Link:
         # since been acknowledged are skipped. Numbers beyond the peer's window get a timer when the window moves.
         self.timers: list[tuple[float, int, float]] = []
         self.admitted = 0
-        """The last number within the peer's window. The owner does not send frames with larger numbers yet."""
+        """The number of the newest outgoing frame in the peer's window. Frames with larger numbers wait."""
         self._accepted = Numbers()
         self._received: set[int] = set()
         self.ack_due = False

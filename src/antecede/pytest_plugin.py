@@ -5,9 +5,9 @@
         ann.sent("x", to="bob")
         …
 
-When the test function has returned, the plug-in judges the recording by causal order. A marker names other orders:
-``@pytest.mark.antecede("fifo", "total")``. A broken order makes the test fail. If the test fails for another reason,
-its report also shows the verdict on the recording.
+When the test function has ended, the plug-in judges the recording by causal order. A marker can name other orders:
+``@pytest.mark.antecede("fifo", "total")``. A broken order or an empty recording makes the test fail. If the test fails
+for another reason, its report also shows the verdict on the recording.
 
 If Antecede is installed, pytest imports this module every time it starts. So this module imports no other module of
 Antecede until the fixture is used.
@@ -44,7 +44,7 @@ def antecede_recording(tmp_path: Path) -> "Generator[Recording, None, None]":
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, None]:
-    """After a test function has returned, judge the recording of the test, if the test has one."""
+    """Run a test function. Then judge the recording of the test, if it has one. A skipped test is not judged."""
     outcome = yield
     recording: Any = pyfuncitem.funcargs.get(_name)
     error = outcome.excinfo[1] if outcome.excinfo else None

@@ -242,7 +242,7 @@ class Recording(AbstractContextManager["Recording"]):
 
     @property
     def events(self) -> int:
-        """The number of rows of all processes so far."""
+        """The number of rows so far, of all processes for which :meth:`process` was called."""
         return sum(recorder.events for recorder in self._recorders.values())
 
     def process(self, name: str) -> Recorder:

@@ -96,7 +96,7 @@ class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
     oldest: int
     epoch: str
     """The hash of the topology. In a restored system, ``~`` and the id of the system follow. Older servers send no
-    digests of their domains, so such a server and another server connect only if their epochs are equal."""
+    digests of their domains. A connection with such a server is possible only if the two epochs are equal."""
     server: str
     to: str
     token: str
@@ -158,7 +158,7 @@ class Welcome(Part, frozen=True, array_like=True, gc=False, tag=5):
 
 
 class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
-    """One publish of a client, or several with consecutive numbers, the same type and the same destinations."""
+    """One or more publishes of a client. They have consecutive numbers, the same type and the same destinations."""
 
     number: int
     """The number of the first publish."""
@@ -234,8 +234,8 @@ class Bye(Part, frozen=True, array_like=True, gc=False, tag=13):
     """Whether it is useless for the receiver to connect again. If a temporary client sends True, the server forgets the
     client."""
     code: str = ""
-    """The reason as one word for programs, mostly a rule that the receiver has broken; may be empty. Older versions do
-    not send it."""
+    """The reason in one word, for programs. Usually it is the name of a rule that the receiver has broken. May be
+    empty. Older versions do not send it."""
     at: str = ""
     """With the code ``moved``: the address (``tcp://HOST:PORT``) that the receiver must connect to from now on."""
 

@@ -33,6 +33,7 @@ from antecede.server.sessions.remote_session import RemoteSession
 from antecede.server.sessions.unreported import Unreported
 from antecede.server.upkeep import Upkeep
 from antecede.simulator.servers.faults import Faults
+from antecede.topology import Quota
 from helpers.planted import caught
 
 Patch = pytest.MonkeyPatch
@@ -201,6 +202,21 @@ def test_letters_that_expire_without_a_trace(monkeypatch: Patch) -> None:
     real = REQUESTS[Look]
     monkeypatch.setitem(REQUESTS, Look, look)
     caught(300, "were never delivered")
+
+
+def test_the_size_of_a_mailbox_that_became_empty(monkeypatch: Patch) -> None:
+    """A mailbox that refuses letters is measured, but not noted."""
+    sound = Quotas.of
+
+    def of(self: Quotas, agent: str) -> Quota:
+        before = self.known.get(agent)
+        quota = sound(self, agent)
+        if before is None and quota.full == "refuse":
+            del self.known[agent]
+        return quota
+
+    monkeypatch.setattr(Quotas, "of", of)
+    caught(300, "ValueError")
 
 
 def test_held_letters_that_no_quota_counts(monkeypatch: Patch) -> None:

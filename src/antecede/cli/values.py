@@ -1,8 +1,8 @@
-"""Do not use pydantic for a command-line value that needs no conversion.
+"""Pass command-line values to a command without pydantic, if the values need no conversion.
 
-typer converts every value with pydantic, even a text that stays a text. Loading pydantic takes longer than most
-commands. So a value that already has the type of its option goes to the command unchanged. typer converts only other
-values, for example the text "5" for an option that is a number.
+typer converts every value with pydantic, even a text for an option that is a text. Loading pydantic takes longer than
+most commands. So a value that already has the type of its option goes to the command unchanged. typer converts only
+other values, for example the text "5" for an option that is a number.
 """
 
 from collections.abc import Iterable

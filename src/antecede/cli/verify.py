@@ -156,8 +156,8 @@ def cut_of(since: str | None, until: str | None, processes: str | None) -> Cut:
 
 
 def _time(option: str, text: str | None) -> int | None:
-    """Return the value of an option as nanoseconds since 1970. The text is this number, or a date and time in ISO 8601
-    (UTC by default)."""
+    """Convert the value of an option to nanoseconds since 1970. ``text``: a date and time in ISO 8601 (UTC by default),
+    or the number of nanoseconds itself. If ``text`` is None, return None."""
     if text is None:
         return None
     try:
@@ -293,8 +293,9 @@ def _verdict_text(entry: dict[str, Any], doubtful: bool) -> str:
 
 
 def _epochs(report: dict[str, Any]) -> list[str]:
-    """Return one line for each epoch (the time from one change of the topology to the next). A trace with a single
-    epoch gets a line only if some of its deliveries violate an order that the topology did not guarantee."""
+    """Return one line for each epoch (the time from one change of the topology to the next). If the trace has
+    only one epoch, return no line. Exception: return its line if deliveries violate an order that the topology did not
+    guarantee."""
     epochs = report.get("epochs", ())
     lines = []
     for one in epochs:

@@ -20,8 +20,8 @@ def shown_text(text: str) -> str:
 
 
 def letter_name(one: Mapping[str, Any]) -> str:
-    """Return a text that names a letter, for example ``Said "answer to q5?" (s1…2)``. ``one`` is the description of the
-    letter from a running server: its ``id``, its ``type`` and its ``label``. Servers before version 0.2 do not send the
+    """Return a text that names a letter, for example ``Said "answer to q5?" (s1…2)``. ``one``: the ``id``, the
+    ``type`` and the ``label`` of the letter, as a running server sent them. Servers before version 0.2 do not send the
     ``label``."""
     from antecede.trace.titles import Titles
 
@@ -83,8 +83,8 @@ def rounded(value: float) -> str:
 
 
 def assumed_rows(report: Mapping[str, Any]) -> list[str]:
-    """Return a list of one line with the number of rows at assumed positions. Return an empty list if there are no such
-    rows. (If an imported log does not contain the position of a row in its process, the import assumes a position.)"""
+    """Return a list of one line with the number of rows whose position in their process was assumed. (The import
+    assumes a position if the imported log does not contain it.) Return an empty list if there are no such rows."""
     if not report["assumed"]:
         return []
     rows = counted(sum(report["assumed"].values()), "row at an assumed position|rows at assumed positions")

@@ -1,6 +1,6 @@
 """Space-time diagrams of a computation: for the terminal, and as SVG.
 
-The events of a diagram are given in one global sequence, which keeps each process's own sequence of events.
+The caller gives the events of all processes in one global sequence. The events of one process stay in their order.
 (`from_events` makes such a sequence from the rows of a trace.) The diagram shows which messages were sent to which
 processes, which messages had to wait after their arrival, and which messages were delivered late. This package does not
 find the late deliveries: the caller passes them.

@@ -28,8 +28,8 @@ class Event(msgspec.Struct, frozen=True):
     """``send``, ``arrive``, ``drop`` (a message arrived, but was dropped as a repeat), ``deliver`` or ``local``."""
     message: str = ""
     to: tuple[str, ...] = ()
-    """The known destinations of a send; empty for other kinds. If the copy for a destination never arrives, it is drawn
-    as a short line towards this destination."""
+    """The known destinations of a send; empty for other kinds. In SVG, a copy that never arrives is
+    drawn as a short line towards its destination, unless the destination is the sender itself."""
     label: str | None = None
     """The text that is drawn for the message or local event; by default the message's id."""
 

@@ -2,9 +2,9 @@
 
 Time runs from left to right, and each process has a horizontal line, its *lane*. Points are placed one after another,
 each as far left as possible. A point is to the right of the previous point on its lane. The arrival of a message is to
-the right of its send. A point may be to the left of an earlier point on another lane, but only by a small distance. A
-point is not near an arrow that passes by. With these rules, independent events can share a column, and the drawing of a
-run with many processes stays short.
+the right of its send. If a point on another lane was placed earlier, the new point may be to the left of that point,
+but only by a small distance. A point is not near an arrow that passes by. With these rules, independent events can
+share a column, and the drawing of a run with many processes stays short.
 
 A drawing can be stretched to a given width, so that several drawings below each other are equally wide.
 
@@ -110,7 +110,8 @@ class Layout:
         self.right = frontier + STEP
 
     def stretch(self, right: float) -> None:
-        """Stretch the drawing so that its right edge is at ``right``. A wider drawing stays as it is."""
+        """Stretch the drawing so that its right edge is at ``right``. A drawing that is already wider does
+        not change."""
         if right <= self.right or not self._x:
             self.right = max(right, self.right)
             return

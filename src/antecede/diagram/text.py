@@ -72,9 +72,10 @@ _ansi = {
 _gap_min = 3
 """The smallest number of columns from one process's line to the next."""
 _gap_max = 16
-"""The largest number of columns from one process's line to the next, on a terminal of usual width."""
+"""If the rows with their notes are wider than the terminal, the lines of the processes are drawn closer together, down
+to this number of columns from one line to the next. If the lines alone are too wide, ``_gap_min`` is the limit."""
 _gap_wide = 34
-"""The largest number of columns from one process's line to the next, on a wide terminal."""
+"""The largest number of columns from one process's line to the next."""
 
 
 class _Canvas:
@@ -149,7 +150,7 @@ class _Canvas:
         self.put(self.columns[point.lane], self.signs[kind], kind)
 
     def beside(self, point: Point, shift: int = 2) -> None:
-        """Write a point's label ``shift`` columns to the right of the point."""
+        """Write the label of a point to the right of the point, at a distance of ``shift`` columns."""
         room = self.gap - shift - 1 if point.lane + 1 < len(self.columns) else self.right - self.columns[-1] - shift
         style = "late" if point.late else "label"
         self.put(self.columns[point.lane] + shift, self.fit(point.label, room), style)

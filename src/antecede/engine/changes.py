@@ -70,8 +70,8 @@ def changed(old: bytes | None, state: State) -> bytes:
 
 
 def _common_start(one: bytes, other: bytes, start: int, stop: int) -> int:
-    """Return the first offset, from ``start`` up to but not including ``stop``, at which the bytes of ``one`` and
-    ``other`` differ. Return ``stop`` if no byte differs."""
+    """Return the first offset at which the bytes of ``one`` and ``other`` differ. Compare only the bytes at the offsets
+    from ``start`` to ``stop - 1``. Return ``stop`` if none of them differs."""
     while start < stop:
         middle = (start + stop + 1) // 2
         if one[start:middle] == other[start:middle]:

@@ -36,14 +36,14 @@ class Counting:
         """The number and the memory of all counted letters. Other parts of the server add held letters and timers to
         this footprint."""
         self.changed: set[str] = set()
-        """The agents whose mailboxes must be counted again: new letters may have come, or letters of a run were
-        removed."""
+        """The agents whose mailboxes must be counted again: new letters may have come, or some of the
+        counted letters were removed."""
         self.runs: dict[str, list[_Run]] = {}
         """For each agent, the counted letters of its mailbox, from the head of the mailbox on."""
 
     def look(self, mailboxes: dict[str, deque[Letter]]) -> None:
-        """Count the letters that came since the last call. If letters of a run were removed, count the remaining
-        letters of this run again."""
+        """Count the letters that came since the last call. If some letters of a *run* (a group of letters that were
+        counted together) were removed, count the remaining letters of this run again."""
         changed = list(self.changed)
         self.changed.clear()
         for agent in changed:
@@ -98,4 +98,5 @@ class Counting:
 
 
 _run_letters = 256
-"""The largest number of letters in one run. After a removal, at most this many letters are counted again."""
+"""The largest number of letters in one *run* (a group of letters that are counted together). After a removal, at most
+this many letters are counted again."""

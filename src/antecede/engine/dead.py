@@ -65,7 +65,7 @@ class Range(msgspec.Struct, frozen=True):
     """The dead letters that are examined for one page, and how much the page may contain."""
 
     after: int = 0
-    """Only dead letters with a larger number are examined."""
+    """Only dead letters with a larger number than this are examined."""
     last: int = 0
     """Dead letters with a larger number than this are not examined. If this field is 0, there is no such limit."""
     letters_max: int = 1_000

@@ -10,12 +10,13 @@ handed out before them.
 message that contains several letters (:mod:`antecede.channel.letters`). The stamp of a train shows the train's past
 (:class:`Past`): the messages on which the train depends. For each server of the domain, the stamp contains the number
 of the newest such message from this server. The domains form a forest, so there is only one route between two servers.
-So if a letter follows from a dead letter and both came through the same domain, the train of the letter follows from
-the train of the dead letter. Stamps show dependencies between the messages of servers, not between the letters of
-agents. So they show only that a letter *may* follow from the dead letter. Every such letter is held.
-In three cases the stamps show nothing, and the letter is also held. (1) The letter or the dead letter was sent on this
-server. (2) The two letters came through different domains. (3) The order has no such stamps. A letter that may follow
-from a *held* letter is also held, because it must not overtake the held letter.
+Suppose that a letter follows from a dead letter, and that both came through the same domain. Then the train of the
+letter depends on the train of the dead letter, and the stamps show this dependency. But stamps show dependencies
+between the messages of servers, not between the letters of agents. So they show only that a letter *may* follow from
+the dead letter. Every such letter is held. In three cases the stamps show nothing, and the letter is also held.
+(1) The letter or the dead letter was sent on this server. (2) The two letters came through different domains. (3) The
+domain has an order without such stamps. A letter that may follow from a *held* letter is also held, because it must not
+overtake the held letter.
 
 A letter that the agent sent to itself does not follow from the dead letter, because the agent did not react to the dead
 letter. Such a letter is held in two cases only. (1) Another letter from the agent to itself is dead or held. (2) The
@@ -23,8 +24,8 @@ letter is a multicast, and one of the dead or held letters has no stamp. Timers 
 
 A letter that an operator sent again is never held, because the operator has decided about it. Such a letter does not
 follow from any held letter, so it cannot overtake a letter on which it depends. The reason: the client ``dead-letters``
-publishes the letter, although the source of the letter is still its first sender. This client receives nothing. So the
-letter follows only from letters that were sent again earlier, and these letters are never held.
+publishes the letter, although the letter still names its first sender as its source. The client ``dead-letters``
+receives nothing. So the letter follows only from letters that were sent again earlier. These are never held.
 """
 
 from collections.abc import Iterable
@@ -39,7 +40,8 @@ class _Barrier(msgspec.Struct):
     shows whether the later letter may depend on one of the dead or held letters."""
 
     least: dict[tuple[str, int], int]
-    """(domain, member) → the number of the member's first message that contained a dead or held letter."""
+    """(domain, member) → the number of the first message from this member that contained a dead or held letter. The
+    member is a server of the domain, given as its position in the domain."""
     sources: set[str]
     everything: bool = False
     """Whether one of the dead or held letters has no stamp. Then every later letter may follow from it."""
@@ -91,15 +93,15 @@ class Following:
             self.numbers[f"{letter.id} {agent}"] = self.newest
 
     def gone(self, key: str) -> None:
-        """Forget a letter that is no longer waiting, held or dead."""
+        """Forget a letter. Call this method when the letter has left the mailbox, and is neither held nor dead."""
         self.pasts.pop(key, None)
         self.numbers.pop(key, None)
         self.since.pop(key, None)
 
     def keep(self, domains: set[str]) -> None:
-        """Remove an entry of ``pasts`` if its letter did not come through one of ``domains``. A change of the topology
-        has removed the other domains or restarted their stamps, so these entries are no longer valid. A letter without
-        an entry is treated like a letter that may depend on a dead letter."""
+        """Keep only the entries of ``pasts`` for letters that came through one of ``domains``. The other entries are
+        not valid, because a change of the topology has removed their domains or restarted the stamps of these domains.
+        A letter without an entry is treated like a letter that may depend on a dead letter."""
         for key in [key for key, past in self.pasts.items() if past.domain not in domains]:
             del self.pasts[key]
         self._barriers.clear()

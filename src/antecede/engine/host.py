@@ -47,9 +47,9 @@ class Outcome(msgspec.Struct):
     failure: BaseException | None = None
     """The exception that ended the batch: a failure, or :class:`TooEarly`; ``None`` if no exception ended it."""
     ended_at: int | None = None
-    """``None`` if the worker process did not end. If a handler call ended the process: the position of the letter that
-    was being handled, from 0 for the first letter of the batch. Then no reaction of this batch is kept. The other
-    letters of the batch run again, and the failed call does not count as a try for them."""
+    """The position in the batch, from 0, of the letter whose handler call ended the worker process. ``None`` if the
+    process did not end. If it ended, no reaction of this batch is kept. The other letters of the batch run again, and
+    the failed call does not count as a try for them."""
     plain: list[str] = []
     """A replacement for ``reactions`` that contains only the ids of the letters. It is used only if ``react`` handled
     all letters of the batch and no reaction requested anything. Otherwise this list is empty."""
@@ -399,4 +399,4 @@ _shown_max = 8
 
 
 def _nothing(notification: Any, context: Context) -> None:
-    """Do nothing. This function is the initial value of a variable for the handler, until the handler is looked up."""
+    """Do nothing. ``_react`` uses this function as a placeholder until it has looked up the first handler."""

@@ -1,4 +1,4 @@
-"""The batches of letters that the engine hands out for reactions, and the outcome of each letter."""
+"""Batches of letters that the engine hands out to agents and clients, and the outcome of each letter."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from antecede.whereabouts import writable
 
 
 class React(msgspec.Struct, frozen=True, gc=False):
-    """A batch: the next letters of an agent, in the sequence in which it must react to them."""
+    """A batch: the next letters of an agent or a client, in the sequence in which they must be handled."""
 
     agent: str
     letters: tuple[Letter, ...]

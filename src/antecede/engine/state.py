@@ -7,8 +7,8 @@ committed. The following cases are errors, and the text of each error names the 
 - a value that cannot be encoded, or has the wrong type for its field;
 - a state that has grown and now has more than ``agent_state_bytes_max`` bytes (topics have no such limit, because only
   the changes of their states are logged);
-- a struct that is decoded as another class, because its methods and perhaps some of its fields would be lost. This
-  happens to an instance of a subclass, and to a struct in a field without a type.
+- a struct that would be decoded as another class, and would lose its methods and perhaps some fields. This happens to
+  an instance of a subclass of the declared class, and to a struct in a field without a type.
 
 A value is accepted if the decoded value is equal but has another form. For example, 1 in a field of ``float`` becomes
 1.0, and a tuple in a field of ``list`` becomes a list.
@@ -52,9 +52,9 @@ def check(name: str, agent: Agent, state: bytes) -> None:
 
 
 def comes_back(kind: type[Agent], state: bytes) -> bool:
-    """Decode an agent from ``state``, encode this agent again, and return whether the result is the same bytes. Return
-    False, too, if an exception is raised. If the bytes differ, ``state`` may still be correct, because the same state
-    may be encoded in several ways."""
+    """Decode an agent from ``state`` and encode it again. Return True if the new bytes equal ``state``. Return False if
+    they differ, or if decoding or encoding fails. Even if the bytes differ, ``state`` may be correct, because the same
+    state may be encoded in several ways."""
     try:
         return encode(msgspec.msgpack.decode(state, type=kind)) == state
     except BaseException as error:
@@ -106,8 +106,8 @@ def _described(error: BaseException) -> str:
 
 
 def _other_class(before: Any, after: Any, path: str = "") -> tuple[str, str]:
-    """Compare a value with the value that was encoded and decoded again (``after``). Find the first struct whose class
-    is different in ``after``. Return the path of this struct, and a text that names both classes. Return two empty
+    """Compare a value before encoding (``before``) with the same value after decoding (``after``). Find the first
+    struct whose class has changed. Return the path of this struct, and a text that names both classes. Return two empty
     texts if there is no such struct."""
     if isinstance(before, msgspec.Struct):
         kind = type(before)

@@ -8,16 +8,16 @@ memory (:mod:`antecede.server.progress`). If a life ends uncleanly, the first re
 the letter whose handler was running. If no handler was running, all handler calls in progress were waiting (``await``).
 Then one try is counted for the letter of each of these calls.
 
-A letter with such a try is a **suspect**. It is handed out alone, so that other letters are not affected. Only one
-suspect is handled at a time, so that the next unclean end shows which letter is the cause.
+A letter with a try that was counted in this way is a **suspect**. It is handed out alone, so that other letters are not
+affected. Only one suspect is handled at a time. So if the process ends again, it is clear which letter is the cause.
 
 A handler may run before the log record that contains its letter is durable. If the process then ends, the log does not
 have the letter, and the sender sends it again. A peer sends the letter with its old id. But if a client of this server
 publishes the letter again, the letter gets a new id, and the count for the old id does not apply. So if a handler call
 of an agent is counted, the agent is **careful** in the next life: its letters are handed out one at a time, and handled
 only when they are durable. If the next life also ends during a handler call (of this agent or another agent), the agent
-stays careful for one more life. Without this rule, agent A could end the first life, agent B the second life, agent A
-the third life, and so on.
+stays careful for one more life. Without this rule, two agents could alternate without end: agent A ends the first life,
+agent B ends the second life, agent A ends the third life, and so on.
 """
 
 from collections import deque
@@ -29,7 +29,8 @@ from antecede.channel.letters import Letter
 
 
 class Tries:
-    """The letters and agents of one server whose handler calls were in progress when the process ended."""
+    """Counts how often the process of a server ended while a letter was being handled. Also contains the suspects and
+    the careful agents (see the module)."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
@@ -39,8 +40,8 @@ class Tries:
         """The number of the last life (run of the server's process) whose unclean end was counted. The server uses this
         number to count each end only once."""
         self.careful: set[str] = set()
-        """The agents whose letters are handed out one at a time in this life (run of the server's process), and only
-        when the letters are durable."""
+        """The agents that are careful in this life (run of the server's process). The letters of a careful agent are
+        handed out one at a time. Each letter is handled only when it is durable."""
         self._before: set[str] = set()
         """The agents that were careful in the last life (see ``careful``). If that life ended during handler calls,
         these agents are careful in this life, too."""
@@ -48,8 +49,8 @@ class Tries:
         """For each agent, the ids of its letters that are suspects. A suspect is handed out alone."""
 
     def ended(self, life: int, calls: Iterable[tuple[str, str]]) -> None:
-        """Record that a life (run of the server's process) ended uncleanly, and that these handler calls count as tries
-        of their letters. Each call is (agent, id of the letter)."""
+        """Record that a life (run of the server's process) ended uncleanly. For each of these handler calls, count one
+        try of its letter. ``life``: the number of this life. ``calls``: pairs (agent, id of the letter)."""
         self.life = life
         self.careful |= self._before
         for agent, letter in calls:

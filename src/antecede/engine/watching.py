@@ -1,4 +1,4 @@
-"""Interfaces of objects that observe running reactions: for tracing, and to record the handler calls in progress."""
+"""Interfaces of objects that observe how agents handle letters: for tracing, and to record the calls in progress."""
 
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
@@ -23,7 +23,7 @@ class Watch(Protocol):
 
 
 class Progress(Protocol):
-    """Records the handler calls in progress. When the server starts again after a crash, it reads which calls were in
+    """Records the handler calls in progress. After a crash, the server starts again and reads which calls were in
     progress (:mod:`antecede.server.progress`)."""
 
     @property

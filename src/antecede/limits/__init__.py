@@ -77,8 +77,8 @@ data in memory. The limit is four times ``backlog_letter_bytes_max``."""
 change_idle_seconds_max: Final = 15.0
 """The longest time that a server waits for the next command of a change of the topology. Usually a command comes every
 tenth of a second. The pause is longer only while a server imports much data. After this time, the server abandons the
-change. Exception: if a server has *staged* the change (written it to its log), and another server is the coordinator of
-the change, the server asks this coordinator instead (see ``change_ask_seconds``)."""
+change. Exception: suppose that the server has *staged* the change (written it to its log), and that another server is
+the coordinator of the change. Then the server asks the coordinator (see ``change_ask_seconds``)."""
 change_ask_seconds: Final = 2.0
 """The time that a server waits for the decision about a change of the topology. After this time, the server asks the
 coordinator of the change. If the decision still does not come, the server asks again after the same time."""
@@ -213,9 +213,9 @@ patterns_max: Final = 1_000
 pattern_chars_max: Final = 400
 """The largest length of one name or pattern in an access file, in characters."""
 permissions_cached_max: Final = 8_192
-"""The largest total number of addresses in the permission decisions that a client's session remembers. The session
-counts decisions about publishes and decisions about received letters separately. Above this limit, the session forgets
-all decisions of that kind."""
+"""The largest size of each of two caches of permission decisions in a client's session. In the cache for publishes, all
+destinations are counted. In the cache for received letters, all senders are counted. Above the limit, the session
+clears the cache."""
 addresses_watched_max: Final = 10_000
 """The largest number of network addresses for which a server counts the attempts to connect. The counts take about 3
 MB. Above this limit, the server forgets the address that has made no attempt for the longest time."""
@@ -246,9 +246,9 @@ unfinished_address_bytes_max: Final = 128 * 1024 * 1024
 """The largest total size of the incomplete frames from one network address, in bytes. The limit is half of
 ``unfinished_bytes_max``."""
 descriptors_wanted: Final = 16_384
-"""The largest number of open files that a server process requests from the operating system. The process needs open
-files for its incoming connections, and at most the same number for its connections to peers. The application in the
-same process may need some thousands more."""
+"""The largest number of open files that a server process requests from the operating system. The process needs up to
+``connections_max`` of them for incoming connections, and up to the same number for connections to peers. The
+application in the same process may need some thousands more."""
 descriptors_reserved: Final = 160
 """The number of file descriptors of a server process that are not used for incoming connections. 64 descriptors are for
 the metrics page. The others are for the log, the snapshots, the process that converts the trace, and the event loop."""
@@ -303,8 +303,8 @@ worker_start_seconds_max: Final = 60.0
 agent."""
 
 step_bytes_max: Final = 4 * 1024 * 1024
-"""The total size of the inputs, in bytes, at which one step of a server stops taking inputs. The last input may bring
-the total above this size."""
+"""The total size of the inputs, in bytes, after which one step of a server takes no more inputs. The last input may
+bring the total above this size."""
 step_letters_max: Final = 65_536
 """The largest number of copies of letters that one step of a server makes for publishes. (A letter has one copy for
 each destination.) The copies take about a tenth of a second. A batch to many destinations is divided among several
@@ -314,19 +314,19 @@ record_piece_bytes_max: Final = 8 * 1024 * 1024
 The log numbers each piece like a record."""
 
 backlog_frames_max: Final = 16_384
-"""The largest number of link frames of a server that wait for an acknowledgement by a peer. Above this limit, the
-server refuses the publishes of clients."""
+"""The largest number of a server's link frames that are not acknowledged by peers yet. Above this limit, the server
+refuses the publishes of clients."""
 backlog_bytes_max: Final = 256 * 1024 * 1024
-"""The largest total size of the link frames of a server that wait for an acknowledgement by a peer, in bytes of memory.
-Above this limit, the server refuses the publishes of clients."""
+"""The largest total size of a server's link frames that are not acknowledged by peers yet, in bytes of memory. Above
+this limit, the server refuses the publishes of clients."""
 backlog_letters_max: Final = 200_000
 """The largest number of letters in all mailboxes of a server together. Letters that are held (because of a dead letter,
 or during a change of the topology) are included. Above this limit, the server refuses the publishes of its clients and
 reads nothing from its peers. Then the peers also become full and refuse the publishes of their clients."""
 backlog_letter_bytes_max: Final = 256 * 1024 * 1024
-"""The largest size of all letters in the mailboxes and timers of a server together, in bytes of memory. The limit is a
-quarter of the memory of a machine with 1 GiB. A multicast is counted only once, together with the list of its
-destinations."""
+"""The largest total size of the letters in mailboxes, the held letters and the timers of a server, in bytes of memory.
+The limit is a quarter of the memory of a machine with 1 GiB. A multicast is counted only once, together with the list
+of its destinations."""
 
 mailbox_letters_max: Final = 50_000
 """The largest number of letters in the mailbox of one client, by default. The limit is a quarter of
@@ -339,9 +339,9 @@ mailbox_clients_share_max: Final = 0.5
 server may fill together. Above this share, the oldest letters of clients expire, so that absent clients alone never
 fill a server."""
 client_return_seconds: Final = 60.0
-"""The shortest time after which letters that were handed to a client can expire. The time begins when the client last
-received a letter, reported a handled letter, or disconnected. A client needs less time than this to notice a broken
-connection and to connect again."""
+"""The shortest time after which letters that were handed to a client can expire. The time begins again at each of these
+events: the client receives a letter, reports a handled letter, or disconnects. A client needs less time than this to
+notice a broken connection and to connect again."""
 
 dead_letters_max: Final = 200_000
 """The largest number of dead letters that a server keeps. The number equals ``backlog_letters_max``. Above this limit,
@@ -362,8 +362,8 @@ drop_letters_max: Final = 10_000
 """The largest number of letters that one request deletes, or that expire together from one mailbox. With this number of
 letters, the record in the log has about 1 MiB, and the step that makes the record takes about 20 ms."""
 dead_shown_bytes_max: Final = 4 * 1024 * 1024
-"""The largest size of the fields of one dead letter that an operator can see, in bytes of JSON. The limit is half of
-``letter_bytes_max``. Longer fields are not shown."""
+"""The largest total size of a dead letter's fields, in bytes of JSON, that is shown to an operator. If all fields
+together are larger, none of them is shown. The limit is half of ``letter_bytes_max``."""
 backlog_unwatched_bytes_max: Final = 4 * 1024 * 1024
 """The largest number of bytes that a server writes to the log between two checks of its backlog. After this number of
 bytes, the server checks the backlog even if little time has passed since the last check. The number equals the size of
@@ -401,8 +401,8 @@ type_chars_max: Final = 400
 (see ``label_chars_max``)."""
 session_parts_max: Final = 2_048
 """The largest number of parts (such as publishes) from one client that a server handles in one iteration of the event
-loop. Other connections then wait less than 100 ms. The limit allows for the slowest case: each part is a refused
-publish, for which the server searches for similar names."""
+loop. Other connections then wait less than 100 ms. This is true even in the slowest case: each part is a refused
+publish, and the server searches for similar names."""
 done_letters_max: Final = 1_024
 """The largest number of letters in one ``Done`` message of a client. A client has at most ``reactions_together_max``
 letters at a time."""
@@ -430,8 +430,8 @@ time, the page ``/live`` reports a failure. The limit is enough for a slow handl
 clients receive nothing for half of this time (15 s), they disconnect."""
 orphan_seconds_max: Final = 30.0
 """The longest time that a server of ``antecede up`` may take to stop after ``antecede up`` has ended. Of this time, 5 s
-are for the letters in the mailboxes, and the rest is for a snapshot. After this time, the process exits immediately. It
-loses nothing, because its log has everything."""
+are for the letters in the mailboxes, and the rest is for a snapshot. After this time, the process exits immediately. No
+data is lost, because the log of the server contains all data."""
 
 crash_reports_max: Final = 20
 """The largest number of reports of internal errors that are kept per user. The number is enough for a bug report.

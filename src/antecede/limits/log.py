@@ -28,7 +28,7 @@ an empty group when the server has nothing else to write. After a crash, the emp
 it were durable. The time is short, so the empty group is usually written before an operator kills an idle server."""
 witness_seconds: Final = 1.0
 """The shortest time between two empty groups in the log (see ``witness_after_seconds``). Each empty group needs one
-sync. One sync per second is not noticeable under any load."""
+sync. One sync per second has no noticeable cost, even under high load."""
 
 log_lines_per_second: Final = 10
 """The largest number of log messages of a server per second about one kind of event. An operator cannot read more, and
@@ -38,7 +38,7 @@ log_text_chars_max: Final = 400
 may come from another process."""
 log_traceback_chars_max: Final = 20_000
 """The largest length of one traceback in a log message, in characters. The length is limited because the text of an
-exception may have any length. Of a longer traceback, the beginning and the end are kept."""
+exception may have any length. If a traceback is longer, only its beginning and its end are kept."""
 log_report_seconds: Final = 10.0
 """The shortest time between two log messages that report how many messages were left out."""
 
@@ -62,14 +62,14 @@ store_snapshot_bytes_max: Final = 64 * 1024 * 1024 * 1024
 store_snapshot_part_bytes_max: Final = 1024 * 1024 * 1024
 """The largest size of one part of a snapshot, in bytes. A part must be in memory as a whole."""
 store_snapshot_part_bytes_wanted: Final = 64 * 1024 * 1024
-"""The largest size of the parts into which a state is cut for a snapshot, in bytes. Only a state that is one long
-sequence of bytes is cut. The limit equals ``store_segment_bytes``. It is much smaller than
+"""For a snapshot, a state is cut into parts of at most this size, in bytes. But only a state that is one long sequence
+of bytes is cut. The limit equals ``store_segment_bytes``. It is much smaller than
 ``store_snapshot_part_bytes_max``, and large enough to give few parts."""
 store_commit_here_bytes_max: Final = 64 * 1024
 """The largest number of bytes that the owner of a log (the server) commits in its own thread. The commit thread commits
 larger amounts."""
 store_quick_sync_seconds: Final = 0.001
-"""The longest duration of a quick sync. If most syncs take longer, the commit thread does all commits."""
+"""The longest time of a quick sync of the log. If most syncs take longer, the commit thread does all commits."""
 store_retry_seconds: Final = 0.1
 """The shortest time between two checks whether a full disk has space again. A refused record causes such a check."""
 

@@ -106,8 +106,8 @@ trace is treated as unreadable. An incomplete line per file or a few rows of ano
 unreadable row in ten, the verdict does not mean much."""
 
 report_processes_max: Final = 100
-"""The largest number of processes in the traffic map of a report. All other processes together have one more row and
-one more column."""
+"""The largest number of processes in the traffic map of a report. All other processes share one additional row and one
+additional column."""
 
 mapping_bytes_max: Final = 64 * 1024
 """The largest size of one mapping file of an import, in bytes. Such a file has few lines, but a line may contain a long
@@ -147,8 +147,8 @@ plan_file_bytes_max: Final = 256 * 1024 * 1024
 their servers, or the pins (rules about servers that share a domain or are routers). All pairs of 4,096 servers fit into
 the file."""
 plan_break_even_servers_max: Final = 1_024
-"""The largest number of servers for which the search for the break-even point compares the costs. The break-even point
-is the smallest number of servers for which several domains cost less than one domain, if the traffic is uniform."""
+"""The largest number of servers in the search for the break-even point. The break-even point is the smallest number of
+servers for which several domains cost less than one domain, if the traffic is uniform."""
 
 sweep_cells_max: Final = 100_000
 """The largest number of cells of one sweep. Each cell is one simulated run. If each run takes a second, all runs take

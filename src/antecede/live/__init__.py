@@ -8,9 +8,9 @@ what happens when the disk is full, or when the server is overloaded. The driver
 ``server`` and ``process`` run one server, ``tcp`` sends and receives frames, and ``client`` is the bus for programs
 that are not agents. A transport that replaces ``tcp`` must offer the same as ``tcp``: a
 :class:`~antecede.server.connections.Connection` that calls a :class:`~antecede.server.connections.Receiver`. The code
-that uses a connection assumes only this: until a connection ends, it delivers the sent parts
-(:class:`antecede.wire.Part`) completely, in sequence and at most once. When a connection has ended, it is not known
-whether the last parts have arrived.
+that uses a connection assumes only this: until the connection ends, the connection delivers the sent parts
+(:class:`antecede.wire.Part`) completely, in sequence and at most once. When a connection ends, its last parts may be
+lost.
 
 **The data directory** contains the log. The first record of the log names the server, and the log contains the topology
 in force. A server does not start with the data directory of another server. It also does not start if the topology file

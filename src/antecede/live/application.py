@@ -28,9 +28,9 @@ Classes = Mapping[str, type[Agent] | type[Object]]
 
 
 def plan_of(topology: TopologyFile, objects: Mapping[str, type[Object]] | None = None) -> Plan:
-    """Return the plan for this topology; all its servers have the same plan. Raise TopologyError if the topology breaks
-    a rule. ``objects``: the classes of replicated objects, by the object's name; classes that are missing here are
-    imported."""
+    """Return the plan of this topology: the configuration that all its servers share. Raise TopologyError if the
+    topology breaks a rule. ``objects``: the classes of replicated objects, by the object's name; classes that are
+    missing here are imported."""
     orders: dict[str, OrderSpec] = {}
     for domain in topology.domains:
         try:
@@ -79,8 +79,8 @@ def readable(topology: TopologyFile, server: str, came: list[Belongings], given:
 
 
 def check_beginnings(agents: Mapping[str, type[Agent]]) -> None:
-    """Raise AgentError if an agent of the topology has no handlers, or has a field without a default value. (Only an
-    agent that another agent creates gets initial values for its fields.)"""
+    """Raise AgentError if an agent of the topology has no handlers, or has a field without a default value. A
+    topology cannot set fields, so each of these agents starts with the default values."""
     for name, kind in agents.items():
         if not handlers_of(kind):
             raise AgentError(f"agent {name}: {kind.__qualname__} has no handlers, expected methods on_…")
@@ -109,7 +109,7 @@ def agents_of(topology: TopologyFile, server: str, given: Classes | None = None)
 
 def _host(topology: TopologyFile, orders: dict[str, OrderSpec], given: Mapping[str, type[Object]] | None) -> None:
     """Change ``orders`` for the replicated objects of the topology. All servers that hold the objects are in one
-    domain. In ``orders``, the order of this domain is replaced by one that also knows the objects and their conflicting
+    domain. The order of this domain is replaced by an order that also knows the objects and their conflicting
     operations. All servers of the domain need the classes of the objects: even a server that only calls an object must
     know which operations of the object conflict."""
     domain = next(one for one in topology.domains if set(topology.objects[0].servers) <= set(one.servers))

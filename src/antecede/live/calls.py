@@ -42,7 +42,8 @@ class CallsFile:
 
     def begin(self, life: int) -> Progress:
         """Make the file empty, and return the object that records handler calls in it. ``life``: the number of this
-        start of the server. The calls from ``ended`` must already be in the log, because they are deleted here."""
+        start of the server. The calls from ``ended`` must already be in the log, because this method deletes them from
+        the file."""
         memory: Memory | None = None
         if self._path is not None:
             with suppress(OSError):

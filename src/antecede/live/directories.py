@@ -269,9 +269,10 @@ def _continued(name: str, directory: str, files: list[TopologyFile]) -> _Stopped
 
 
 def _known(directory: str, epoch: str, files: Sequence[TopologyFile]) -> TopologyFile:
-    """Return the topology in force at a server whose log does not contain this topology. It is one of ``files``, or the
-    topology that is stored with the trace in the directory. Raise :class:`TopologyError` if none of them has the given
-    epoch. (An empty ``epoch`` fits every topology.)"""
+    """Return the topology in force at a server whose log does not contain this topology: the first topology with this
+    ``epoch`` (the digest of a topology). Search in ``files``, then use the topology that is stored with the trace in
+    the directory. Raise :class:`TopologyError` if no topology has this epoch. An empty ``epoch`` fits every topology.
+    """
     recorded = recorded_topology(directory)
     for file in (*files, *([] if recorded is None else [recorded])):
         if not epoch or file.epoch == epoch:

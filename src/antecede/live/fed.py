@@ -53,11 +53,10 @@ class Connections:
         return Fed(self._runtime, self._runtime.core.peering.dialed(peer, connection))
 
     async def close(self, reason: str) -> None:
-        """Close all connections that are still open. These are the connections of operators, and connections that have
-        not sent a hello yet; the connections of clients and peers were closed before. Then wait for a short time, so
-        that clients and servers can read why this server ends and can close their ends. If the process ended without
-        this wait, and some input were not read yet, the operating system would reset the connections, and the reason
-        would be lost."""
+        """Close all connections that are still open. These are the connections of operators, and connections on which
+        no hello has arrived yet; the connections of clients and peers were closed before. Then wait for a short time,
+        so that clients and servers can read why this server ends and can close their ends. Without this wait, the
+        operating system would reset each connection that has unread input, and the reason would be lost."""
         for connection in list(self._open):
             connection.close(reason, code=STOPPING)
         until = monotonic() + LINGER_SECONDS

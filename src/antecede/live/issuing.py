@@ -60,7 +60,7 @@ class Authority:
 
     @classmethod
     def create(cls, folder: Path, system: str) -> "Authority":
-        """Create the authority of a system, and write it."""
+        """Create the authority of a system, and write its key and its certificate to ``folder``."""
         from cryptography import x509
         from cryptography.x509.oid import NameOID
 
@@ -84,8 +84,8 @@ class Authority:
 
     @staticmethod
     def is_in(folder: Path) -> bool:
-        """Return whether there seems to be an authority: the path exists, and is not an empty folder. Only ``read``
-        checks whether the authority can be used."""
+        """Return whether ``folder`` seems to contain an authority: the path exists, and is not an empty folder. Only
+        ``read`` checks whether the authority can be used."""
         return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
 
     @classmethod
@@ -198,7 +198,7 @@ def _has_one_of(folder: Path, valid: Collection[str]) -> bool:
 
 
 def write_servers(folder: Path, servers: list[Identity]) -> None:
-    """Write the servers that a client or an operator trusts."""
+    """Write the file ``servers.toml``, which lists the servers that a client or an operator trusts."""
     text = "# The servers to trust. Written by: antecede credentials\n" + "".join(map(table, servers))
     _write(folder / SERVERS, text.encode())
 

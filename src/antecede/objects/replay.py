@@ -4,12 +4,12 @@ An instance (one execution of an operation) that waits for an answer is not kept
 would lose the program. Only the list of its answers is kept. When the next answer comes, the instance is computed again
 from the beginning. The change that the instance would make to the state is its *intention*. An intention is not stored
 durably: if necessary, it is computed again. It is applied to the object when the root, the outermost call, commits
-(closed nesting). So an abort only drops the intention. The effects of compatible operations that were committed
-meanwhile remain.
+(closed nesting). So an abort only drops the intention. Other compatible operations may have committed in the meantime;
+their effects remain.
 
-Instances of one root see each other's intentions. Suppose that the n-th call of an instance leads, directly or through
-other calls, to a second instance at the same object. Then the effects of the second instance come between the n-th call
-and its answer.
+Instances of one root see each other's intentions. Suppose that an instance makes its n-th call, and this call leads to
+a second instance at the same object (directly or through other calls). Then the second instance is computed between the
+n-th call and its answer.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -259,8 +259,9 @@ def _run_instance(live: Live, one: Instance, between: Callable[[int], None] | No
 def fold(live: Live, instances: Sequence[Instance]) -> dict[str, Outcome]:
     """Compute the instances of one root (the outermost call) on the state ``live``. Return the outcome of each
     instance, by id. ``instances`` is sorted by the time at which the instances began. They are computed in this order,
-    with one exception: if a call of an instance A led to an instance B, then B is computed during this call of A. If
-    only another replica of A has made this call so far, B is computed after all others."""
+    with one exception: if a call of an instance A led to an instance B, then B is computed during this call of A. It
+    can happen that another replica of A has already made this call, but the replica here has not. Then B is computed
+    after all others."""
     if len(instances) == 1:
         return {instances[0].id: _run_instance(live, instances[0])}
     outcomes: dict[str, Outcome] = {}
@@ -292,10 +293,11 @@ class Intentions:
     """The committed state of one object, and the *intentions* of a root: the changes that the instances of the root
     would make to this state.
 
-    An intention is computed on the committed state itself, and its changes are then undone (closed nesting, §2 of
-    Enokido, Higaki, Takizawa). Usually a root commits before another root changes the state. Then the last computed
-    changes are made again, without a new computation. If another root has changed the state meanwhile, the instances
-    are computed again on the new state, because the changes of the other root must not be overwritten.
+    To compute an intention, the instances change the committed state itself. These changes are then undone, because the
+    root may still abort (closed nesting, §2 of Enokido, Higaki, Takizawa). Usually a root commits before another root
+    changes the state. Then the last computed changes are applied again, and the instances are not computed again. If
+    another root has changed the state meanwhile, the instances are computed again on the new state, because the changes
+    of the other root must not be overwritten.
     """
 
     live_kind: ClassVar[type[Live]] = Live

@@ -1,10 +1,10 @@
-"""The objects of a server: one member of the order ``objects``, which answers the calls of clients and agents.
+"""The site of a server: it holds replicas of objects, and answers calls. It is one member of the order ``objects``.
 
-**Replicas.** An object of the topology has a replica on each of its servers. A call goes to all replicas as one
-message. For the order, the replicas are separate objects that get the same request. So all replicas compute conflicting
-requests in the same sequence. The call succeeds if all replicas give the same answer. If the answers differ, the call
-fails and is undone. The probable cause is a conflict that a class does not declare. A nested call that several replicas
-make is computed only one time, and each of these replicas gets the answer.
+**Replicas.** The topology names the servers of each object. Each of these servers has a replica of the object. A call
+goes to all replicas as one message. For the order, the replicas are separate objects that get the same request. So all
+replicas compute conflicting requests in the same sequence. The call succeeds if all replicas give the same answer. If
+the answers differ, the call fails and is undone. The probable cause is a conflict that a class does not declare. A
+nested call that several replicas make is computed only one time, and each of these replicas gets the answer.
 
 **Roots.** A client or agent sends its call to its own server, even if this server holds no replica of the object. The
 server starts a root for the call: an instance of the operation ``call``. The root's name begins with the caller's
@@ -52,14 +52,14 @@ from antecede.orders.contract import Order
 from antecede.orders.objects import Objects
 
 RULES = 4
-"""The newest version of the rules that this code knows. The rules decide, for example, when roots begin and when times
-of the logical clock are sent. A record in the log says when the server begins to follow another version.
+"""The newest version of the rules that this code knows. The rules decide, for example, when roots (outermost calls)
+begin and when times of the logical clock are sent. The log says when the server begins to follow another version.
 
 Version 1: at most eight roots run at the same time, and clock times are sent immediately. Version 2: roots begin or
 wait depending on their conflicts, their number and their size in bytes (:mod:`antecede.objects.roots`). The clock times
 of a step are sent at the end of the step. Version 3: roots begin at the end of a step, and may share a request. Most
 clock times are sent only to members that ask for them (``Objects.sparing``). Version 4: if a call need not wait for all
-replicas (``confirm=False``), the server where the call begins may decide and answer it immediately. A nested call of a
+replicas (``confirm=False``), the server where the call begins may compute and answer it immediately. A nested call of a
 blind operation (see ``blind_operations``) goes only to the replica on the same server, if possible
 (:mod:`antecede.objects.execution`). Calls of operations that make nested calls may share a request, too.
 """
@@ -204,8 +204,8 @@ class Replicas(Site):
             qualified(name, called) for name, kind in here.items() for called in unconfirmed_operations(kind)
         )
         self.failed: list[Failed] = []
-        """Calls that failed here, although the server where they began had already answered them. These failures are
-        logged."""
+        """Calls that failed here, although the server where they began had already committed and answered them. These
+        failures are logged."""
         self.follow(1)
 
     def follow(self, rules: int) -> Effects:
@@ -223,9 +223,9 @@ class Replicas(Site):
         self.execution.decides = rules >= 4
 
     def settle(self) -> Effects:
-        """End a step of the server, and return effects. If the rules allow waiting roots to begin, begin these roots.
-        Otherwise return the packets that bring clock times to other members. Call this method again until it returns
-        no effects."""
+        """End a step of the server, and return effects. First admit the waiting roots that may run now. If there are
+        none, return the packets that bring clock times to other members. Call this method again until it returns no
+        effects."""
         if self.rules >= 3 and (admitted := self.roots.admitted()):
             for root in admitted:
                 self._queue(root)
@@ -267,7 +267,7 @@ class Replicas(Site):
             self.outbox.add(Local("begin", part.attempt, ROOT, ""))
 
     def _undo_parts(self, root: Root) -> None:
-        """Record an aborted execution for each part of a shared root. A part is the root of one shared call."""
+        """For each part of a shared root (each root that was united), record that an execution was aborted."""
         for part in root.parts:
             self.outbox.add(Local(ABORT, part.attempt, ROOT, ""))
             part.tries += 1
@@ -342,7 +342,7 @@ class Replicas(Site):
 
     @property
     def open_calls(self) -> int:
-        """The number of calls that began here, or wait to begin, and have not ended."""
+        """The number of unfinished calls of this server's clients and agents, including calls that wait to begin."""
         return len(self._calls)
 
     def state_of(self, name: str) -> dict[str, Any]:
@@ -367,7 +367,7 @@ class Replicas(Site):
         return verdict, self._sort(effects)
 
     def send(self, message: Message) -> Effects:
-        """Send a message that contains letters between agents. Such messages are in causal order with each other."""
+        """Send a message with letters (messages between agents). Such messages are in causal order with each other."""
         return self.order.send(message)
 
     def is_unhurried(self, packet: Packet) -> bool:

@@ -8,13 +8,13 @@ request.
 
 By the theorem in §3.3 of Enokido, Higaki, Takizawa, messages never wait for each other in a cycle. But instances can
 wait in a cycle. For example, op1 runs at object i and calls op2 at object j. At the same time, op3 runs at j and calls
-op4 at i. If op2 conflicts with op3, it waits for the end of op3. If op4 conflicts with op1, it waits for the end of
-op1. But op1 waits for the answer of op2, and op3 for the answer of op4, so none of them can continue. Therefore, if an
-older instance waits at an object for an instance of a *younger* root (a root with a larger number), the object sends
-``wound`` to the home of the younger root: a request to abort the try of this root. The home aborts the try, unless it
-has already decided to commit the root. When the older instance has ended, the object informs the home (``heal``). The
-home then tries the younger root again, with its old number. So an older root waits only until the try of the younger
-root has been aborted or committed. The oldest root is never wounded.
+op4 at i. If op2 conflicts with op3, op2 waits for the end of op3. If op4 conflicts with op1, op4 waits for the end of
+op1. But op1 waits for the answer of op2, and op3 for the answer of op4, so none of them can continue. Wound–wait breaks
+such cycles. Suppose that an older instance waits at an object for an instance of a *younger* root (a root with a larger
+number). Then the object sends ``wound`` to the home of the younger root: a request to abort the present try of this
+root. The home aborts the try, unless it has already decided to commit the root. When the older instance has ended, the
+object sends ``heal`` to the home. The home then tries the younger root again, with its old number. So an older root
+waits only until the try of the younger root has been aborted or committed. The oldest root is never wounded.
 
 This module only keeps the records: the roots of one home (:class:`Roots`), and the tries that an object has asked to
 make way (:class:`Wounds`). It does not abort an instance or send a message.
@@ -36,11 +36,12 @@ from antecede.orders.relation import Relation
 class Roots:
     """The roots that users started at one object, and that have not ended.
 
-    A root is in one of three states. It *waits* until it is admitted. It *runs* if its present try is an instance in
-    the table of instances. It *rests* if it was wounded and an immediate retry would conflict again.
+    A root is in one of three states. It *waits* until it is admitted. It *runs* if its present try (execution) is an
+    instance in the table of instances. It *rests* if its try was wounded (aborted, so that an older root can continue)
+    and an immediate retry would conflict again.
 
     **Admission.** To *admit* a root is to let it run. Conflicting roots wait for each other anyway. If many of them ran
-    at the same time, they would only wound each other. So a root is admitted under three conditions. (1) The number of
+    at the same time, they would often abort each other. So a root is admitted under three conditions. (1) The number of
     conflicting roots that run or rest is below a limit. (2) No older conflicting root still waits. So conflicting roots
     of one home are admitted in the order in which they were started. (3) The number and the bytes of all admitted roots
     are within their limits. Old logs follow version 1 of the rules: the oldest roots are admitted, up to a maximum
@@ -48,9 +49,9 @@ class Roots:
 
     **Sharing** (from version 3 on). Roots of one operation that are admitted together are united into one shared root.
     One request, one answer and one commit carry the calls of all these roots. Each replica computes the calls one after
-    the other. So all calls that came while one request was being processed share the frames and steps of the next
-    request. If a shared root fails, or its deadline passes, it is undone as a whole. Then its *parts* (the roots that
-    were united) wait again (:meth:`put_back`). A part whose own deadline has passed does not wait again.
+    the other. So if many calls come while one request is being processed, the next request can contain all of them. If
+    a shared root fails, or its deadline passes, it is undone as a whole. Then its *parts* (the roots that were united)
+    wait again (:meth:`put_back`). A part whose own deadline has passed does not wait again.
     """
 
     def __init__(
@@ -60,15 +61,15 @@ class Roots:
         unite: Callable[[list[Root]], Root] | None = None,
         shareable: Callable[[str], int] = lambda _: 0,
     ) -> None:
-        """``operation``: a function that returns the operation of a root. This operation determines with which other
-        roots the root conflicts. ``unite``: a function that makes one shared root of several roots. ``shareable``: a
+        """``operation``: a function that returns the operation of a root. Two roots conflict if their operations
+        conflict. ``unite``: a function that makes one shared root of several roots. ``shareable``: a
         function that returns how many roots of an operation may share a request."""
         self.version = 2
         """The version of the rules of admission."""
         self.running: dict[str, Root] = {}
-        """The running roots, by the name of the present try."""
+        """The running roots, by the name of the present try (execution)."""
         self.resting: dict[str, Root] = {}
-        """The resting roots, by the name of the try that was wounded."""
+        """The resting roots, by the name of the try (execution) that was aborted."""
         self.started = 0
         """The number of roots that were started so far."""
         self.wounds = 0
@@ -80,12 +81,12 @@ class Roots:
         self._waiting: dict[str, deque[Root]] = {}
         """The waiting roots, by operation, the oldest first."""
         self._healed: set[str] = set()
-        """The names of running tries for which the message ``heal`` came before the message ``wound``. When such a try
-        is wounded, the next try of its root begins immediately."""
+        """The names of running tries (executions of roots) for which the message ``heal`` came before the message
+        ``wound``. When such a try is wounded, the next try of its root begins immediately."""
         self._admitted: dict[str, int] = {}
         """For each operation, the number of its roots that run or rest."""
         self._bytes = 0
-        """The bytes of the arguments of all roots that run or rest."""
+        """The total number of bytes of the arguments, for all roots that run or rest."""
         self._due: list[tuple[float, int]] = []
         """A heap with a pair (deadline, number) for each root that has a deadline. Some of these roots may already have
         ended."""
@@ -144,10 +145,10 @@ class Roots:
         """Return the roots that may begin now; roots that share a request are united."""
         groups: list[list[Root]] = []
         joinable: dict[str, list[Root]] = {}
-        """For each operation: the newest group of its roots, if more roots may join this group. No root may join it
-        after a conflicting root was admitted."""
+        """For each operation: the newest group of roots that will be united, if more roots may join this group. No root
+        may join a group after a conflicting root was admitted."""
         sizes: dict[str, int] = {}
-        """The bytes of the groups in ``joinable``."""
+        """The number of bytes of each group in ``joinable``, by operation."""
         blocked: list[str] = []
         conflict = self._relation.conflict
         while heads := [(_age(queue[0]), name) for name, queue in self._waiting.items() if name not in blocked]:
@@ -210,8 +211,8 @@ class Roots:
         return self.heal(attempt) if attempt in self._healed else None
 
     def heal(self, attempt: str) -> Root | None:
-        """Handle the message ``heal`` for a try: the older instance has ended, so the root of the try may continue. If
-        the root rests, return it: its next try runs from now on."""
+        """Handle the message ``heal`` for a try (execution of a root): the older instance has ended, so the root may
+        continue. If the root rests, return the root: its next try runs from now on. Otherwise return None."""
         root = self.resting.pop(attempt, None)
         if root is None:
             if attempt in self.running:
@@ -233,8 +234,8 @@ class Roots:
             self._numbers.discard(_age(one))
 
     def put_back(self, roots: list[Root]) -> None:
-        """Put roots back into the queue of waiting roots, which stays sorted, the oldest first. These roots were parts
-        of a shared root that has ended."""
+        """Put the parts of a shared root back into the queues of waiting roots, after the shared root has ended. Each
+        queue stays sorted, the oldest root first."""
         for root in roots:
             self.add(root)
         for name in {self._operation(root) for root in roots}:
@@ -271,9 +272,9 @@ class Roots:
     # State.
 
     def dump(self) -> tuple[Any, Any, Any, list[str]]:
-        """Return all roots as plain values. Also return the names of the tries for which the message ``heal`` came
-        before the message ``wound``. The sequence of the roots is kept: if the deadlines of several roots pass at the
-        same time, the roots end in this sequence."""
+        """Return all roots as plain values. Also return the names of the tries (executions) for which the message
+        ``heal`` came before the message ``wound``. The sequence of the roots is kept: if the deadlines of several roots
+        pass at the same time, the roots end in this sequence."""
         return (
             [msgspec.to_builtins(root) for root in self.running.values()],
             [msgspec.to_builtins(root) for root in self.waiting],
@@ -295,7 +296,7 @@ class Roots:
 
 
 def _joins(root: Root, group: list[Root], size: int) -> bool:
-    """Return whether a root may be united with the roots of a group. ``size``: the bytes of the group."""
+    """Return whether a root may be united with the roots of a group. ``size``: the number of bytes of the group."""
     # Roots that were put back because the time of another part was up must not be united with new roots, whose time
     # may be up just as early.
     alike = (root.tries > 1) == (group[0].tries > 1)
@@ -303,14 +304,13 @@ def _joins(root: Root, group: list[Root], size: int) -> bool:
 
 
 def _age(root: Root) -> int:
-    """Return the number of a root in the sequence in which roots were started at its home. The oldest root has the
-    smallest number."""
+    """Return the number that a root got at its home when it was started. The oldest root has the smallest number."""
     return root.number[2]
 
 
 class Wounds:
-    """The tries (executions of roots) that one object has asked to make way, and the older instances for which these
-    tries must make way. To make way means to abort and wait."""
+    """A record of the roots that one object has asked to *make way*. Such a root must abort its present try (execution)
+    and wait until an older instance has ended. The record also contains these older instances."""
 
     def __init__(self) -> None:
         self._asked: set[str] = set()

@@ -146,7 +146,8 @@ def search(kind: type[Object], examples: int = 300, report_progress: Callable[[]
 
 
 def counter_example(kind: type[Object], one: str, other: str, examples: int = 300) -> Example | None:
-    """Return a simple state and arguments for which the order of two operations matters; None if none was found."""
+    """Return a simple state and arguments for which the order of two operations matters, or None if the search found
+    none."""
     try:
         from hypothesis import HealthCheck, Phase, find, settings
         from hypothesis import strategies as st
@@ -230,7 +231,7 @@ def _seen(outcome: Outcome) -> Any:
 
 
 def _arguments(kind: type[Object], name: str) -> Any:
-    """Return a strategy for the arguments of an operation."""
+    """Return a Hypothesis strategy (a generator of test values) for the arguments of an operation."""
     from hypothesis import strategies as st
 
     strategies = getattr(kind, "arguments", {})
@@ -272,8 +273,8 @@ def _tuple(where: str, drawn: Any) -> tuple[Any, ...]:
 
 
 def _values(hint: Any) -> Any:
-    """Return a strategy for the values of a type. Most values are small, so that equal values are frequent; a few are
-    large."""
+    """Return a Hypothesis strategy (a generator of test values) for a type. Most values are small, so that equal values
+    are frequent; a few are large."""
     from hypothesis import strategies as st
 
     small: dict[Any, Any] = {

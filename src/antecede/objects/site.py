@@ -198,8 +198,8 @@ class Site(Order):
             self.table.queue(Instance(attempt, root.operation, root.arguments, attempt, root.number, "", 0))
 
     def _rest(self, attempt: str) -> None:
-        """Let a root that was started here make way for an older root: abort its present try. Its next try begins when
-        the older instance has ended."""
+        """Let a root that was started here make way for an older root: abort its present try (execution). The next try
+        begins when the older instance has ended."""
         self.execution.abort(self.table.instances[attempt])
         self._follow()
         self._queue(self.roots.rest(attempt))

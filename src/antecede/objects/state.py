@@ -1,5 +1,5 @@
-"""The live state of objects. It is stored as Python values, not as bytes, and operations change these values in place.
-So the cost of an operation depends only on the cells that the operation uses.
+"""The *live* states of objects: their states in memory. They consist of Python values, not of bytes, and operations
+change these values in place. So the cost of an operation depends only on the cells that the operation uses.
 
 **Cells.** The state of an object is divided into cells. In an attribute that is a dictionary, each entry is a cell. Any
 other attribute is one cell. If a cell has a mutable value, code outside this module gets only a copy of it. An
@@ -21,8 +21,8 @@ come after all others. So equal states behave alike, even if compatible operatio
 orders.
 
 **Digest.** The digest is the sum of the hashes of all cells, and is updated whenever a cell changes. Two replicas are
-equal iff their digests are equal. This comparison is cheap. Its result does not depend on the order in which compatible
-operations were executed.
+equal if and only if their digests are equal. This comparison is cheap. The digest does not depend on the order in which
+compatible operations were executed.
 """
 
 from collections.abc import Callable, Mapping

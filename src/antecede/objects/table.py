@@ -4,7 +4,7 @@ Enokido, Higaki, Takizawa).
 An instance is queued when its request is handed over, and begins when no conflicting instance blocks it. There are two
 cases in which a conflicting instance X blocks a queued instance Y:
 
-* X has begun and belongs to another root than Y. X blocks Y until the root of X has ended.
+* X has begun, and X and Y belong to different roots. Then X blocks Y until the root of X has ended.
 * X was queued before Y and has not begun. So conflicting instances begin in the order in which they were handed over.
   This order is the same at all objects that get both requests.
 """

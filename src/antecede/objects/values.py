@@ -44,8 +44,8 @@ def _in_order(value: Any) -> Any:
 
 
 def in_order(keys: list[Any]) -> list[Any]:
-    """Return keys in the sequence in which a state iterates over them. If all keys are texts, they are sorted by their
-    characters. Otherwise they are sorted by their bytes."""
+    """Return the keys in the sequence in which a state iterates over them. If all keys are texts, they are sorted by
+    their characters. Otherwise they are sorted by their bytes."""
     if all(type(key) is str for key in keys):
         return sorted(keys)
     return sorted(keys, key=lambda key: encode(_in_order(key)))

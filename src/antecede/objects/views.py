@@ -62,9 +62,9 @@ def work_of(view: Any) -> Work:
 
 
 def view_kind(kind: type[Object]) -> type[Object]:
-    """Create the class of the views of objects of the class ``kind``. When an attribute with a mutable value is first
-    read, the view copies the value. A dictionary with one cell for each entry is not copied as a whole: only the
-    mutable entries that are read are copied."""
+    """Create a subclass of ``kind``; its instances are the views of the objects of ``kind``. When an attribute with a
+    mutable value is first read, the view copies the value. Dictionaries are different if each entry is a cell: such a
+    dictionary is not copied as a whole, but each mutable entry is copied when it is first read."""
     otherwise = getattr(kind, "__getattr__", None)
 
     def get(self: Any, name: str) -> Any:

@@ -2,20 +2,20 @@
 
 Every process has one FIFO output buffer and one FIFO input buffer. The output buffer *posts* one message (puts it on
 the network), waits until the receiver's input buffer has acknowledged it, and only then posts the next one. The
-application continues meanwhile. So a message is safe at its receiver before any message that depends on it can leave.
-This protocol keeps order at the sender, by waiting; :mod:`antecede.orders.matrix` keeps it at the receiver, with
-stamps. The input buffer first enqueues a message, then acknowledges it. (The paper prints the opposite sequence. A
-crash after the acknowledgement could then lose the message.)
+application continues meanwhile. So a message is already safe at its receiver when a message that depends on it is
+posted. This protocol keeps the order by waiting at the sender; :mod:`antecede.orders.matrix` keeps the order by waiting
+at the receiver, with stamps. The input buffer first enqueues a message, then acknowledges it. (The paper has the
+opposite sequence, but with that sequence a crash after the acknowledgement could lose the message.)
 
 ``pipelined`` (footnote 4): a message need not wait for the acknowledgements of earlier messages to the same receiver.
-The footnote requires a FIFO transport. On links that reorder, the messages are numbered, and the receiver puts them in
-sequence before it acknowledges them. A message to another receiver is posted only when **all** acknowledgements have
-arrived. (If the sender waited only for the last acknowledgement, a chain of messages could overtake an earlier
+The footnote requires FIFO links, but links may reorder here. Therefore the messages are numbered, and the receiver puts
+them in sequence before it acknowledges them. A message to another receiver is posted only when **all** acknowledgements
+have arrived. (If the sender waited only for the last acknowledgement, a chain of messages could overtake an earlier
 message.)
 
 ``multicast``: the paper does not define it. It is not enough to post to all destinations and to wait for all
-acknowledgements. For example, A sends one message to B and C. B receives this message first, and sends another one
-to C. The message of B may reach C before the message of A. There are two correct ways:
+acknowledgements. For example, A sends one message to B and C. B receives A's message before C does, and sends another
+message to C. B's message may reach C before A's message. There are two correct ways:
 
 * ``hold-output``: a destination delivers immediately, but posts nothing until the sender reports that every copy has
   arrived;

@@ -1,4 +1,4 @@
-"""The one contract of all ordering protocols: *when may a message be delivered?*
+"""The interface of all ordering protocols. They all answer one question: *when may a message be delivered?*
 
 An order is the part of one process that answers this question. It does nothing else. It has no I/O, no clock and no
 randomness:
@@ -17,10 +17,10 @@ answers ``DUPLICATE`` to a packet that arrives again.
 the packet was not acknowledged, so after a crash the link delivers it again. ``clone()`` copies the whole state,
 including the held packets.
 
-**Stamps** belong to the order. On the wire they are bytes (``encode``/``decode``). ``decode`` trusts nothing: unknown
-members, counters of messages that we never sent, counters that jump too far, and stamps that are too long raise
-:class:`StampError`. ``size`` is ``len(encode())``. ``dependents`` and ``paper_bytes`` measure a stamp in the same way
-as the papers.
+**Stamps** belong to the order. On the wire they are bytes (``encode``/``decode``). ``decode`` checks every stamp. It
+raises :class:`StampError` if a stamp is too long, or contains an unknown member, a counter of a message that we never
+sent, or a counter that jumps too far. ``size`` is ``len(encode())``. ``dependents`` and ``paper_bytes`` measure a stamp
+in the same way as the papers.
 """
 
 from abc import ABC, abstractmethod
@@ -177,7 +177,7 @@ class Order(ABC):
 
     def past(self, packet: Packet) -> tuple[int, ...] | None:
         """Return one number for each member: the number of the member's newest message that causally precedes the
-        packet's message. For the sender of the packet's message, it is the number of the packet's message itself.
+        packet's message. The number for the sender of the packet's message is the number of that message itself.
         Messages that do not affect deliveries here may be ignored. Return None if the stamp does not contain these
         numbers."""
         return None
@@ -248,7 +248,7 @@ class Order(ABC):
         return []
 
     def hold_again(self, packet: Packet) -> None:
-        """Hold ``packet`` in this new clone. It is one of the ``held_packets`` of the original order."""
+        """Hold ``packet`` in this new clone. The packet is one of the ``held_packets`` of the original order."""
         verdict, _ = self.receive(packet)
         assert verdict is Verdict.HOLD, (verdict, packet)
 

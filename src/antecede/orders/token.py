@@ -12,9 +12,9 @@ The text leaves open how the token moves and what happens to a multicast that do
   number. So requests and the token may arrive in any sequence. (This is based on Suzuki and Kasami's algorithm for
   mutual exclusion.)
 * When a member receives the ``token``, it numbers and sends all messages in its queue, and marks its own request as
-  served. Then it passes the token to the next member with an open request, in the order of member numbers (after the
-  last comes 0). If no member has an open request, it keeps the token until a request comes. Member 0 has the token
-  first.
+  served. Then it passes the token to the next member with an open request. (The members are examined in the order of
+  their numbers; member 0 follows the last member.) If no member has an open request, the holder keeps the token until a
+  request comes. At the beginning, member 0 has the token.
 * Each member delivers its messages in the sequence of their numbers for this member, without gaps.
 
 **No starvation.** A request reaches all members, so from some moment on every holder of the token knows that the

@@ -5,7 +5,7 @@ store two values: the local *state* (the value of a counter) at which the entry 
 we learned the entry. A stamp for j has our own sequence number on the link to j. It also has the entries that changed
 since our last stamp for j, except those that we learned from j.
 
-The printed appendix must be corrected or made precise in four places, each shown by a test:
+The printed appendix must be corrected or made precise in four places. There is a test for each of them:
 
 * The set of entries is computed with the *old* value of ``Node[j].state``. This value is overwritten only afterwards.
   (In the sequence that the paper prints, no entry is ever newer than this value, so every stamp is empty.)
@@ -20,10 +20,10 @@ The printed appendix must be corrected or made precise in four places, each show
 
 When a multicast is sent, the entries of all its destinations are increased in one state, before any copy is stamped.
 
-An entry that we learned from j is not sent back to j, because j knows it. If the entry counts messages from another
-member to j, then j has already delivered these messages. The exception is entry (j, j), which counts j's messages to
-itself. j counts these messages when it sends them, so perhaps it has not delivered them yet. Our message to j must be
-delivered after them, so its stamp contains this entry.
+An entry that we learned from j is not sent back to j, because j knows it. This is safe even if the entry counts
+messages from another member to j, because j has already delivered these messages. There is one exception: entry (j, j),
+which counts j's messages to itself. j counts these messages when it sends them, so perhaps it has not delivered them
+yet. Our message to j must be delivered after them, so its stamp contains entry (j, j).
 """
 
 from typing import Any, ClassVar

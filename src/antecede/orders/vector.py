@@ -3,8 +3,8 @@
 If every message goes to all members, the matrix of :mod:`antecede.orders.matrix` has equal columns, so one number per
 sender is enough. A broadcast from j with vector V may be delivered at i when V[j] = (delivered from j) + 1 and V[k] ≤
 (delivered from k) for every other k. A message to only some members would be counted in V as well, and the other
-members would wait for it forever. So every message must go to all other members, with or without the sender; any other
-message is refused before it is sent.
+members would wait for it forever. So every message must go to all members except the sender, and may also go to the
+sender. Any other message is refused before it is sent.
 
 If a sender is not among the destinations of its own broadcast, the broadcast counts as delivered at the sender
 immediately. If a sender is among the destinations, its own copy may still be in transit. ``due`` lists the numbers of

@@ -164,8 +164,8 @@ def _kernel_seconds(running: Session, path: str) -> float:
 
 @contextmanager
 def _watched() -> Iterator[_Watch]:
-    """Measure the largest memory of this process and its descendants while the body of the ``with`` statement runs.
-    Yield the object that contains the results."""
+    """Measure the peak memory of this process and its descendants while the body of the ``with`` statement runs. Yield
+    the object that will contain the results."""
     found = _Watch()
     done = threading.Event()
 
@@ -188,8 +188,8 @@ def _watched() -> Iterator[_Watch]:
 
 
 def _tree(root: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield the id of a process and of each of its descendants, each with the fields of ``/proc/PID/stat`` that follow
-    the process name."""
+    """Yield a pair for the process ``root`` and for each of its descendants: the process id, and the fields of
+    ``/proc/PID/stat`` that follow the process name."""
     found: dict[int, list[str]] = {}
     below: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():

@@ -1,8 +1,9 @@
 """A trace for benchmarks. Message ids have 36 characters. About one message in ten is a multicast. Links may reorder
 messages.
 
-A seeded generator writes the trace, 500,000 rows at a time. The same arguments give the same trace. ``lost`` is the
-share of copies that are never delivered. If ``spanning`` is true, one message is sent first and delivered last.
+A seeded generator writes the trace, 500,000 rows at a time. The same arguments give the same trace. A message has one
+copy for each destination, and ``lost`` is the share of copies that are never delivered. If ``spanning`` is true, the
+first message is delivered last.
 """
 
 from typing import Any

@@ -45,9 +45,9 @@ def framed(table: Any, local_max: int = limits.frame_rows_local_max, lasting: bo
     """Return the trace that a table contains. ``layout`` sets options of :class:`Layout`, such as ``figures``.
 
     If a Spark DataFrame has more than ``local_max`` rows, Spark tasks judge it. All other tables are judged in this
-    process. If the tasks run on this machine, the stages exchange data through files. These files are removed together
-    with the trace. If ``lasting`` is true, the stages exchange DataFrames instead of files. Then a DataFrame made from
-    the trace can still be used when the trace no longer exists.
+    process. In a classic session whose tasks run on this machine, the stages exchange data through files. These files
+    are removed when the :class:`Trace` object is deleted. In other sessions, and always if ``lasting`` is true, the
+    stages exchange DataFrames. Then a DataFrame made from the trace can be used even after the trace was deleted.
     """
     figures = bool(layout.get("figures"))
     if not is_spark(table):

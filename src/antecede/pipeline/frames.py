@@ -74,11 +74,12 @@ def verify(
     on files.
 
     ``conflicts`` says which operations conflict, and is required for significant order. It has the same form as the
-    file of ``--conflicts FILE``: ``{"*": [["deposit", "audit"]]}``. If the topology changed, ``epochs`` is the list of
-    epochs from the metadata of the trace. Then each epoch is judged by the orders that its topology guaranteed. If more
-    than one row in ten is not an event, a warning reports this and the report's ``readable`` is false. A Spark
-    DataFrame of at most ``local_max`` rows is collected and judged in this process. The DataFrame is read more than
-    once. If it is costly to compute, cache it.
+    file of ``--conflicts FILE``: ``{"*": [["deposit", "audit"]]}``. If the topology changed, each topology is an
+    *epoch*, and ``epochs`` is the list of epochs from the metadata of the trace. Then late deliveries that break no
+    guarantee of the topology are counted separately (:mod:`antecede.trace.epochs` has the exact rule). If more than one
+    row in ten is not an event, a warning reports this and the report's ``readable`` is false. A Spark DataFrame of at
+    most ``local_max`` rows is collected and judged in this process. The DataFrame is read more than once. If it is
+    costly to compute, cache it.
     """
     orders = known_orders(orders)
     table = required(conflicts) if "significant" in orders else None

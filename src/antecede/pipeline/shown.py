@@ -30,8 +30,8 @@ class Report(dict[str, Any]):
 
 
 def _flat(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a report, but no lists. A value in an inner dictionary gets the name ``outer.inner``. The
-    key ``orders`` is left out."""
+    """Return the single values of a report. A value in an inner dictionary gets the name ``outer.inner``. Lists, the
+    key ``orders`` and dictionaries within inner dictionaries are left out."""
     found: dict[str, Any] = {}
     for key, value in report.items():
         if isinstance(value, Mapping):

@@ -102,7 +102,7 @@ def _read(directories: list[str], scratch: str) -> list[str]:
 
 
 def _spill(recordings: list[Recording], scratch: str) -> list[str]:
-    """Write files in ``scratch`` with the rows that are only in logs. Return the paths of these files and of the
+    """Write the rows that are only in logs to files in ``scratch``. Return the paths of these files and of the
     Parquet files."""
     paths: list[str] = []
     with ExitStack() as stack:

@@ -205,7 +205,7 @@ class Recording:
         return Metadata(topology=topology, conflicts=projection.conflicts, recorded_by=recorded_by, epochs=epochs)
 
     def place(self) -> Place:
-        """Return the place after the rows that were read so far."""
+        """Return the point in the log after the rows that were read so far. The next reading must continue there."""
         assert self._projection is not None, "nothing was read"
         return Place(self._projection.server, self.upto, self._projection.save())
 

@@ -1,6 +1,7 @@
 """The figures of Laumay et al. §6.2, drawn from a report of ``antecede bench paper000``.
 
-In the paper, Fig. 9 shows the flat organisation, Fig. 11 shows the bus, and Fig. 12 shows both. The text of the paper
+The paper compares two organisations: *flat* (all servers are in one domain) and *bus* (one domain connects several
+other domains). Fig. 9 shows the flat organisation, Fig. 11 shows the bus, and Fig. 12 shows both. The text of the paper
 states two laws. In the flat organisation, the turn-around time grows quadratically with the number of servers. In the
 bus, it grows linearly. The laws are fitted to our measured points and drawn as dashed lines.
 """

@@ -1,19 +1,19 @@
 """The agent server: one state machine, ``step(inputs) → record and effects`` (Laumay et al. §3 and §5).
 
-    link → order (one per domain) → hop → mailbox → engine
-
+An arriving message passes through these parts: link → order (one per domain) → hop → mailbox → engine.
 A step processes inputs, one after the other, then stamps all messages that it sends. It returns **one record** of the
-accepted inputs, which the driver's adapter appends to the log. The effects (messages and replies) are sent when this
-and all earlier records are durable: *persist, then send, then acknowledge*. An agent may handle a letter before the
-letter's record is durable, because the results of the handler are in the same record or in a later one.
+accepted inputs. The caller appends this record to the log. The effects (messages and replies) are sent when this and
+all earlier records are durable: *persist, then send, then acknowledge*. But a handler may get a letter before the
+letter's record is durable. This is safe: the results of the handler are in the same record or in a later one.
 
 After a crash, a new state machine loads the newest snapshot and replays the later records. ``replay(record)`` leads to
 the same state, with the same stamps on the same frames. Frames that were not acknowledged are then resent.
 
-**Exactly once.** The record that accepts a frame also delivers or forwards its packet. One record has all results of a
-reaction: the sent messages, the agent's new state, and the removal of the letter from the mailbox. A client numbers its
-publishes 1, 2, 3 … without gaps. The server answers a repeated publish, but sends its message only once. After a
-refusal, the server skips the later publishes. The client sends these again with new numbers, or reports them as failed.
+**Exactly once.** One record stores that a frame was accepted, and that its packet was delivered or forwarded. Also, one
+record has all results of a handler: sent messages, the agent's new state, and the letter's removal from the mailbox.
+A client numbers its publishes 1, 2, 3 … without gaps. The server answers a repeated publish, but does not send its
+message again. After a refusal, the server ignores the client's later publishes. The client sends these again with new
+numbers, or reports them as failed.
 
 The machine does no I/O, and uses no clock and no randomness. Its caller passes two times: ``now``, in seconds, for
 resends and timers (see :mod:`antecede.server.clock`), and ``clock_ms``, the wall clock in milliseconds.
@@ -82,7 +82,7 @@ class AgentServer:
         self.plan = plan
         self.incarnation = incarnation
         self.epoch = ""
-        """The epoch of the topology in force; empty if unknown."""
+        """The epoch of the topology in force (a hash of the topology); empty if unknown."""
         self.organisation = Organisation()
         self.channel = Channel(name, plan.topology, plan.orders, plan.homes, incarnation, plan.resend_after, plan.moved)
         self.engine = Engine(plan.mailboxes, plan.homes)
@@ -110,13 +110,13 @@ class AgentServer:
         """The errors that peers made in this step, each as (domain, peer, reason)."""
 
     def step(self, inputs: list[Input], now: float, clock_ms: int, acknowledge: bool = True) -> Step:
-        """Process inputs and end the step. If ``acknowledge`` is false, a later step acknowledges their frames."""
+        """Process inputs and end the step. If ``acknowledge`` is false, a later step acknowledges received frames."""
         self.take(inputs, now, clock_ms)
         return self.seal(now, clock_ms, acknowledge)
 
     def take(self, inputs: list[Input], now: float, clock_ms: int) -> None:
         """Take inputs and fire timers. The step ends when ``seal`` is called. Before that, ``take`` may be called again
-        with the results of the step's reactions. These results then become part of the same record."""
+        with the results of handlers that have run in this step. These results become part of the same record."""
         engine, site = self.engine, self.calls.site
         if site is not None and inputs and self.calls.outdated:
             inputs = [Ruled(self.calls.newest), *inputs]
@@ -210,7 +210,7 @@ class AgentServer:
         self.channel.begin_life(life)
 
     def alarm_ms(self) -> int | None:
-        """Return the server time of the next timer or the next deadline of a call, or None if there is neither."""
+        """Return the server time of the next timer or call deadline (the earlier one), or None if there is neither."""
         timer = self.timers.alarms[0][0] if self.timers.alarms else None
         call = None if self.calls.site is None else self.calls.alarm_ms()
         return timer if call is None else call if timer is None else min(timer, call)
@@ -383,7 +383,7 @@ class AgentServer:
         self.calls.call(source, id_, outbound.to[0], outbound.type, outbound.body, ask, (deadline_ms, now))
 
     def _set_timer(self, when_ms: int, agent: str, kind: str, body: bytes, answers: str = "") -> None:
-        """Set a timer that delivers a letter later. The letter's id has a "t": no order applies to this letter."""
+        """Set a timer that delivers a letter later. The "t" in its id shows that no message order applies to it."""
         self._numbers += 1
         letter = Letter(f"{self._prefix}t{self._numbers}", agent, (agent,), kind, body, answers=answers)
         self.timers.set(self._numbers, when_ms, agent, letter)

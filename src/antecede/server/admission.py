@@ -102,7 +102,7 @@ class Admission:
 
     def _excess(self, address: str, now: float) -> str:
         """Check a new connection from this address against the limits of the access file. If the connection exceeds a
-        limit, return a text about this limit: the reason to close the connection. Otherwise return an empty string."""
+        limit, return the reason for which it must be closed. Otherwise return an empty string."""
         if self._attempts is not None and not self._attempts.take(address, now):
             return "too many attempts to connect from one address: try again later"
         if self._connected_max is not None and self._connected[address] >= self._connected_max:

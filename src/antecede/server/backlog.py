@@ -11,8 +11,8 @@ class Backlog(msgspec.Struct, frozen=True):
     """The amount of data that waits at a server for agents, clients, operators or other servers."""
 
     letters: int
-    """The number of letters in mailboxes, of letters that are held because of a dead letter, and of letters that wait
-    for the end of a change of the topology. A letter in several mailboxes is counted for each of them."""
+    """The number of letters that wait. They wait in mailboxes, or they are held because they depend on a dead letter,
+    or they wait for the end of a change of the topology. A letter in several mailboxes is counted once per mailbox."""
     dead: int
     """The number of dead letters. A separate limit applies to them."""
     letter_bytes: int

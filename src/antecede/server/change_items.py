@@ -15,7 +15,7 @@ from antecede.engine.belongings import Belongings
 ChangeNumber = Annotated[int, Meta(ge=0, le=limits.change_number_max)]
 ClockMs = Annotated[int, Meta(ge=0, le=limits.clock_ms_max)]
 Mark = Annotated[str, Meta(max_length=limits.mark_chars_max)]
-"""The random name of a system, the random name of an attempt to change the topology, or the epoch of a topology."""
+"""The random name of a system or of an attempt to change the topology, or the epoch (hash) of a topology."""
 Name = Annotated[str, Meta(max_length=limits.name_chars_max)]
 """The name of a server or a domain."""
 TopologyText = Annotated[str, Meta(max_length=limits.topology_bytes_max)]
@@ -65,7 +65,7 @@ class Staged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     clock_ms: int
     attempt: str = ""
     """The random name of the attempt to make this change. An abandoned change and the next change have the same number,
-    but different names."""
+    but their attempts have different names."""
     absent: list[str] = []
     """The servers that do not take part. They do not know the new topology before it is in force, so this server does
     not connect with them until the change is decided."""
@@ -102,8 +102,8 @@ class Abandoned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
 class Paused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=46):
     """The start of a pause, which ends when the change is committed or abandoned. During the pause, two kinds of
     letters wait: letters that would enter ``domains`` from outside, and letters from this server to ``agents``. These
-    agents leave their servers in this change, and do not react during the pause. Otherwise their messages would wait on
-    the old server, and messages that they send later from the new server could overtake the waiting messages."""
+    agents leave their servers in this change, and do not react during the pause. If they reacted, their messages would
+    wait on the old server, and later messages from the new server could overtake the waiting messages."""
 
     change: int
     domains: list[str]

@@ -55,7 +55,7 @@ class Connection(Protocol):
         ...
 
     def send(self, parts: Sequence[Part]) -> None:
-        """Write parts. They are lost if the connection is closed."""
+        """Write parts (messages of the wire protocol). They are lost if the connection is closed."""
         ...
 
     def close(self, reason: str, final: bool = False, code: str = "") -> None:
@@ -83,9 +83,9 @@ class Connection(Protocol):
         ...
 
     def expect_a_reader(self, expected: bool) -> None:
-        """Set whether this end stops reading while the connection is full, that is, while the other end does not read.
-        On a connection of two servers the value is false: if both servers stopped reading, they might wait for each
-        other forever."""
+        """Set whether this end waits for a slow reader. If ``expected`` is true, this end stops reading while the
+        connection is full, that is, until the other end has read enough. Between two servers, ``expected`` is false: if
+        both servers stopped reading, they might wait for each other forever."""
         ...
 
 

@@ -1,8 +1,8 @@
 """A whole server without sockets, disk and clock: its driver, and the classes for peers, clients and operators.
 
 The adapters (:mod:`antecede.live` with asyncio, :mod:`antecede.simulator.servers` in virtual time) create one
-:class:`ServerCore` for each start of a server. They give it the parts that arrive on connections. They also call its
-driver, which processes the inputs in steps (:mod:`antecede.server.driver`).
+:class:`ServerCore` for each start of a server. They give it the parts (messages of the wire protocol) that arrive on
+connections. They also call its driver, which processes the inputs in steps (:mod:`antecede.server.driver`).
 """
 
 from collections.abc import Callable
@@ -210,8 +210,8 @@ class ServerCore:
             self.check_marks()
 
     def deadline(self, now: float, clock_ms: int) -> float | None:
-        """Return the time at which the caller must call the driver (``Driver.alarm``) or open a connection to a peer:
-        the earlier of these two times. Return None if neither is planned."""
+        """Return the earlier of two times: the time to call the driver (``Driver.alarm``), and the time to open a
+        connection to a peer. Return None if neither is planned."""
         turn, dial = self.driver.deadline(now, clock_ms), self.peering.deadline()
         return turn if dial is None or (turn is not None and turn < dial) else dial
 

@@ -302,9 +302,9 @@ class Incoming:
         self._refuse(refusal)
 
     def _note_claim(self, name: str, refusal: Refusal) -> None:
-        """Show in the status that a program with a wrong token claims to be a peer. Do nothing if this peer is
-        connected, or if this server has an access file. The program may really be the peer, with a wrong configuration.
-        Nothing else depends on this claim."""
+        """Show in the status that a program with a wrong token claims to be a peer. The program may really be the
+        peer, with a wrong configuration. The claim is only shown, and has no other effect. Do nothing if this peer is
+        connected, or if this server has an access file."""
         peer = self._entry.peering.peers.get(name)
         if peer is not None and peer.connection is None and self._entry.guard.keyring is None:
             host = self.connection.remote.rpartition(":")[0]

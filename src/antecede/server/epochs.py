@@ -39,7 +39,7 @@ def next_epoch(
 
 def _fresh(epochs: list[Epoch], indices: dict[str, int]) -> dict[str, int]:
     """Return ``indices`` without the processes that have no new events. The index of such a process is the same as in
-    the last epoch that lists it, or is 0."""
+    the last epoch that lists it. If no epoch lists it, the index is 0."""
     listed: dict[str, int] = {}
     for one in epochs:
         listed.update(one.since)
@@ -51,9 +51,9 @@ def learned_epochs(
 ) -> list[Epoch]:
     """Return ``epochs`` with new epochs at the end: one for each change of the topology that this server has missed.
     The server has now learned these changes from ``history``. For the processes of this server, all new epochs begin
-    now. The server knows only the domains and agents of the newest topology. So of the new epochs, only the last one
-    contains domains and agents. Each other new epoch contains only the guarantee of its topology. The traces of other
-    servers contain the rest."""
+    now. The server knows only the domains and agents of the newest topology. So only the last new epoch contains
+    domains and agents. Each other new epoch contains only the guarantee of its topology. The traces of other servers
+    contain the rest."""
     before = epochs[-1].change if epochs else 0
     clock_ms = next((one.clock_ms for one in history if one.change == change), 0)
     for one in history:

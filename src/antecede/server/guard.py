@@ -1,8 +1,8 @@
-"""The guard at a server's entry points: it checks identities, counts their connections, and writes the audit log.
+"""The guard of a server: it checks identities, counts their connections, and writes the audit log.
 
 It uses three objects. The authoriser decides what an identity may do. The keyring proves this server's identity. The
-audit log stores the events. All connections of peers, clients and operators, and all requests for pages of the metrics
-server, are checked here.
+audit log stores the events. This module checks all connections of peers, clients and operators. It also checks all
+requests for pages of the metrics server.
 """
 
 from collections import Counter
@@ -72,9 +72,9 @@ class Guard:
         self.note(REFUSED, who, remote, **fields)
 
     def refused_stranger(self, remote: str, claims: str, refusal: Refusal, who: Who | None) -> None:
-        """Write to the log and to the audit log that the other end of a connection was refused, because it did not
-        prove the name that it claims. ``claims``: this name. It is empty if the TLS handshake failed before a name was
-        claimed. ``who``: the identity that the other end has proved, if any."""
+        """Write a refusal to the log and to the audit log: the other end of a connection did not prove the name that it
+        claims. ``claims``: this name. It is empty if the TLS handshake failed before a name was claimed. ``who``: the
+        identity that the other end has proved, if any."""
         self.refused(remote, claims, refusal, who)
         named: dict[str, Any] = {"claims": claims} if claims else {}
         self._log.warning("stranger-refused", **named, remote=remote, code=refusal.code, reason=refusal.reason)

@@ -24,7 +24,7 @@ class Plan(msgspec.Struct, frozen=True):
     homes: dict[str, str]
     resend_after: float = limits.link_resend_first_seconds
     """The time in seconds after which a frame is resent if it is not acknowledged. If connections lose frames only when
-    they break, this time may be long: the next hello causes lost frames to be resent in any case."""
+    they break, this time may be long: lost frames are always resent after the next hello."""
     mailboxes: Mailboxes = Mailboxes()
     """The settings of the mailboxes, for example how much may wait in them."""
     file: TopologyFile | None = None
@@ -32,7 +32,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def moved(self) -> dict[str, str]:
-        """For each removed server, the server that now has its clients. The clients keep their addresses."""
+        """Removed server → the server that now has the clients of the removed server. The clients keep their
+        addresses."""
         return {} if self.file is None else self.file.moved
 
     def holding(self, server: str) -> list[str]:

@@ -56,7 +56,7 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
     source: str = ""
     """The original sender, if it is not the client itself. So a replayed dead letter keeps its sender."""
     asked: str = ""
-    """The id that an answer must quote, if this publish resends a dead letter that is a question; otherwise empty."""
+    """The id that an answer must quote, if a dead letter is sent again and is a question; otherwise empty."""
     deadline_ms: int = 0
     """The server time, in milliseconds, by which the call must have ended; 0 if this publish is not a call."""
     begun: tuple[Begun, ...] = ()
@@ -90,7 +90,8 @@ class Forgot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     generation: int
     """The number of times that the domain was reset; members with different numbers do not connect."""
     again: tuple[tuple[tuple[str, ...], bytes], ...] = ()
-    """Unacknowledged trains (groups of letters), each with the members to which it is sent again."""
+    """The trains (groups of letters) that this server must send after the reset: those that it has not sent yet, and
+    those that were not acknowledged. Each entry is a pair (members to send to, train)."""
 
 
 class Buried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=6):
@@ -134,8 +135,8 @@ class PublishedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_
 class Met(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=8):
     """A peer's *incarnation* (the number of the peer's data directory) and *life* (a random number that the peer
     chooses at each start). Both come from the peer's hello. If a later hello has another incarnation, the peer has lost
-    data. If it has another life, the peer was restarted. In this case, the hello also says how many frames the peer had
-    sent before the restart. If this server has received more frames, the peer was restored from an old backup."""
+    data. If a later hello has another life, the peer was restarted. This hello also contains the number of frames that
+    the peer had sent before the restart. If this server has received more, the peer was restored from an old backup."""
 
     domain: str
     peer: str
@@ -163,7 +164,7 @@ class Enacted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
 
 
 class Expired(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=11):
-    """At this server time, the calls whose time limit has passed are aborted."""
+    """The server aborts the calls that had to end before or at this server time."""
 
     clock_ms: int
 
@@ -182,9 +183,9 @@ class Left(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="it
 
 
 class Listed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=14):
-    """All lists of two or more destinations that later items of this record use, each list once. Those items contain a
-    short name instead of such a list: a NUL character and the number of the list. This item is only in the bytes of a
-    record, never among the items of a step."""
+    """All lists of two or more destinations in the later items of this record. Each list occurs here once. In the later
+    items, a short name replaces the list: a NUL character and the number of the list. This item is only in the bytes of
+    a record, never among the items of a step."""
 
     lists: list[tuple[str, ...]]
 
@@ -197,12 +198,12 @@ class Formatted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fiel
 
 class Resumed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=16):
     """The server has started again. The last steps before the restart may be lost. Handlers may already have seen
-    letters that these steps created, because reactions can run before a step is durable. So from here on letters get
-    numbers that no lost letter can have had."""
+    letters that these steps created, because reactions can run before a step is durable. So from here on, the numbers
+    of new letters are larger than the number of any lost letter."""
 
     def numbers_after(self, last: int) -> int:
-        """Return the last number that must not be used again. The next letter gets the number after it. ``last``: the
-        number of the last letter in the log."""
+        """Return the largest number that new letters must not use. The next letter gets the number after this one.
+        ``last``: the number of the last letter in the log."""
         return (last // LIFE_NUMBERS + 1) * LIFE_NUMBERS
 
 
@@ -221,8 +222,8 @@ class BuriedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fie
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=19):
-    """The server looked into the mailboxes of these agents at this time. The age of a letter is measured from the time
-    of the first such item after the letter came."""
+    """The server looked into the mailboxes of these agents at this time. The age of a letter that it had not
+    seen before is measured from this time."""
 
     agents: list[str]
     clock_ms: int
@@ -236,8 +237,8 @@ class Holding(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
 
 
 class Tried(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=30):
-    """Handler calls that were interrupted by the end of a life of the server (a *life* is one run of its process). Each
-    call is a pair (agent, id of the letter), and counts as one try to handle this letter."""
+    """The handler calls that were interrupted when the server's process ended. ``life``: the number of that run of the
+    process. Each call is a pair (agent, id of the letter), and counts as one try to handle this letter."""
 
     life: int
     calls: tuple[tuple[str, str], ...]
@@ -405,8 +406,8 @@ def enacted_items(conflicts: dict[str, list[list[str]]] | None, rows: list[Row],
 
 
 def sent_again(letter: Letter, client: str, number: int, to: tuple[str, ...]) -> Published:
-    """Return the publish that sends a dead letter again. It keeps the original sender and, if the letter is a question,
-    the id that an answer must quote."""
+    """Return the publish that sends a dead letter again. It keeps the original sender. If the letter is a question, the
+    publish also keeps the id that an answer must quote."""
     published = Published(client, number, to, letter.type, letter.body, replays=letter.id)
     return msgspec.structs.replace(published, source=letter.source, asked=letter.ask, context=tail_in(letter.context))
 

@@ -16,10 +16,10 @@ The other steps can be repeated or taken back. At the moment of the first commit
 in the region of the change (:mod:`antecede.topology.change`); see :mod:`antecede.server.change.changing`.
 
 A change lets some domains start with a new state. For each domain, ``since`` contains the number of the last change
-that gave the domain a new state. Two servers may connect only if both have the same members, the same order and the
-same number in ``since`` for each domain that they share (:meth:`Organisation.digest`). So when a domain has started
-with a new state, servers never accept a frame that is older than this state, even if a later change brings the same
-topology back.
+that gave the domain a new state. Before two servers connect, they compare every domain that they share. Its members,
+its order and its number in ``since`` must be the same on both servers (:meth:`Organisation.digest`). So when a domain
+has started with a new state, servers never accept a frame that is older than this state. This is true even if a later
+change restores an earlier topology.
 """
 
 import hashlib
@@ -221,7 +221,7 @@ class Organisation(SavedOrganisation):
 
     @property
     def closed(self) -> str:
-        """The reason why clients must not publish now, or an empty string."""
+        """The reason why clients must not publish now, or an empty string if they may publish."""
         return OUTSIDE if self.outside else LEAVING if self.whole or self.removed else ""
 
     def is_new(self, channel: Channel) -> bool:
@@ -355,7 +355,7 @@ def client_address(machine: "AgentServer", client: str) -> str:
 
 
 def explain(old: TopologyFile, new: TopologyFile) -> str:
-    """Return one line of text with the first differences between two topologies, and the number of further
+    """Return one line of text. It shows the first differences between two topologies, and the number of the other
     differences."""
     found = [
         (one.kind if one.kind == one.name else f"{one.kind.replace('-', ' ')} {one.name}")

@@ -1,4 +1,4 @@
-"""Record, in shared memory, the handler calls that are in progress. For each call, the memory contains the agent and
+"""Record the handler calls that are in progress, in shared memory. For each call, the memory contains the agent and
 the letter's id. After a restart, the server reads this memory.
 
 A *life* of a server lasts from one start of its process to the end of this process. The memory is a file that is mapped
@@ -18,11 +18,11 @@ process.
 
 The file has a head, and slots of equal size. The first slot is for plain handlers: only one plain handler runs at a
 time. The content of this slot is valid only while the head names this slot. When a plain call ends, only the head is
-written. When the next one begins, usually only the letter's id and the head are written. Before a letter's id is
-written, its length is set to zero; after that, the length is set to its value. So a slot never has a wrong id, even if
-the process is killed between these writes. Usually the new id has the same length as the previous one. Then one write
-of a few bytes replaces the previous id. This module knows only this layout. :mod:`antecede.live.calls` opens and maps
-the file.
+written. When the next one begins, usually only the letter's id and the head are written. If the new id has the same
+length as the previous id (the usual case), one write of a few bytes replaces the previous id. Otherwise there are three
+writes: the length of the id is set to zero, the id is written, and the length is set to its new value. So a slot never
+has a wrong id, even if the process is killed between these writes. This module knows only this layout.
+:mod:`antecede.live.calls` opens and maps the file.
 """
 
 import struct
@@ -43,7 +43,7 @@ class Memory(Protocol):
 
 
 class Interrupted(msgspec.Struct, frozen=True):
-    """The calls that were in progress when a life ended."""
+    """The calls that were in progress when a *life* (one run of the server's process) ended."""
 
     life: int = 0
     calls: tuple[tuple[str, str], ...] = ()
@@ -58,18 +58,19 @@ class Progress:
 
     def __init__(self, memory: Memory, boot: str, life: int, grow: Callable[[int], Memory | None]) -> None:
         """``memory``: at least ``size_of(1)`` bytes, all zero. ``grow``: returns the same memory with more bytes, or
-        None if there is no space; further calls are then not recorded."""
+        None if there is no space. Then calls that do not fit into the memory are not recorded."""
         self._memory = memory
         self._grow = grow
         self._slots = (len(memory) - _head_bytes) // _slot_bytes
         self._free = list(range(self._slots - 1, _plain, -1))
         self._agents: dict[int, str] = {}
         self.number = 0
-        """A number that changes when a batch of plain calls begins, at each ``async`` call, and when an ``async`` batch
-        continues. If a watchdog sees the same number with the same letter twice, the same call is still running."""
+        """A number that changes when a batch of calls of plain handlers (not ``async``) begins, at each call of an
+        ``async`` handler, and when a batch of such calls continues after a wait. If a watchdog sees the same number
+        with the same letter twice, the same call is still running."""
         self._running = -1
         """The slot of the batch of calls that has the event loop now. A slot is a part of the memory. The value is −1
-        if no batch has the event loop."""
+        if no batch has the event loop, or if the batch has no slot."""
         self._letters: dict[int, str] = {}
         self._names: dict[int, tuple[int, int, int]] = {}
         """For each slot with a letter: the start and the end of the letter's id in the memory, and the length of this
@@ -88,8 +89,8 @@ class Progress:
 
     @property
     def running(self) -> tuple[str, str] | None:
-        """The agent and the letter of the handler call that occupies the event loop now, or None if there is no such
-        call."""
+        """The agent and the letter of the handler call that occupies the event loop now. The value is None if there is
+        no such call, or if this call has no slot (see ``begin``)."""
         slot = self._running
         if slot == _plain:
             return self._agent, self._letter
@@ -217,9 +218,9 @@ def size_of(slots: int) -> int:
 
 def interrupted(content: bytes, boot: str) -> Interrupted:
     """Return the number of the life that wrote ``content``, and the calls of this life that are counted as tries of
-    their letters. If a call had the event loop when the life ended, only this call is counted. Otherwise all calls in
-    progress are counted. Return life 0 and no calls if ``clear`` was called, if the computer has booted again after
-    this life, or if ``content`` is not valid."""
+    their letters. (A *life* is one run of the server's process.) If a call had the event loop when the life ended, only
+    this call is counted. Otherwise all calls in progress are counted. Return life 0 and no calls if ``clear`` was
+    called, if the computer has booted again after this life, or if ``content`` is not valid."""
     if len(content) < _head_bytes:
         return Interrupted()
     magic, life, running, booted = _head.unpack(content[:_head_bytes])

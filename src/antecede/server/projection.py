@@ -9,20 +9,20 @@ takes this row from the record of the publish (:mod:`antecede.server.begun`). If
 a ``local`` row shows this. A packet that a router forwarded gives ``hop`` rows, which are numbered separately. In all
 other rows, the process is an agent or a client (its address) or a replica of an object, never a server.
 
-**Ids are counted, not stored.** The server's state machine numbers letters when it applies items. A reader that begins
-with the first record counts in the same way, and gets the same ids. A reader that continues later starts from the
-result of ``save``, which is small: mainly the count and the next index of each process. ``tests/simulation`` compares
-the ids with those that servers really used.
+**Ids are counted, not stored.** The server's state machine numbers letters when it applies items. A projection that
+begins with the first record counts in the same way, and gets the same ids. A projection can also begin at a later
+record: it loads the result of ``save``, which is small (mainly the count and the next index of each process).
+``tests/simulation`` compares the ids with those that servers really used.
 
 **Texts for people.** A ``send`` row has the class and the label of its notification. The log stores the label next to
-the body (:mod:`antecede.labels`). The record of a reaction contains only the id of the letter. So the projection reads
-the letter's columns earlier, in the record of the letter's send or arrival at this server. The projection keeps these
-columns until all destinations on this server have handled the letter (:class:`_Known`). The record of an arrival also
-contains the size of the letter's stamp, and whether the letter's packet was held.
+the body (:mod:`antecede.labels`). The record of a reaction contains only the id of the letter. So the projection takes
+the letter's columns from an earlier record, in which this server sent or received the letter. The projection keeps
+these columns until all destinations on this server have handled the letter (:class:`_Known`). The record of an arrival
+also contains the size of the letter's stamp, and whether the letter's packet was held.
 
 **Timers are not messages.** A timer is a notification that an agent sends to itself at a certain time, or the timeout
-of its question. No order (ordering protocol) applies to timers. If a timer had a ``send`` row, its delivery would look
-like an ordering error. So the reaction to a timer gives a ``local`` row, with the timer's id as an extra column.
+of its question. Ordering protocols do not apply to timers. If a timer had a ``send`` row, its delivery would look like
+an ordering error. So the reaction to a timer gives a ``local`` row, with the timer's id as an extra column.
 """
 
 from collections.abc import Iterable, Iterator
@@ -84,8 +84,8 @@ class _Organisation(msgspec.Struct, array_like=True):
     staged: Staged | None = None
     came: list[Belongings] = []
     adopted: dict[str, str] = {}
-    """For each client that came from a removed server: its name → its address. The client keeps the address that it had
-    at the removed server."""
+    """The clients that came from a removed server: client name → address. A client keeps the address that it had at the
+    removed server."""
     epochs: list[Epoch] = []
     """The topologies so far, oldest first, for the metadata of the trace."""
 
@@ -214,8 +214,8 @@ class Projection:
 
     @property
     def epochs(self) -> list[Epoch]:
-        """The topologies so far, for the metadata of the trace. The list is empty if this server has no rows:
-        perhaps such a server is not part of the system yet."""
+        """The topologies so far, for the metadata of the trace. The list is empty if no agent, client or object
+        of this server has rows. Perhaps such a server is not part of the system yet."""
         return self._organisation.epochs if self.indices else []
 
     def save(self) -> bytes:
@@ -277,8 +277,8 @@ class Projection:
                 self._read.setdefault(client, []).extend(begun.letters)
 
     def _was_read(self, client: str, letter: str) -> bool:
-        """Return whether a letter that the client reports as handled already has a ``deliver`` row. If so, remove the
-        letter from ``_read``."""
+        """Return True if a letter already has a ``deliver`` row, and remove the letter from ``_read``. Call this method
+        when the client reports the letter as handled."""
         read = self._read.get(client, ())
         if letter not in read:
             return False

@@ -3,7 +3,7 @@ messages than the limit.
 
 Every kind of event has its own budget of lines, so that many lines about one kind do not hide another kind. A line
 above the budget is counted and not written. The next line about that kind of event, or a summary, contains the count. A
-long text in a line is cut, because some texts come from other processes.
+long text in a line is cut, because other processes can send texts of any length.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,8 @@ from antecede.server.inputs import Log
 
 
 class QuietLog:
-    """A log for operators that limits the number of lines for each kind of event, and counts the lines left out."""
+    """A log for operators that limits the number of lines for each kind of event. It counts the lines that it leaves
+    out."""
 
     def __init__(self, log: Log) -> None:
         self._log = log

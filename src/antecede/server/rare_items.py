@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def apply_rare(machine: "AgentServer", item: Item, now: float) -> None:
-    """Carry out the effect of a rare item, in a live step or in a replay of the log."""
+    """Carry out the effect of a rare item, in a step of the running server or in a replay of the log."""
     if isinstance(item, Related):
         machine.calls.recorded(item.conflicts)
     elif isinstance(item, Ruled):

@@ -3,7 +3,7 @@
 The first record of a log names its server, and the topology in force is in the log
 (:mod:`antecede.server.organisation`). The machine replays each record under the topology that was in force when
 the record was written. A topology file is only a proposal: if its topology differs from the topology in force, the
-server does not change to it. But a server refuses to start unless its topology file contains one of these:
+server does not change to it. But the server starts only if its topology file contains one of these:
 
 * the topology in force, or one that was in force before;
 * the topology of a change that is staged;
@@ -40,11 +40,12 @@ def recover(
     wall_ms: int = 0,
     cuts: list[Truncated] | None = None,
 ) -> bytes:
-    """Bring a new machine to the state at the end of its log. Return the record that must be appended before any input.
-    ``snapshot``: the newest snapshot, if there is one. ``stored``: everything that the log contains after this
-    snapshot. ``epoch``: the epoch of the topology file. ``newest``: the newest log format of this server. ``ended``:
-    the handler calls that were in progress when the server's previous process ended. ``wall_ms``: the wall clock, in
-    milliseconds. ``cuts``: the writes that a crash interrupted. They were removed from the log."""
+    """Bring a new machine to the state at the end of its log. Return a record. The caller must append it to the log
+    before the machine processes any input. ``snapshot``: the newest snapshot, if there is one. ``stored``: everything
+    that the log contains after this snapshot. ``epoch``: the epoch of the topology file. ``newest``: the newest log
+    format of this server. ``ended``: the handler calls that were in progress when the server's previous process ended.
+    ``wall_ms``: the wall clock, in milliseconds. ``cuts``: the writes that a crash interrupted. They were removed from
+    the log."""
     given = machine.plan.file
     known = replay(machine, snapshot, stored, epoch, now)
     if wall_ms:
@@ -74,7 +75,7 @@ def resume(
 def replay(machine: AgentServer, snapshot: bytes | None, stored: Iterable[bytes], epoch: str, now: float) -> bool:
     """Bring a new machine to the state at the end of its log. Return whether there is a log. The topology in force at
     the end of the log is not compared with a topology file. ``epoch``: the epoch of the topology with which the machine
-    was created. If the log does not contain the text of a topology, the log must have begun with this epoch."""
+    was created. If the log does not contain the text of its topology, the epoch in the log must be the same."""
     records = joined(stored)
     if snapshot is not None:
         machine.restore(snapshot, now, epoch)

@@ -1,5 +1,5 @@
-"""Functions that turn a request into items for the log record of a step. Requests come from operators, from the regular
-check of quotas, and from changes of the topology.
+"""Functions that turn a request into items. The log record of the current step contains these items. Requests come from
+operators, from the regular check of quotas, and from changes of the topology.
 
 Each function yields items one after the other. The machine applies an item before it asks for the next one, so that the
 function sees the effects of the earlier items. A replay of the log applies the same items, and does not call these
@@ -83,7 +83,8 @@ def _send_for(machine: "AgentServer", given: OnBehalf, clock_ms: int) -> Iterato
 
 def _commit(machine: "AgentServer", given: Committed | Learned, clock_ms: int) -> Iterator[Item]:
     """Let a change of the topology come into force. From now on, the settings ``dead_follow = "hold"`` of the new
-    topology are used. If a letter to an agent with this setting depends on a dead letter, the letter is held."""
+    topology are used. If a letter to an agent with this setting becomes a dead letter, the agent's letters that depend
+    on the dead letter are held."""
     yield given
     holding = machine.plan.holding(machine.name)
     if holding != sorted(machine.engine.following.agents) and not machine.organisation.removed:
@@ -141,8 +142,9 @@ def settings_items(
     machine: "AgentServer", newest: int, ended: Interrupted = ENDED_WELL, cuts: Iterable[Truncated] = ()
 ) -> list[Item]:
     """Return items for the server's first record after a start. They contain the settings that have changed, the
-    handler calls that were in progress when the server's previous process ended (``ended``), the torn writes that were
-    removed from the log (``cuts``), and the time. ``newest``: the log format in which the server writes from now on."""
+    handler calls that were in progress when the server's previous process ended (``ended``), the interrupted writes
+    that were removed from the log (``cuts``), and the time. ``newest``: the log format in which the server writes from
+    now on."""
     engine = machine.engine
     holding = machine.plan.holding(machine.name) if newest >= FORMAT_WITH_LISTS else []
     items: list[Item] = [Holding(holding)] if holding != sorted(engine.following.agents) else []

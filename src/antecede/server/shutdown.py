@@ -5,8 +5,8 @@
 3. Close all connections, and process the inputs that are left (the last steps of the driver).
 4. Write a snapshot, so that the next start has nothing to replay.
 
-No guarantee depends on a graceful stop. If the stop interrupts some work, this work is either in the log or was not
-accepted, in the same way as when the process is killed.
+No guarantee depends on a graceful stop. If the stop interrupts some work, the result is the same as when the process is
+killed: the work is in the log, or it was not accepted.
 """
 
 from antecede.server.core import ServerCore
@@ -41,7 +41,7 @@ class Shutdown:
         return bool(driver.inputs) and driver.can_step and not self._core.failure
 
     def snapshot(self) -> Snapshot | None:
-        """Return a snapshot of the state after the last step. Return None if the log does not have all steps, because
-        its disk is full or has failed."""
+        """Return a snapshot of the state after the last step. Return None if the server has failed, or if the log does
+        not contain all steps because the disk is full."""
         core = self._core
         return None if core.driver.behind or core.failure else core.upkeep.final()

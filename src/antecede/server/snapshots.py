@@ -58,16 +58,16 @@ class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     deaths: int = 0
     """The number of letters that have become dead letters on this server so far."""
     died: list[tuple[int, int]] = []
-    """For each letter in ``dead``: the number of the dead letter, and the server time at which it became dead. Empty in
-    snapshots before log format 3."""
+    """For each letter in ``dead``: the number of the dead letter, and the server time at which it became dead. The list
+    is empty in snapshots that were written before log format 3 was used."""
     clock_ms: int = 0
     """The server time at which the last reactions were recorded."""
     ages: dict[str, list[tuple[int, int]]] = {}
     """For each mailbox with a time limit: pairs of a server time and the number of letters that were first seen at this
     time."""
     holding: list[str] = []
-    """The agents with the setting ``dead_follow = "hold"``. If a letter to such an agent depends on a dead letter, the
-    letter is held."""
+    """The agents with the setting ``dead_follow = "hold"``. If a letter to such an agent becomes a dead letter, the
+    agent's letters that depend on the dead letter are held."""
     pasts: dict[str, Past] = {}
     blocks: dict[str, list[str]] = {}
     held: dict[str, list[Position]] = {}

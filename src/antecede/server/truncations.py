@@ -1,4 +1,5 @@
-"""Truncations of a server's log. A truncation is the removal of a torn write during recovery.
+"""Truncations of a server's log. A *torn write* is a write that a crash interrupted. A truncation is the removal
+of a torn write during recovery.
 
 A torn write is normal after a power cut, and nothing in it was ever confirmed. But a durable group of records may be
 damaged later. If no later group proves that this group was durable, the damage looks like a torn write, and recovery
@@ -14,7 +15,7 @@ import msgspec
 from antecede.server.items import Acknowledged, Truncated
 
 CutItem = Truncated | Acknowledged
-"""The items of the log about truncations."""
+"""Log items that are about truncations."""
 
 
 def truncated(cuts: Iterable[msgspec.Struct], wall_ms: int) -> list[Truncated]:

@@ -8,11 +8,12 @@ other process can build snapshots, the server itself copies the state of its sta
 copy. No snapshot is taken while records wait for room on the disk, because the snapshot would contain changes that are
 not in the log.
 
-A group of the log (records that are written together) may be damaged after it was durable. Recovery can recognise this
-only if a later group exists. Without a later group, the damage looks like a torn write, and recovery removes the rest
-of the group. So a server that has nothing to write for a moment adds a *witness*, an empty group. It does so at most
-once per ``witness_seconds``, so the cost is small. One witness is enough: an empty group contains nothing that could be
-lost, so a witness does not need a second witness. An idle server writes nothing more.
+A group of the log (records that are written together) may be damaged after it was durable. Recovery can recognise such
+damage only if a later group exists. Without a later group, the damage looks like a torn write (a write that a crash
+interrupted), and recovery removes the rest of the group. So a server that has nothing to write for a moment adds a
+*witness*, an empty group. It does so at most once per ``witness_seconds``, so the cost is small. One witness is enough:
+an empty group contains nothing that could be lost, so a witness does not need a second witness. An idle server writes
+nothing more.
 """
 
 from collections.abc import Callable
@@ -64,7 +65,8 @@ class Upkeep:
         self.failed = False
         """True if the server must end because of an error. Then no witness and no snapshot is written any more."""
         self.logged_bytes = 0
-        """The bytes written to the log since the last snapshot."""
+        """The bytes that this process has written to the log since it began the last snapshot. If that snapshot
+        fails, the earlier bytes are added again."""
         self.snapshot_bytes = limits.snapshot_log_bytes
         """A new snapshot is needed when ``logged_bytes`` exceeds this number."""
         self.logged_records = covers

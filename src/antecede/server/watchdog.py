@@ -1,13 +1,13 @@
 """The watchdog's rule: what to do about a handler that does not return.
 
 A plain handler runs until it returns, and an ``async`` handler runs until it next waits. Meanwhile no other part of the
-server runs. So the watchdog looks from another thread. It sees which call runs, and a number that changes with each
-batch of calls. If the watchdog sees the same call with the same number again, the call is still running.
+server runs. So the watchdog runs in another thread. It checks which call runs, and reads a number that changes with
+each batch of calls. If the watchdog sees the same call with the same number again, the call is still running.
 
 A call that runs too long is logged with its stack: after ``reaction_slow_seconds``, and then each time the duration of
 the call has doubled. When the call exceeds its limit, the process must end, because a thread cannot be stopped from
-outside. The shared memory (:mod:`antecede.server.progress`) contains the id of the letter. So after the restart, the
-server counts one failed try of this letter.
+outside. The id of the letter that the call handles is in shared memory (:mod:`antecede.server.progress`). So after the
+restart, the server counts one failed try of this letter.
 
 An operation of a replicated object runs within a step of the server, and is watched in the same way. Its failed tries
 are not counted, because another try would give the same result, on this server and on the servers of all other

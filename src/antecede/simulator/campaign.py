@@ -1,7 +1,8 @@
 """Campaigns: an order runs under many schedules, and each run is judged.
 
-Each seed gives one schedule (:mod:`antecede.simulator.schedules`). The events of a run are recorded as a trace, and an
-oracle that sees only this trace judges them (:mod:`antecede.trace.oracle`). Each run must obey these rules:
+Each seed gives one schedule (:mod:`antecede.simulator.schedules`). The events of a run are recorded as a trace. An
+oracle judges the trace (:mod:`antecede.trace.oracle`), and sees nothing else of the run. Each run must obey these
+rules:
 
 * the guarantees of the order hold (FIFO, causal, total, synchronous);
 * every message is delivered exactly once at each of its destinations, and only after it was sent;

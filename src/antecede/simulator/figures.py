@@ -1,12 +1,13 @@
-"""The costs of a run, counted during the run, in memory that does not grow with the number of messages.
+"""Counters for the costs of a run. Their memory does not grow with the number of messages in the run.
 
 Latencies go into a histogram whose buckets are 1 % wide, which is precise enough for a 99th percentile. Warm-up sends
 and their deliveries are not counted.
 
 The mean stamp size is computed in two steps: first the mean over the copies of each message, then the mean of these
 means over all messages. So every message has the same weight (as in the figures of Jang et al.). A mean over all copies
-would give more weight to multicasts with many destinations, and the stamps of these multicasts are shortened (pruned)
-most. The report also contains the totals over all copies, from which a reader can compute the mean over all copies.
+would give more weight to multicasts with many destinations. The stamps of these multicasts are shortened (pruned) more
+than other stamps. The report also contains the totals over all copies, so that a reader can compute the mean over all
+copies.
 """
 
 from math import ceil, exp, floor, log

@@ -1,7 +1,7 @@
-"""Virtual time: one heap of events, and one ``step`` that takes the next event. All simulated worlds run on it.
+"""Virtual time: one heap of events, and one ``step`` that takes the next event. All simulated worlds use this clock.
 
 An event is a function and its argument, with the time at which it takes place. Events of the same time take place in
-the order in which they were scheduled, so that a run depends on its seed alone.
+the order in which they were scheduled, so that a run depends only on its seed.
 """
 
 from abc import abstractmethod

@@ -6,9 +6,9 @@ with an order, and forward messages between domains. In each step, a machine giv
 the channel finish the step. The result of the step contains the events of the orders, in sequence, and the frames and
 acknowledgements that leave. The caller decides whether these frames and acknowledgements arrive.
 
-**What a crash loses.** The state of the links is durable after every step. The state of an order is durable only up to
-its last step with a ``Persist``. So a crash shows the mistake of an order that forgets to return ``Persist``: after the
-crash, the links remember packets that the state of the order does not contain. Effects that an order returns before
+**What a crash loses.** The state of the links is durable after every step. The state of an order becomes durable only
+when the order returns the effect ``Persist``. So a crash shows the mistake of an order that forgets ``Persist``: after
+the crash, the links remember packets that the state of the order does not contain. Effects that an order returns before
 ``Persist`` are carried out even if the machine crashes before the step is durable. Such effects have *leaked*.
 
 Each letter is a separate message of the order, so that a trace and a script can refer to each letter.
@@ -242,7 +242,7 @@ class Machine:
         self._resend_after = resend_after
         self._disk: Any = None
         self.events: list[Event] = []
-        """The events of the step that is being taken."""
+        """The events of the present step so far."""
         self._persisted = False
         self._leaked = (0, 0)
         self.channel = self._fresh_channel()
@@ -298,7 +298,7 @@ class Machine:
         return step
 
     def receive(self, peer: str, sent: InTransit, now: float) -> Step:
-        """Take the step in which a frame arrives from a peer."""
+        """Give the channel a frame from a peer, as one step, and return the result."""
         return self.step(lambda channel: channel.consumers[sent.domain].receive(peer, sent.content, now), now)
 
     def acknowledged(self, peer: str, sent: InTransit, now: float) -> None:
@@ -306,7 +306,7 @@ class Machine:
         self._link(sent.domain, peer).on_ack(sent.content, now)
 
     def tick(self, now: float) -> Step:
-        """Take the step in which a timer expires: orders act, and links resend overdue frames."""
+        """Handle expired timers, as one step, and return the result: orders act, and links resend overdue frames."""
 
         def let_orders_act(channel: Channel) -> None:
             for consumer in channel.consumers.values():
@@ -327,7 +327,7 @@ class Machine:
 
     def persisted(self) -> None:
         """Record that an order has returned ``Persist``. At the first ``Persist`` of a step, record how many events and
-        frames the step has so far. These events and frames take place even if the machine crashes in this step."""
+        frames the step has so far. A crash in this step does not undo these events, and these frames are sent."""
         if not self._persisted:
             self._persisted = True
             self._note_leaks()
@@ -337,8 +337,8 @@ class Machine:
         self._leaked = (len(self.events), sum([len(one.outgoing) for one in self.channel.consumers.values()]))
 
     def take_arrived(self) -> None:
-        """Move the letters that have reached the application from the channel to ``events``, as ``Delivered``
-        events."""
+        """Move letters from the channel to ``events``, as ``Delivered`` events. These letters have reached the
+        application."""
         if self.channel.arrived:
             self.events += [
                 Event("", None, Delivered(letter)) for _, letters in self.channel.arrived for letter in letters

@@ -49,7 +49,7 @@ class Played(msgspec.Struct):
     checked: int
     """The number of expectations that applied and were checked."""
     skipped: int
-    """The number of expectations that apply to other orders only."""
+    """The number of expectations that were skipped, because they apply only to other orders."""
     failures: list[Failure]
 
     @property

@@ -27,8 +27,8 @@ class Record:
         self.delivered: dict[str, list[str]] = {process: [] for process in processes}
         """The messages that each application received, in sequence."""
         self.story: list[tuple[int, str]] = []
-        """The history, as sentences. Each sentence is stored with the number of the line in the scenario file that
-        caused the event."""
+        """The history, as pairs: the number of a line in the scenario file, and a sentence about an event that this
+        line caused."""
         self.line = 0
         # Rows name destinations in the sequence of these names.
         self._rows = Recorder(sorted(processes), self.events.append)
@@ -55,7 +55,7 @@ class Record:
         self.add_sentence(f"{message} arrives at {process}")
 
     def dropped(self, process: str, message: str) -> None:
-        """Record that the copy that arrived last was a duplicate. The link or the order dropped this copy."""
+        """Record a duplicate: the link or the order dropped the copy that has just arrived."""
         if self._marks and self._marks[-1] == Mark(process, ARRIVE, message):
             self._marks[-1] = Mark(process, "drop", message)
 

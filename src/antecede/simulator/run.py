@@ -94,9 +94,9 @@ class Setup(msgspec.Struct, frozen=True):
         return process_names(self.processes) if self.organisation is None else list(self.organisation.servers)
 
     def faults(self) -> dict[str, float]:
-        """Return four settings by name: the shares of frames that are lost (``loss``) and that arrive twice
-        (``duplicate``), the share of steps with a crash (``crash``), and the share of sends at which a network
-        partition begins (``partition``)."""
+        """Return four settings by name. ``loss``: the share of frames that are lost. ``duplicate``: the share of frames
+        that arrive twice. ``crash``: the share of steps with a crash. ``partition``: the share of sends at which a
+        network partition begins."""
         return {"loss": self.loss, "duplicate": self.duplicate, "crash": self.crash, "partition": self.partition}
 
     def faulty(self) -> bool:

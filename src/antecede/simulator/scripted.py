@@ -211,7 +211,7 @@ class ScriptedWorld:
         return self.machines[flight.at].receive(flight.source, flight.sent, self.now)
 
     def _unattended(self, flight: Flight) -> bool:
-        """Decide whether a packet arrives without a statement of the script."""
+        """Return whether a packet arrives without a statement of the script."""
         if flight.parcel.kind != COPY:
             return not self.scenario.manual
         stopped = self.stops.get((flight.parcel.message, flight.at), 0) > self.record.line
@@ -436,7 +436,7 @@ class ScriptedWorld:
         return [process for process in self.programs.receiving() if self.machines[process].up]
 
     def stuck(self) -> bool:
-        """Return whether nothing can arrive, although a message (held or not posted) or a ``receive`` still waits."""
+        """Return whether a message (held or not posted) or a ``receive`` waits for ever, because nothing can arrive."""
         if self.on_its_way():
             return False
         holding = any(order.held() for machine in self._running() for order in machine.orders())

@@ -1,4 +1,4 @@
-"""The statements of a scenario file, typed, each with its line number.
+"""The types of the statements in a scenario file. Each statement has its line number.
 
 Other modules read the text (:mod:`antecede.simulator.scenario`) and play the statements
 (:mod:`antecede.simulator.player`).

@@ -2,8 +2,8 @@
 
 ``uniform`` and ``multicast`` are the set-up of Jang et al. §6.2: every process sends at its own intervals. A multicast
 goes to k different processes. All values of k from 1 to n − 1 have the same probability, where n is the number of
-processes. So the mean of k is n / 2. The other workloads imitate real systems: requests and replies, a ping-pong,
-groups that communicate mostly among themselves.
+processes. So the mean of k is n / 2. ``broadcast`` sends each message to all other processes. The other workloads
+imitate real systems: requests and replies, a ping-pong, groups that communicate mostly among themselves.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """The store: the durable data of a server, and the thread that writes it.
 
-:func:`open_store` opens a :class:`Store` by the name of its durability: ``disk``, ``os`` or ``memory``. The store uses
-files and one thread. It does not know servers, orders or event loops; a record is just bytes. ``docs/design/log.md``
-describes the bytes on the disk.
+:func:`open_store` opens a :class:`Store` with one of three durabilities: ``disk``, ``os`` or ``memory``. With ``disk``
+and ``os``, the store uses files and one thread. With ``memory``, it uses neither. A store does not know servers, orders
+or event loops; a record is just bytes. ``docs/design/log.md`` describes the bytes on the disk.
 """
 
 from collections.abc import Iterator

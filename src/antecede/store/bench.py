@@ -103,7 +103,7 @@ def _grouped_floor(place: str, size: int, syncs: int) -> float:
 
 def _one_in_flight(place: str, size: int, record: bytes, syncs: int) -> tuple[float, float]:
     """Return two median times, in seconds: to write and sync the bytes of a record without a log, and to make a record
-    durable in the log. The two are measured in turns, because the load of a machine changes from second to second."""
+    durable in the log. The two are measured alternately, because the load of a machine changes every second."""
     bare = _Bare(place, size, syncs)
     store = open_store(f"{place}/log")
     try:

@@ -6,8 +6,9 @@ as a data directory. Before this file is written, the directory is checked in th
 The log may begin with any record, if the snapshot covers the records before it. The records are put into new groups,
 because each group contains the seal of its directory (a random number). The new groups fill the segments differently,
 so the new log may be larger than the old one. Therefore the size limit of a log is not applied here. The server that
-opens the directory applies the limit to later records. Recovery expects the oldest group in the oldest segment. So the
-first segment is made large enough for the oldest record, whatever the size of this record.
+opens the directory applies the limit to later records. Recovery requires a group at the beginning of the oldest
+segment, unless this is segment 1. So the first segment is made large enough for the oldest record, whatever the size of
+this record.
 """
 
 import sys

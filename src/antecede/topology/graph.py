@@ -1,11 +1,11 @@
 """Servers, domains, and the route from one server to another (Laumay et al. §4.1–4.2).
 
 A *domain* is a group of servers that use one order. A server in several domains is a *router*. Consider a graph in
-which every server and every domain is a node, and an edge connects each server with each of its domains. The orders
-inside the domains give an order from end to end if and only if this graph is a **forest**: it has no cycle. Two other
-tests for a topology give wrong results. The test in the paper accepts a domain inside another domain, although such a
-topology breaks order. The second test searches for a cycle in a graph that has only domains as nodes. It rejects a
-star, although a star is safe.
+which every server and every domain is a node, and an edge connects each server with each of its domains. Suppose that
+every domain keeps its order. Then the order also holds between servers of different domains if and only if this graph
+is a **forest** (a graph without cycles). Two other tests for a topology give wrong results. The test in the paper
+accepts a domain inside another domain, although such a topology breaks order. The second test searches for a cycle in a
+graph that has only domains as nodes. It rejects a star, although a star is safe.
 
 In a forest there is at most one route between two servers. In other graphs the shortest route is used. If several
 routes are equally short, the sequence in which the domains are given decides.

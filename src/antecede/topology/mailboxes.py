@@ -7,7 +7,7 @@
     agents = { letters = 100000 }                                        # of each agent (default: no limit)
     orders = { letters = 1000, full = "refuse" }                         # of one agent, or of one client name@server
 
-If a mailbox contains more than its quota, its oldest letters **expire**: they become dead letters, and the reason is
+If a mailbox exceeds its quota, its oldest letters **expire**: they become dead letters, and the reason is
 recorded. With ``full = "refuse"``, a full mailbox refuses letters from clients of its own server. Letters from agents
 and from other servers cannot be refused; they make the oldest letters expire. These settings take effect at the server
 of the mailbox. They are not part of the epoch (a hash of the topology), so they may change whenever the server
@@ -53,8 +53,8 @@ class Mailboxes(msgspec.Struct, frozen=True, dict=True):
     """The agents and clients with a separate quota, each with this quota."""
     hold: frozenset[str] = frozenset()
     """The agents with the setting ``dead_follow = "hold"``. If a letter to such an agent becomes a dead letter, the
-    server holds the agent's letters that depend on the dead letter. An operator later decides about the dead letter;
-    then the server releases the held letters."""
+    server holds all letters to this agent that may depend on the dead letter. The server releases them when an operator
+    has decided about the dead letter. If the dead letter has *expired*, no letters are held."""
 
     def quota(self, address: str, agent: bool) -> Quota:
         """Return the quota of a mailbox. ``agent``: whether the mailbox belongs to an agent, not to a client."""

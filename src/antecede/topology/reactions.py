@@ -7,12 +7,12 @@
     [agents]
     resize = { server = "s1", class = "shop:Resize", isolate = "process", reaction_seconds_max = 5 }
 
-A *reaction* is the handling of one letter by an agent. If a handler that is not ``async`` exceeds the limit, its
-server's process ends, because nothing else can stop the handler. An ``async`` handler is cancelled. The handlers of an
-agent with ``isolate = "process"`` run in a worker process. If such a handler exceeds the limit, the worker process is
-killed, but the server and all other agents continue. In all three cases, the server counts one failed attempt to
-process the letter. These settings are not part of the epoch (a hash of the topology), so they may change whenever the
-server restarts.
+A *reaction* is the handling of one letter by an agent. Its time limit is ``reaction_seconds_max``. If a handler that
+is not ``async`` exceeds the limit, its server's process ends, because nothing else can stop the handler. If an
+``async`` handler exceeds the limit, it is cancelled. The handlers of an agent with ``isolate = "process"`` run in a
+worker process. If such a handler exceeds the limit, the worker process is killed, but the server and all other agents
+continue. In all three cases, the server counts one failed attempt to process the letter. These settings are not part of
+the epoch (a hash of the topology), so they may change whenever the server restarts.
 """
 
 from collections.abc import Callable

@@ -32,8 +32,8 @@ SHAPES = ("bus", "daisy", "tree", "star", "flat")
 
 
 def best_size(shape: str, servers: int) -> int:
-    """Return a good number of servers per domain. For a bus, this is the number with the lowest cost; for a daisy √n,
-    for a tree 4, and for a star 2. For the flat shape, it is the number of all servers."""
+    """Return a good number of servers per domain. For a bus, this is the number with the lowest cost. For a daisy,
+    it is the square root of ``servers``, for a tree 4, and for a star 2. For the flat shape, it is ``servers``."""
     if shape == "bus":
         return max(2, round(sqrt(servers) / 2**0.25))
     if shape == "daisy":
@@ -51,8 +51,9 @@ def make(
     branches: int | None = None,
 ) -> TopologyFile:
     """Return a topology of this shape. All servers are on ``host`` and have consecutive ports, beginning with ``port``.
-    ``size``: the servers per domain, by default :func:`best_size`. ``branches`` is allowed only for a tree. At most
-    this many servers in each domain have another domain below them. Raise TopologyError if a value is not valid."""
+    ``size``: the servers per domain, by default :func:`best_size`. ``branches``: allowed only for a tree. In each
+    domain of the tree, at most ``branches`` servers have another domain below them. Raise TopologyError if a value is
+    not valid."""
     if shape not in SHAPES:
         raise TopologyError(f"unknown shape {shape!r}: expected one of {', '.join(SHAPES)}")
     if not 1 <= servers <= limits.topology_servers_max:

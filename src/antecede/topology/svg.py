@@ -37,8 +37,9 @@ _drop = 44.0
 _apart = 22.0
 """The distance between boxes side by side."""
 _side_by_side = 8
-"""The largest number of leaf boxes (boxes with no boxes below them) that are drawn in a single row below a router, if
-no other router of the domain has boxes below it. If there are more leaf boxes, they are drawn in several rows."""
+"""The largest number of leaf boxes (boxes with no boxes below them) in a single row below a router. If a router has
+more leaf boxes, they are drawn in several rows. The limit applies if no other router of the domain has boxes below
+it."""
 _side_by_side_each = 3
 """The limit that is used instead of ``_side_by_side`` if several routers of a domain have boxes below them. It is the
 limit for each of these routers."""

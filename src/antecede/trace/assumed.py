@@ -10,7 +10,7 @@ an assumed position. If a delivery is late in the certain trace, it is late for 
 rows. So it is also late in the imported trace. A delivery that is late in the imported trace, but not in the certain
 trace, is *undecided*. Total and synchronous order are about sequences of rows, and are judged without the assumed rows.
 
-Two kinds of rows are left out of the certain trace, because they could neither be late nor cause a late delivery there:
+Two kinds of rows are left out of the certain trace, because they could not change any verdict there:
 
 * every assumed delivery. It is not certain which rows of its process come after it, or which deliveries come before it.
 * an assumed send with its deliveries, if at most one of these deliveries has a known position. It is not certain which

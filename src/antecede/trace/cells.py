@@ -4,8 +4,8 @@ An *instance* is one execution of an operation at an object. Two instances of an
 conflict at that object and neither instance is an ancestor of the other. (A caller waits for the operation that it
 called. So the two operations are open at the same time, and neither can exclude the other. See Enokido, Higaki,
 Takizawa §2 on nested operations.) A *request* is the message that begins an instance. Two requests conflict iff their
-operations conflict. Here it does not matter if one instance is an ancestor of the other. The reason is that a request
-gets its position in the order before its instance begins. At that time, the ancestors of the instance are not known.
+operations conflict, even if one instance is an ancestor of the other. The reason is that a request gets its position in
+the order before its instance begins. At that time, the ancestors of the instance are not known.
 
 Instances of one operation at one object share a **cell**, so that data about all of them can be stored together. An
 instance has a separate cell if its operation conflicts with the operation of one of its ancestors or descendants at the
@@ -57,7 +57,7 @@ class Cells:
         check_relatives(len(relatives), where)
         shared: dict[str, int] = {}
         members: list[tuple[str, str | None]] = []
-        """For each cell its operation and, if the cell belongs to a single instance, the name of this instance."""
+        """For each cell, its operation. If the cell belongs to a single instance, also the name of this instance."""
         begin = len(self.rivals)
         for name, instance in own.items():
             if instance.operation is None:

@@ -1,12 +1,16 @@
 """The reason why a delivery is late: the overtaking chain with the fewest messages.
 
-Let m be a message from p to q. A chain of messages m1 … mk overtakes m if three conditions are true: p sends m1 after m
-(or m1 is m itself), each receiver then sends the next message of the chain, and q delivers mk before m (Garg §12.1: "a
-single message not be overtaken by a sequence of messages"). If m1 is m itself, the chain begins with a copy of m to
-another destination. Let T_h[r] be the first position at process r that a chain of at most h messages can reach from
-send(m). T_0 has only one entry, the position of send(m) at p. Round h examines the messages that each process s sent
-after T_(h−1)[s]. Round 1 also examines m itself. T_h[r] is the smallest of T_(h−1)[r] and the positions at which r
-delivered the examined messages. The first h with T_h[q] < deliver(m) is the length of a shortest chain.
+Let m be a message from p to q. A chain of messages m1 … mk overtakes m if three conditions are true:
+
+* p sends m1 after m, or m1 is m itself (then the chain begins with a copy of m to another destination);
+* the receiver of each message, except the last, sends the next message after it has delivered this message;
+* q delivers mk before m.
+
+This is the definition of Garg (§12.1: "a single message not be overtaken by a sequence of messages"). Let T_h[r] be the
+first position at process r that a chain of at most h messages can reach from send(m). T_0 has only one entry, the
+position of send(m) at p. Round h examines the messages that each process s sent after T_(h−1)[s]. Round 1 also examines
+m itself. T_h[r] is the smallest of T_(h−1)[r] and the positions at which r delivered the examined messages. The first h
+with T_h[q] < deliver(m) is the length of a shortest chain.
 
 **Only new sends are examined.** If T became smaller at a process, only the sends between its new T and its old T are
 examined, because the sends after the old T were examined in an earlier round. So every send is examined once. Every

@@ -118,7 +118,7 @@ class _Order:
 def _walk(trace: Matched, rule: _Exact | _Order) -> int:
     """Return how many events disagree with the rule. For each event with a clock, the rule gets two values.
     ``reached``: for each process, the number of its events in the past of this event (the event included). ``floor``:
-    for each clock entry, the largest value that it has in the clocks of earlier events in this past."""
+    for each entry of a clock, the largest value in the clocks of the earlier events in this event's past."""
     lanes = Lanes(len(trace.lines))
     awaited = Counter(event.message for line in trace.lines for event in line if event.kind == DELIVER)
     known = [0] * len(trace.lines)

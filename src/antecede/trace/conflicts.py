@@ -1,7 +1,8 @@
 """The conflicting operations of each object: a table in a trace's metadata, or in a file.
 
-Two operations of an object conflict iff the order of their execution can change the state of the object or an answer
-(Enokido, Higaki, Takizawa §2). The conflicts are given when the object is defined. The table is a JSON document::
+Two operations of an object conflict iff the order of their execution can change the state of the object or the result
+of an operation (Enokido, Higaki, Takizawa §2). The conflicts are given when the object is defined. The table is a JSON
+document::
 
     {"*": [["deposit", "audit"], ["audit", "audit"]], "ledger": [["append", "append"]]}
 
@@ -11,7 +12,7 @@ pairs is the same as ``{"*": list}``. An operation that the table does not name 
 an empty table nothing conflicts. Instead of a list of pairs, ``"all"`` means that all operations conflict with each
 other and with themselves.
 
-Several traces that are judged as one may each contain a table; the tables are united.
+Several traces can be judged together, as one trace. If more than one of them contains a table, the tables are combined.
 """
 
 import os

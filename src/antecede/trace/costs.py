@@ -84,8 +84,8 @@ def stamps(trace: Matched, hops: Iterable[Event], implied: dict[str, tuple[str, 
     """Return the stamp sizes per copy.
 
     **No router forwarded the message.** The stamp size of a copy is recorded in the row of its first arrival or, if
-    this row does not have it, in the delivery row. If neither row has it, the stamp size in the send row is used: the
-    mean of all copies.
+    this row does not have it, in the delivery row. If neither row has it, the stamp size in the send row is used. It
+    is the mean over all copies of the message.
 
     **Routers forwarded the message.** The message has one packet to each destination and to each router on the way. The
     stamp sizes of all its packets are added and divided by the number of its destinations. If the stamp size of one
@@ -246,9 +246,9 @@ def drawn(messages: int) -> list[int]:
 
 
 def concurrency(trace: Matched) -> tuple[float | None, int]:
-    """Return two values: a share, and the number of messages that were compared with each other. Two messages are
-    *concurrent* if neither send happened before the other. The share is the number of concurrent pairs divided by the
-    number of all pairs. It is ``None`` if there are fewer than two messages."""
+    """Return the share of pairs of messages that are *concurrent*: neither send happened before the other. Also return
+    the number of messages that were compared. All pairs of these messages are examined. The share is ``None`` if there
+    are fewer than two messages."""
     sends = list(_events(trace, SEND))
     bits = {sends[rank].message or "": 1 << number for number, rank in enumerate(drawn(len(sends)))}
     compared = len(bits)

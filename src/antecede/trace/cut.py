@@ -1,4 +1,4 @@
-"""A part of a trace: the rows of a range of time, of some of its processes, or both.
+"""A part of a trace. The part can be limited to a range of time, to some processes, or to both.
 
 If rows are left out, happened-before may no longer hold for some pairs of events, but it never holds for additional
 pairs. So every violation that is still found is real. Violations that depend on rows outside the part are not found. A

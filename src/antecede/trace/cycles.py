@@ -7,8 +7,8 @@ these four events happened before itself.
 The events form a graph with two kinds of edges: from each event to the next event of its process, and from each send to
 its deliveries. A delivery is *on a cycle with its send* if a path leads from the delivery back to the send. In other
 words: the delivery and the send are in one strongly connected component. For all such deliveries, the edge from the
-send to the delivery is removed. The rest of the graph has no cycle: a cycle would lie inside one component, but inside
-a component only edges along processes remain, and these alone form no cycle. So the rest is a partial order.
+send to the delivery is removed. The rest of the graph has no cycle. The reason: a cycle would lie inside one
+component, but only the edges along processes remain there, and these form no cycle. So the rest is a partial order.
 
 A process may send a message to itself between two events of a larger cycle. The edge of this message is removed, too,
 because according to the trace its delivery also happened before its send.

@@ -130,9 +130,9 @@ class Epochs:
         return bisect_right(starts, index) - 1
 
     def guaranteed(self, order: str, first: int, last: int, source: str, target: str) -> bool:
-        """Return whether an order was guaranteed on the route between two processes in two epochs and in all epochs
-        between them. ``first`` and ``last``: the positions of the two epochs in ``listed``, in any sequence. Return
-        false if one of them is -1, which means the time before the first listed epoch."""
+        """Return whether an order was guaranteed on the route from ``source`` to ``target`` in a range of epochs.
+        ``first`` and ``last`` are the positions of the two ends of the range in ``listed``; ``first`` may be larger.
+        If one of them is -1 (the time before the first listed epoch), return False."""
         first, last = min(first, last), max(first, last)
         if first < 0:
             return False

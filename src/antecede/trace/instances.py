@@ -9,14 +9,14 @@ rules fill in missing information, so that a minimal trace can be judged too:
   other rows. So if they are recorded, they mark its start and end. Let A and B be instances at one object. A *precedes*
   B if the last row of A comes before the first row of B (Enokido, Higaki, Takizawa §3.1). If neither precedes the
   other, they are interleaved.
-* Its **operation** is the first operation that its rows name. An instance without one is compatible with all instances.
+* Its **operation** is the first operation that its rows name. Without an operation, it conflicts with no instance.
 * It **aborted** if it has a ``local`` row of type ``abort``. Then all its effects are undone, and no later instance
   depends on it by a conflict. (By §4.1 of the paper, an object's vector includes only instances that commit.)
 * Its **parent** is the first parent in the rows with the same instance name, in the order of processes and indices.
 * The type of a delivery is its own ``type`` or, if it has none, the type of its send. ``commit`` and ``abort`` end an
   instance. All other types except ``request`` are treated as a **response**. An instance begins with its request (§3.2
-  of the paper, R1). So if neither the delivery nor its send has a type, there are two cases: the delivery is a request
-  if it is the first message that its instance received or sent, and a response otherwise.
+  of the paper, R1). So there are two cases if the delivery and its send have no type. If the delivery is the first
+  message that its instance received or sent, it is a request. Otherwise it is a response.
 * An instance has **one request**, the first. If several replicas make the same nested call, the request of this call
   comes more than once. The later requests are ignored.
 """

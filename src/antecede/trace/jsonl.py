@@ -55,8 +55,8 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 _row_decoder = msgspec.json.Decoder(_Row)
 
 Item = tuple[int, bytes, Event | Fault]
-"""One line of a trace: its number, from 1; its bytes, shortened if there are too many; and its event, or a fault if the
-line is not an event."""
+"""One line of a trace as three values: its number (from 1), its bytes, and its event. If there are too many bytes, only
+the first bytes are kept. If the line is not an event, the third value is a fault."""
 
 
 def encode(event: Event) -> bytes:

@@ -30,19 +30,19 @@ class Lanes:
         """The vector in which every entry is 0."""
 
     def entry(self, vector: int, lane: int) -> int:
-        """Return the entry of a vector in one lane."""
+        """Return the entry of a vector at position ``lane``."""
         return (vector >> (lane * _width)) & _value
 
     def raised(self, vector: int, lane: int, by: int) -> int:
-        """Return the vector with ``by`` added to the entry in one lane."""
+        """Return the vector with ``by`` added to the entry at position ``lane``."""
         return vector + (by << (lane * _width))
 
     def replaced(self, vector: int, lane: int, value: int) -> int:
-        """Return the vector with ``value`` as the entry in one lane."""
+        """Return the vector with ``value`` as the entry at position ``lane``."""
         return self.raised(vector, lane, value - self.entry(vector, lane))
 
     def maximum(self, a: int, b: int) -> int:
-        """Return the vector that has, in each lane, the larger entry of the two vectors."""
+        """Return the vector that has, at each position, the larger entry of the two vectors."""
         at_least = ((a | self._guards) - b) & self._guards
         from_a = at_least - (at_least >> (_width - 1))
         return b ^ ((a ^ b) & from_a)
@@ -52,11 +52,11 @@ class Lanes:
         return self._guards - (self._guards >> (_width - 1))
 
     def count_at_least(self, a: int, b: int) -> int:
-        """Return the number of lanes in which the entry of ``a`` is at least as large as the entry of ``b``."""
+        """Return the number of positions at which the entry of ``a`` is at least as large as the entry of ``b``."""
         return (((a | self._guards) - b) & self._guards).bit_count()
 
     def entries(self, vector: int) -> Sequence[int]:
-        """Return all entries of a vector, in the order of the lanes."""
+        """Return all entries of a vector, in their order."""
         return memoryview(vector.to_bytes(self._bytes, "little")).cast("I")
 
 
@@ -69,15 +69,15 @@ class Arrays:
         self.zero: Any = self._numpy.zeros(entries, self._numpy.int32)
 
     def entry(self, vector: Any, lane: int) -> int:
-        """Return the entry of a vector in one lane."""
+        """Return the entry of a vector at position ``lane``."""
         return int(vector[lane])
 
     def replaced(self, vector: Any, lane: int, value: int) -> Any:
-        """Return the vector with ``value`` as the entry in one lane."""
+        """Return the vector with ``value`` as the entry at position ``lane``."""
         changed = vector.copy()
         changed[lane] = value
         return changed
 
     def maximum(self, a: Any, b: Any) -> Any:
-        """Return the vector that has, in each lane, the larger entry of the two vectors."""
+        """Return the vector that has, at each position, the larger entry of the two vectors."""
         return self._numpy.maximum(a, b)

@@ -51,7 +51,7 @@ class Matched(msgspec.Struct, frozen=True):
 
     def undelivered(self) -> int:
         """Return how many copies were not delivered. A message has one copy for each destination. If the destinations
-        of a message are unknown, it is not counted."""
+        of a message are unknown, the message is not counted."""
         sends = [event for line in self.lines for event in line if event.kind == SEND]
         expected = sum(len(event.to) for event in sends if event.to)
         unknown = {event.message for event in sends if event.to is None}

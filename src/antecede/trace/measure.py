@@ -119,8 +119,8 @@ def held_figures(held: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
 
 def rates(span: Span | None, by_second: Mapping[str, Mapping[int, int]]) -> dict[str, Any] | None:
     """Return the value of the report's key ``rates``: the number of messages sent, the mean number per second, and the
-    number in the busiest second. These numbers are given for all processes together and for each process. If no send
-    has a time, return None."""
+    number in the busiest second. These numbers are given for all processes together and for each process. Only sends
+    with a time are counted. If no send has a time, return None."""
     if span is None or not by_second:
         return None
     length = seconds(span.last - span.first)

@@ -8,10 +8,11 @@ one integer:
 * A send adds its message to the set of its process. The message carries the resulting set.
 * A delivery adds the set that its message carries to the set of its process.
 
-A delivery of m at q is **late** iff q has already delivered a message m′ with send(m) → send(m′). This is true iff an
-earlier delivery brought q a set that contains m. If q sent m to itself, q's own set contains m in any case. So the sets
-that deliveries brought are kept separate from q's own sends. Under FIFO order, the delivery of m is late iff q has
-already delivered a message that the sender of m sent after m. *Needless delay* is defined at :func:`needless_delays`.
+A delivery of m at q is **late** iff q has already delivered a message m′ with send(m) → send(m′). This is true iff a
+message that q delivered earlier carried a set that contains m. The set of q itself is not used for this test: if q sent
+m to itself, the set of q always contains m, even if the delivery is not late. Under FIFO order, the delivery of m is
+late iff q has already delivered a message that the sender of m sent after m. *Needless delay* is defined at
+:func:`needless_delays`.
 
 An import may have assumed the positions of some rows. Such positions prove nothing, so all orders are judged without
 them (:mod:`antecede.trace.assumed`). Deliveries that are late only if the assumed positions are right are counted as
@@ -51,8 +52,9 @@ def judge(events: Iterable[Event] | Matched, orders: Sequence[str] = ORDERS) -> 
 
 
 def pasts(trace: Matched) -> tuple[dict[str, int], dict[str, int]]:
-    """Return two tables, each with the message as key: the bit of the message, and the set of messages that it carries.
-    This set contains the message itself and all messages whose sends happened before its send."""
+    """Return two tables with messages as keys. The first table contains the bit of each message. The second table
+    contains the set that each message carries: the message itself, and all messages whose sends happened before its
+    send."""
     bits: dict[str, int] = {}
     carried: dict[str, int] = {}
     past = [0] * len(trace.lines)
@@ -130,9 +132,9 @@ def needless_delays(events: Iterable[Event] | Matched) -> list[Delay]:
     """Return the messages that were delivered later than causal order requires, or not at all. The trace must have
     ``arrive`` rows.
 
-    Let m be a message to q. Its *predecessors* at q are the messages addressed to q whose send happened before send(m).
-    The message m is *deliverable* as soon as it has arrived at q and q has delivered all its predecessors. The message
-    m is needlessly delayed in two cases:
+    Let m and m′ be messages to a process q. If send(m′) happened before send(m), m′ is a *predecessor* of m at q. The
+    message m is *deliverable* as soon as m has arrived at q and q has delivered all predecessors of m. The message m is
+    needlessly delayed in two cases:
 
     - After m became deliverable and before m's delivery, q has an event that is not a delivery. (Other deliveries in
       between are allowed, because one arrival can release several messages at one instant.)
@@ -140,8 +142,8 @@ def needless_delays(events: Iterable[Event] | Matched) -> list[Delay]:
 
     If m was delivered, it is enough to examine one event: the last event at q that comes before m's delivery and is not
     itself a delivery. Then m is needlessly delayed iff it was deliverable before this event. A message without an
-    ``arrive`` row at q is not judged. A message with unknown destinations is addressed to the processes that delivered
-    it.
+    ``arrive`` row at q is not judged. If the destinations of a message are unknown, the processes that delivered it are
+    treated as its destinations.
     """
     trace = events if isinstance(events, Matched) else match(events)
     bits, carried = pasts(trace)

@@ -6,10 +6,10 @@ if m significantly precedes m′ and rule 1 of :mod:`antecede.trace.significant`
 because it does not say which of the two messages must come first. Causal order also enforces every ordering that
 significant order needs (Enokido, Higaki, Takizawa §3.2, proposition). It enforces all other orderings without need.
 
-Only pairs of the messages that :func:`antecede.trace.costs.concurrency` compares are counted. These are all messages
-or, if there are too many, a sample. Sets of messages are bit masks. The deliveries at an object are grouped by instance
-and by cell. A cell is a group of instances with the same conflicts (:mod:`antecede.trace.cells`). So the union of a few
-masks gives all messages that must come before a given message.
+This module uses the same messages as :func:`antecede.trace.costs.concurrency`: all messages or, if there are too many,
+a sample. Sets of messages are bit masks. The deliveries at an object are grouped by instance (one execution of an
+operation) and by cell. A cell is a group of instances with the same conflicts (:mod:`antecede.trace.cells`). So the
+union of a few masks gives all messages that rule 1 compares with a given message.
 """
 
 from collections.abc import Collection, Sequence
@@ -74,10 +74,10 @@ def figures(messages: int, causal: int, significant: int) -> dict[str, Any]:
 
 
 def _pasts(cells: Cells, compared: Collection[str]) -> tuple[dict[str, int], list[int], list[int]]:
-    """Give a number to each message in ``compared`` that was delivered. Return these numbers by message, and two lists
-    with one set of messages for each number. In the first list, the set contains the messages whose sends happened
-    before the send of the numbered message. In the second list, the set contains the messages that significantly
-    precede the numbered message. Both sets contain only messages in ``compared``."""
+    """Give a number to each delivered message in ``compared``. Return a table with the number of each of these
+    messages, and two lists. Both lists contain one set of messages for each numbered message m. The set in the
+    first list contains the messages whose sends happened before the send of m. The set in the second list contains the
+    messages that significantly precede m. All sets contain only numbered messages."""
     causal: dict[str, int] = {}
     significant: dict[str, int] = {}
     known = [0] * len(cells.trace.lines)

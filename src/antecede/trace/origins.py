@@ -19,7 +19,7 @@ Place = tuple[str, int]
 
 def with_origins(report: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
     """Return the report of ``explain`` with an additional key ``sources``: for each row that an explanation names, the
-    file and the line of the imported log. Rows for which these are not known are left out."""
+    file and the line of the imported log. A row is left out if its file and line are not known."""
     places = {(row.process, row.index) for explanation in report["explanations"] for row in rows_of(explanation)}
     found = _origins([path for path in paths if os.path.exists(path)], places) if places else {}
     sources = [

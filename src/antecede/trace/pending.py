@@ -5,9 +5,10 @@ A message is *pending* if it was sent and not yet delivered everywhere. The usua
 that are not pending any more. Such a message will not be delivered again, so it cannot be late. Therefore this module
 stores nothing about it.
 
-Each process keeps a set of pending messages. A message *carries* two sets: the set of its sender at the time of the
-send, and the pending messages that the sender itself sent earlier. **A delivery of m at q is late if m is in q's set,
-and only then.** If the delivery is not late, m and the messages that m carries are added to q's set.
+Each process keeps a set of the pending messages that it learned of through deliveries. A message *carries* two sets:
+the set of its sender at the time of the send, and the pending messages that the sender itself sent earlier. **A
+delivery of m at q is late if m is in q's set, and only then.** If the delivery is not late, m and the messages that m
+carries are added to q's set.
 
 A set is stored as the bits of one integer. A bit becomes free when its message has been delivered everywhere. When half
 of the bits are free, one sweep removes the free bits from all sets. After the sweep, these bits are used for other

@@ -1,8 +1,9 @@
 """Find the rows of a trace that are certainly wrong, with the reason.
 
-Wrong rows are *set aside*: like ``local`` events, they have no influence on a verdict. The connections between a wrong
-send or delivery and the other rows of its message are removed. So happened-before has fewer pairs of events. Therefore
-every violation that is still found is real. But other violations may be missed, so ``holds`` may be true by mistake.
+Wrong rows are *set aside*: no verdict uses them. The connections between a wrong send or delivery and the other rows of
+its message are removed. So happened-before has fewer pairs of events. Therefore every violation that is still found is
+real. Other violations may be missed, so ``holds`` may be true by mistake. Significant order is different: if a row that
+was set aside has the only information about an instance, a violation of significant order may be false.
 
 The reasons are tested one after the other. Each test examines only the rows that no earlier test has set aside, so a
 row has only one reason. The first four (``unreadable_line``, ``missing_field``, ``wrong_type``, ``unknown_kind``) are
@@ -11,7 +12,7 @@ found while reading, row by row. Then:
 ====================== ==============================================================================================
 ``duplicate_row``      the same row again: all but the first one. Texts for people and unknown columns are not
                        compared.
-``duplicate_index``    different rows with the same process and index: all of them, because any may be the true one.
+``duplicate_index``    different rows with the same process and index: all of them. Each of them may be the true one.
 ``duplicate_send``     an id that is sent more than once: all its sends and all its deliveries. Its arrivals then have
                        no send, and get the reason ``orphan_arrival``.
 ``duplicate_delivery`` an id that is delivered more than once in one process: all these deliveries, except the
@@ -78,7 +79,8 @@ class Sifted(msgspec.Struct):
     """The result of :func:`sift`: the rows that were not set aside, the reasons for the other rows, and some counts."""
 
     reasons: dict[int, str]
-    """The reason why each event was set aside, by the number of the event."""
+    """The reason for each event that was set aside. The key is the position of the event in the list given to
+    :func:`sift`."""
     trace: Matched
     """The remaining events."""
     events: int
@@ -91,7 +93,7 @@ class Sifted(msgspec.Struct):
     missing: int
     """The number of missing indices of all processes, reported as ``index_gap``."""
     silent_first: list[str]
-    """The first ``SILENT_SHOWN`` names, in alphabetical order, that occur only as a destination."""
+    """The names that occur only as a destination, in alphabetical order, but at most ``SILENT_SHOWN`` names."""
 
 
 def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
@@ -114,9 +116,10 @@ def sift(events: list[Event], placed: Iterable[Fault] = ()) -> Sifted:
 
 
 def _places(events: list[Event], reasons: dict[int, str]) -> dict[tuple[bool, str], dict[int, int]]:
-    """Set aside rows with the same process and index as another row; of equal rows, the first is kept. Return a table
-    of all indices. Its keys are pairs: a flag, and the name of a process or server. The flag is true for rows of kind
-    ``hop``, which have separate indices. The value gives, for each index, the number of the first event that has it."""
+    """Set aside rows with the same process and index as another row. (If all rows with this process and index are
+    equal, the first one is kept.) Return a table of all indices. The keys are pairs: a flag, and the name of a process
+    or server. The flag is true for rows of kind ``hop``, which have separate indices. Each value is a table
+    from an index to the position (in ``events``) of the first event with this index."""
     places: dict[tuple[bool, str], dict[int, int]] = {}
     contested: dict[int, list[int]] = {}
     for number, event in enumerate(events):

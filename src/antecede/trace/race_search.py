@@ -1,11 +1,11 @@
 """The search for races: one pass over a trace in causal order, with a vector for each process.
 
 **Vectors decide.** Let q be a process that delivers a message m′, and let V be the vector that m′ carries
-(:mod:`antecede.trace.streaming`). For each process p, V[p] is the number of p's events in the past of send(m′). A
-message m from p is in a race with m′ at q if and only if three conditions hold: p sent m at a position below V[p], q
-delivered m before m′, and this delivery of m is at position V[q] or later. There is no race between two messages of one
-sender if FIFO order is declared. If several messages of one sender are in a race with m′ at q, only the last one
-delivered is reported, unless all pairs are requested.
+(:mod:`antecede.trace.streaming`). For each process p, V[p] is the number of p's events that happened before send(m′).
+(If p sent m′, V[p] also counts send(m′).) A message m from p is in a race with m′ at q if and only if three conditions
+hold: p sent m at a position below V[p], q delivered m before m′, and this delivery of m is at position V[q] or later.
+There is no race between two messages of one sender if FIFO order is declared. If several messages of one sender are in
+a race with m′ at q, only the last one delivered is reported, unless all pairs are requested.
 
 **Counting without examining each pair.** A process that never sends, such as an archive, is not in the past of other
 processes. So every message that it delivered before m′ may be in a race with m′. At such a process q, the races are
@@ -123,8 +123,8 @@ class _Receiver:
         """For each sender's lane, the positions of the sends of the delivered messages, in the order of the deliveries;
         ``None`` if these positions are not ascending."""
         self._latest: list[int] = []
-        """For each delivery, the latest of many times: the times at which its message, and all messages delivered
-        before it, arrived and were delivered."""
+        """For each delivery, the latest time at which its message, or a message that was delivered earlier, arrived or
+        was delivered."""
         self._released: dict[int, int | None] = {}
 
     def clock(self, event: Event, lane: int, fifo: bool) -> _Clock:
@@ -188,7 +188,8 @@ class _Receiver:
 
 
 def find_races(trace: Matched, guarantee: str, wanted: Wanted) -> Found:
-    """Return the races of a trace and their number; there are none if the guarantee is ``causal``."""
+    """Count the races of a trace, and return the races that ``wanted`` chooses. If the guarantee is ``causal``, there
+    are no races."""
     times = (event.time for line in trace.lines for event in line if event.kind in (ARRIVE, DELIVER))
     found = Found(resolution=resolution_of(time for time in times if time is not None))
     return found if guarantee == "causal" else _Pass(trace, guarantee == "fifo", wanted, found).run()
@@ -226,8 +227,8 @@ class _Pass:
         lane, own = self._lane_of[source], self._lane_of.get(process)
         clock = here.clock(event, lane, self._fifo)
         reach = lanes.entries(vector)
-        """For each lane, the number of events of the lane's process that happened before the send of the second
-        message."""
+        """For each sender, the number of its events that happened before the send of the second message. For the sender
+        of the second message, this send is counted, too."""
         begin = 0 if own is None else reach[own]
         earliest = lanes.entry(here.firsts, lane)
         count = self._counts and not begin

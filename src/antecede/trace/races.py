@@ -148,8 +148,8 @@ def race_of(first: Event, sent: Event, second: Event, slack: int | None, chain: 
 
 
 def declared_orders(metadata: Sequence[Metadata]) -> list[str]:
-    """Return the names of the orders in the metadata of a trace's files, each once. Return an empty list if a file's
-    metadata do not name an order."""
+    """Return the names of all orders that the metadata of a trace contain, without repeats. If the metadata of one file
+    do not name an order, return an empty list."""
     named: list[str] = []
     for one in metadata:
         if not isinstance(one.order, str) or not one.order.strip():

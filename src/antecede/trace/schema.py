@@ -1,17 +1,18 @@
 """One row of a trace, its strict types, and the metadata of a trace.
 
-A trace is a set of events. Each event belongs to one sequential ``process``, and has one of five kinds. Its ``index``
-is its number in its process, from 0. A message is sent once and delivered at most once at each destination. Each event
-happened before the later events of its process, and each ``send`` happened before the ``deliver`` rows of its message.
-No order is assumed between a ``send`` and the ``arrive`` rows of its message. Rows of kind ``hop`` are a router's own
-notes. Their ``process`` is a server, which numbers them separately. No verdict uses them.
+A trace is a set of events. Each event belongs to one sequential ``process``, and has one of five kinds. The events of a
+process are numbered from 0; the number of an event is its ``index``. A message is sent once and delivered at most once
+at each destination. Each event happened before the later events of its process, and each ``send`` happened before the
+``deliver`` rows of its message. No order is assumed between a ``send`` and the ``arrive`` rows of its message. Rows of
+kind ``hop`` are a router's own notes. Their ``process`` is a server, which numbers them separately. No verdict uses
+them.
 
 Types are strict in every file format: ``true`` is not an integer, ``1.0`` is not an index, a number is not a message,
 and an integer beyond 64 bits is not valid. These rules decide the cases that the format leaves open:
 
-* A value of a wrong type sets the row aside if its column is needed by every verdict (:data:`NEEDED`). In any other
-  named column, the value is treated as null, and such values are counted. Significant order needs some more columns
-  (:data:`NEEDED_BY_INSTANCES`).
+* Every verdict needs the columns in :data:`NEEDED`. If a value in one of them has a wrong type, the row is set aside
+  (not judged). In any other column of the schema, a value of a wrong type is treated as null, and such values are
+  counted. Significant order needs some more columns (:data:`NEEDED_BY_INSTANCES`).
 * A column name may be written in another case (``Process`` for ``process``), unless two names in one row would then
   mean the same column.
 * ``null`` means absent, in every column (in Parquet there is no other way to leave out a value). A required column that
@@ -81,8 +82,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     label: str | None = None
     """A short text about the message. It is for human readers; no verdict uses it."""
     held: bool | None = None
-    """On a ``deliver`` or ``hop`` row of a server: whether the server held the packet that contained the message, that
-    is, processed the packet later to keep the order."""
+    """On a ``deliver`` or ``hop`` row of a server: true if the server *held* the packet with this message. (The server
+    did not process the packet at once, because it had to keep the order.)"""
     extra: dict[str, Any] | None = None
     """Columns that the schema does not name."""
 
@@ -106,7 +107,7 @@ def _is_int64(value: Any) -> bool:
 
 
 def is_count(value: Any) -> TypeGuard[int]:
-    """Return whether a value is an integer from 0 to 2**63 - 1, as an index or a number of bytes must be."""
+    """Return whether a value is an integer from 0 to 2**63 - 1. Indices and numbers of bytes must be in this range."""
     return type(value) is int and 0 <= value <= INT64_MAX
 
 

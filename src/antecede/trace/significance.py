@@ -1,10 +1,10 @@
 """The significant precedence of messages, computed along a trace.
 
-**The relation** (Enokido, Higaki, Takizawa, *Protocol for a group of objects*, §3.2). m1 → m2 holds in exactly these
-three cases:
+**The relation** (Enokido, Higaki, Takizawa, *Protocol for a group of objects*, §3.2). m1 → m2 means that m1
+significantly precedes m2. An *instance* is one execution of an operation. m1 → m2 holds in exactly these three cases:
 
-1. an object sends m1 before m2, and (1-1) one operation instance sends both, or (1-2) the instance that sends m1
-   conflicts with the one that sends m2;
+1. an object sends m1 before m2, and (1-1) one instance sends both, or (1-2) the instance that sends m1 conflicts with
+   the one that sends m2;
 2. an object receives m1 before it sends m2, and (2-1) one instance does both, or (2-2) the instance that receives m1
    conflicts with the one that sends m2;
 3. m1 → m3 → m2 for some message m3.
@@ -17,13 +17,13 @@ which instances conflict.
 
 **The computation** is one walk over all events of the trace. The walk visits an event after all events that happened
 before it. An instance *knows* the messages that it received and sent, and all messages that precede these. A message
-carries the messages that its sender knows. Each instance also has a *base*: the messages that the conflicting instances
-before it knew when they ended. When the instance sends its first message, the base is added to the messages that the
-instance knows. It is not added earlier, because by (1-2) and (2-2) the messages of the base precede only messages that
-the instance sends. Conflicting instances are found by *cell*: a cell is a group of instances of one object that have
-the same conflicts. An object keeps one set of messages for each cell: all messages that the completed instances of the
-cell knew. (Conflict is not transitive, so several cells cannot share a set.) The base of an instance is the union of
-the sets of all cells that conflict with its own cell.
+carries the messages that its sender knows. Each instance i also has a *base*. Take all instances that conflict with i
+and ended before i began: the base contains the messages that they knew at their end. When i sends its first message,
+the base is added to the messages that i knows. The base is not added earlier: by (1-2) and (2-2), its messages
+precede only messages that i sends. Conflicting instances are found by *cell*: a cell is a group of instances of one
+object that have the same conflicts. An object keeps one set of messages for each cell: all messages that the completed
+instances of the cell knew. (Conflict is not transitive, so several cells cannot share a set.) The base of an instance
+is the union of the sets of all cells that conflict with its own cell.
 
 The sets are bit masks. The bit of a message is needed until the last delivery of the message. Unused bits are removed
 from time to time, so that masks do not become much wider than the number of messages in transit.
@@ -54,15 +54,15 @@ class _Running(msgspec.Struct):
 
 class DeliveryMasks(msgspec.Struct):
     """The data that is needed to judge a delivery, as bit masks: the bit of its message, the messages that this message
-    carries, and the messages that were known at the object from earlier deliveries."""
+    carries, and the messages that earlier deliveries at the object carried."""
 
     bit: int
     carried: int
     received: int
-    """The messages that were known from earlier requests and responses to the same instance."""
+    """The messages that earlier requests and responses to the same instance carried."""
     requests: int
-    """The messages that were known from earlier requests at the object. Only requests that conflict with the delivered
-    request or response are considered."""
+    """The messages that earlier requests at the object carried. Only requests that conflict with the delivered request
+    or response are considered."""
 
 
 class Significance:

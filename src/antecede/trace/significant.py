@@ -1,7 +1,8 @@
 """Significant order: were messages delivered in the order that significant precedence requires?
 
-With m → m′ as in :mod:`antecede.trace.significance`, the rule of *significantly ordered delivery* (Enokido, Higaki,
-Takizawa §3.3, SO) is judged as follows. A delivery of m at an object q is **late** iff q earlier delivered m′ and
+Here m → m′ means that m significantly precedes m′ (:mod:`antecede.trace.significance`). The rule of *significantly
+ordered delivery* (Enokido, Higaki, Takizawa §3.3, SO) is judged as follows. A delivery of m at an object q is **late**
+iff q delivered a message m′ before m, and one of these conditions holds:
 
 * **instance** (SO 1-1): m → m′, and one instance receives both; or
 * **conflict** (SO 1-2): m → m′, m′ is a request, and the instances that receive the two messages conflict (if both
@@ -11,12 +12,12 @@ Takizawa §3.3, SO) is judged as follows. A delivery of m at an object q is **la
 
 Where the printed rule cannot be right, or is not precise, we interpret it as follows:
 
-* In the paper, the condition of (1-2) is "m1 or m2 is a request". A *response* m′ would then wait for a request m.
-  But the request m cannot be executed while the instance that waits for m′ is running. This is a deadlock. The
-  paper proves that the rule has no deadlock, so we decided that a response waits for no request. An instance does
-  not conflict with its ancestors either, because they wait for it. This exception does not apply if both messages
-  are requests: a request gets its position in the order before it starts its instance, and the ancestors of this
-  instance are not known yet.
+* In the paper, the condition of (1-2) is "m1 or m2 is a request". A *response* m′ would then wait for a request m. But
+  the request m cannot be executed while the instance that waits for m′ is running. This is a deadlock. The paper proves
+  that the rule has no deadlock, so we decided that a response never waits for a request. We also decided that an
+  instance does not conflict with its ancestors (its direct and indirect callers), because they wait for it. This second
+  decision does not apply if both messages are requests: a request gets its position in the order before it starts its
+  instance, and the ancestors of this instance are not known yet.
 * Rule (2), *agreement*, requires the same order of two unrelated requests at all objects, but does not say which
   order is right. If two objects disagree, we call a delivery late at the object whose name comes later. In the
   paper, rule (2) applies "otherwise": if rule (1) does not put the two requests in order. The operation of a
@@ -108,8 +109,8 @@ def _late_places(cells: Cells) -> set[Place]:
 
 def broken_rule(cells: Cells, process: int, late: int, earlier: int) -> str | None:
     """Return the part of rule (1) that two deliveries break (``instance`` or ``conflict``), or ``None`` if they break
-    neither. The process delivered m′ at position ``earlier``, and m at position ``late``. The caller must know that
-    m → m′."""
+    neither. The process delivered m′ at position ``earlier``, and m at position ``late``. The caller must know that m
+    significantly precedes m′."""
     line, instances = cells.trace.lines[process], cells.instances
     one, other = instances.of(process, line[late]), instances.of(process, line[earlier])
     late_as = instances.received_as(process, late, line[late])
@@ -164,17 +165,19 @@ class _Request(msgspec.Struct, frozen=True, gc=False):
 
 
 def _crossed(cells: Cells, late: set[Place]) -> dict[Place, str]:
-    """Return the deliveries that break rule (2), *agreement*, each with the first message that overtook it.
+    """Return the deliveries that break rule (2), *agreement*. For each of them, also return the first message that
+    overtook the delivered message.
 
     Each object (*here*) is compared with each object that has a later name (*there*). A walk visits the deliveries here
     from the last to the first. Let m be the request that the walk visits now. Let m′ be a request that the walk visited
     before, so here m′ was delivered after m. The delivery of m there is late if two conditions hold: there, m′ was
-    delivered before m; and m and m′ conflict at both objects. To test this, the walk stores the requests m′. A *cell*
-    is a group of instances with the same conflicts. For each pair of cells (one cell here, one there), the walk stores
-    only one request: the one that was delivered first there.
+    delivered before m; and at both objects, the instances of m and m′ conflict. To test this, the walk stores the
+    requests m′. A *cell* is a group of instances with the same conflicts. For each pair of cells (one cell here, one
+    there), the walk stores only one request: the one that was delivered first there.
 
-    There is one exception. If m′ → m, it was right to deliver m′ before m there, and m′ is late *here* by rule (1). So
-    the requests m′ that are late here by rule (1) are stored separately, and m is compared with each of them.
+    There is one exception. If m′ significantly precedes m, it was right to deliver m′ before m there, and m′ is late
+    *here* by rule (1). So the requests m′ that are late here by rule (1) are stored separately, and m is compared with
+    each of them.
     """
     trace = cells.trace
     copies: dict[str, list[_Request]] = {}

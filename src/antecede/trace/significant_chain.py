@@ -11,13 +11,13 @@ longer:
 * Some instances conflict with i and began after i ended. All sends of these instances are also examined.
 
 The search stores, for each instance, the earliest of the instance's events on a chain. A cell is a group of instances
-with the same conflicts (:mod:`antecede.trace.cells`). For each cell, the search considers only instances with an event
-on a chain, and stores the earliest end of such an instance. Later events and later ends lead to no additional sends, so
-a send is examined only a few times.
+with the same conflicts (:mod:`antecede.trace.cells`). For each cell, the search looks at the instances with an event
+on a chain, and stores the smallest position at which one of them ended. Later events and later ends lead to no
+additional sends, so a send is examined only a few times.
 
 Events are numbered process by process, in the order of the processes' names, so both engines search the same arrays.
-The search also needs the *moment* of each event: its position in a sequence of all events that agrees with
-happened-before. Events with a later moment than the late delivery cannot be on a chain. If there are several shortest
+The search also needs the *moment* of each event: its position in one sequence of all events. (This sequence agrees with
+happened-before.) Events with a later moment than the late delivery cannot be on a chain. If there are several shortest
 chains, the search keeps the one whose last message was delivered first, so both engines give the same answer.
 """
 

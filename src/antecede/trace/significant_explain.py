@@ -152,7 +152,7 @@ class Explainer:
         raise AssertionError("no object received the late request before the other request")
 
     def _compared(self, *deliveries: int) -> bool:
-        """Return whether two deliveries at an object are conflicting requests."""
+        """Return whether two deliveries at an object are requests whose instances conflict."""
         process = self._process(deliveries[0])
         owners = []
         for flat in deliveries:
@@ -207,6 +207,7 @@ class Explainer:
 
 
 def _ranges(lists: list[list[Value]]) -> tuple[list[int], list[Value]]:
-    """Join lists into one. Return two lists. The first contains the index in the joined list at which each given list
-    starts, and then the length of the joined list. The second is the joined list."""
+    """Join lists into one. Return two lists. The first contains the position at which each given list starts in the
+    joined list, and then the length of the joined list. The second is the joined list. For example,
+    ``[[a, b], [c]]`` gives ``[0, 2, 3]`` and ``[a, b, c]``."""
     return list(accumulate(map(len, lists), initial=0)), list(chain.from_iterable(lists))

@@ -69,7 +69,7 @@ def _extrapolated(first: int, fresh: int, halves: float) -> int:
 
     The trace is divided into parts, each as long as one half of the sample. From each part to the next, the number of
     new processes is assumed to change by the same factor. The factor is 1 if new processes replace old ones all the
-    time, and less if the same processes occur again and again.
+    time, and smaller than 1 if the same processes occur again and again.
     """
     if not first or fresh >= first:
         return first + int(fresh * max(0.0, halves - 1))
@@ -80,7 +80,8 @@ def _extrapolated(first: int, fresh: int, halves: float) -> int:
 
 def _sample(path: str, size: int, wanted: bool) -> tuple[int, list[Any]]:
     """Return the approximate number of rows of a file, and the processes of its first rows. For a text file, the
-    processes are returned only if they are ``wanted``."""
+    first rows are read only if ``wanted`` is true. Otherwise no processes are returned, and a row is assumed to have
+    100 bytes."""
     with open(path, "rb") as stream:
         magic = stream.read(4)
         if magic == b"PAR1":

@@ -55,11 +55,11 @@ class Loaded:
         self.reasons: Counter[str] = Counter()
         """The number of rows that are not events, by reason."""
         self.unread_first: dict[str, str] = {}
-        """For each reason in ``reasons``, the place and the error of the first row with this reason."""
+        """For each reason in ``reasons``, the first row with this reason, as the text ``FILE:LINE: ERROR``."""
         self.nulled = Nulled(used)
         """The counts, by column, of the values that were read as null because their type was wrong."""
         self.nulled_first: dict[str, str] = {}
-        """For each column, the place and the error of the first value of a wrong type."""
+        """For each column, the first value of a wrong type that was read as null, as the text ``FILE:LINE: ERROR``."""
         self.placed: list[Fault] = []
         """The rows that are not events, but whose process and index are known."""
         self.set_aside: list[SetAside] = []
@@ -208,7 +208,7 @@ def _expanded(path: str, below: Callable[[str], list[str]], ignored: Callable[[s
 
 
 def files_below(directory: str, wanted: Callable[[str], bool], otherwise: str) -> list[str]:
-    """Return the files with wanted names in a directory and below it: ``wanted`` returns true for these names. If there
+    """Search a directory and all folders below it. Return the files with a name that ``wanted`` accepts. If there
     are no such files, raise an error with the text ``otherwise``."""
     found = [os.path.join(folder, name) for folder, _, names in folders_of(directory) for name in names if wanted(name)]
     if not found:

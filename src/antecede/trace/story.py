@@ -12,7 +12,7 @@ from typing import Any
 Name = Callable[[str], str]
 """A function that returns a readable name of a message or a process."""
 Place = Callable[[str, int], str]
-"""A function that returns a text that says where a row is recorded, for example ``index 7``. Its arguments are the
+"""A function that returns the location of a row in the trace as a text, for example ``index 7``. Its arguments are the
 process and the index of the row."""
 
 
@@ -52,7 +52,7 @@ def sentence(explanation: Mapping[str, Any], title: Name, name: Name = str) -> s
 
 
 def is_causal_chain(explanation: Mapping[str, Any]) -> bool:
-    """Return whether :func:`clauses` can describe an explanation. It can if each sender in the explanation's chain of
-    messages delivered the previous message before it sent the next one, as in causal order. Explanations of significant
-    order contain another kind of chain."""
+    """Return whether :func:`clauses` can describe an explanation. This is possible if the explanation contains a chain
+    of messages as in causal order: the sender of each message first delivered the previous message of the chain.
+    Explanations of significant order contain another kind of chain."""
     return bool(explanation.get("chain")) and not any("after" in link for link in explanation["chain"])

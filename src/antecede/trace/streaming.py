@@ -20,7 +20,7 @@ installed, the vectors are arrays (:mod:`antecede.trace.lanes`).
 **Overtakers** are found in a second pass, and only for messages that were late. In this pass, each message carries a
 set of late messages: those on which it depends, and itself if it is late. A set has one bit for each late message. (In
 the oracle, the sets contain all messages, not only late ones.) Let m be a message that was late at q. The overtaker of
-m is the message of the first delivery at q whose set contains m.
+m is the first message delivered at q that carries m in its set.
 """
 
 from bisect import bisect_right
@@ -89,8 +89,9 @@ def late_deliveries(trace: Matched, kind: type[Kind]) -> list[Event]:
 
 
 class Vectors(Generic[Kind]):
-    """The vectors of a trace, for one walk (one pass over all events). A vector has an entry, called a *lane*, for each
-    process whose messages are delivered."""
+    """Computes the vectors of a trace in one pass over all events (:meth:`walk`, which can be used only once). A vector
+    has one entry, called a *lane*, for each process that sent a delivered message. The entry is a number: how
+    many events of this process are known to the owner of the vector."""
 
     def __init__(self, trace: Matched, kind: type[Kind]) -> None:
         self._trace = trace

@@ -1,6 +1,7 @@
-"""Tables of figures as Parquet: one table per file, one observation per row, always the same columns.
+"""Write tables of measured values (traffic, delays, rates, …) as Parquet files, one file per table.
 
-A table without data is a file without rows. A file appears as a whole or not at all.
+Each row is one observation. The columns of a table are always the same. For a table without data, a file without rows
+is written. Each file is written completely or not at all.
 """
 
 import os

@@ -20,8 +20,9 @@ _rows_looked_at = 2_000
 """The number of rows that are searched first, at the beginning of a text file. If none of these rows has a class or a
 label, the rest of the file is not read."""
 _of_server = re.compile(r"(.+)\.[0-9a-f]{6}\.([tc]?\d+)")
-"""A pattern for the id of a letter. The id consists of the name of a server, six digits of the server's incarnation (a
-random number that identifies its data directory), and a number."""
+"""A pattern for the id of a letter. The id consists of the name of a server, six hexadecimal digits of the server's
+incarnation (a random number that identifies its data directory), and a number. The number follows a ``t`` in the id of
+a timer, and a ``c`` in the id of a call."""
 _id_chars_max = 16
 _label_chars_max = 24
 """The longest label in a diagram."""

@@ -23,7 +23,8 @@ from itertools import groupby
 
 
 def cycle_in(sequences: Sequence[Sequence[str]]) -> list[str] | None:
-    """Return a cycle of the relation *comes before*, or ``None`` if the sequences can be merged."""
+    """Return ``None`` if the sequences can be merged into one sequence. Otherwise return a cycle of messages:
+    each message comes before the next one (in at least one sequence), and the last one comes before the first one."""
     # The same message twice in a row counts once.
     lines = [[message for message, _ in groupby(sequence)] for sequence in sequences]
     occurrences = Counter(message for line in lines for message in line)

@@ -1,8 +1,8 @@
 """``python -m antecede.trials serve …``: run a server like ``antecede serve``, on a disk with faults.
 
 The program has the options of ``antecede serve`` that a trial needs, and three more: ``--journal`` (the journal of the
-disk), ``--troubles`` (the faults of the disk) and ``--limit`` (another value for a limit). With small limits, segments
-are full, snapshots are taken and bounds are reached within seconds.
+disk), ``--troubles`` (the faults of the disk) and ``--limit`` (another value for a limit). Small limits make rare
+events frequent: log segments are full, snapshots are taken and bounds are reached within seconds.
 """
 
 import argparse

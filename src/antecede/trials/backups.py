@@ -36,8 +36,8 @@ class Backups(Round):
     def __init__(self, folder: Path, seed: int, topology: TopologyFile | None = None, nice: int = 0) -> None:
         super().__init__(folder, seed, topology, nice)
         self._expected: list[Counter[str]] = []
-        """For each backup: walker → the number of messages that it must handle because of the walks that were accepted
-        before the backup began. In the restored system, the walker must have handled at least this number."""
+        """For each backup, a number of messages for each walker. In the restored system, the walker must have handled
+        at least this number: these messages belong to walks that were accepted before the backup began."""
 
     async def cause_fault(self, victim: str) -> None:
         if self.random.random() < _kills:
@@ -68,7 +68,7 @@ class Backups(Round):
         return self.processes.folder / f"backup{number}"
 
     async def judged(self) -> Figures:
-        """Check the servers, and then the system that each backup restores."""
+        """Check the data of the servers. Then restore each backup as a separate system, and check this system, too."""
         figures = await super().judged()
         for number, expected in enumerate(self._expected):
             restored = await self._restored(number, expected)

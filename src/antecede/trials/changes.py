@@ -1,12 +1,13 @@
 """Changes of the topology of a running system under load, while servers and ``topology apply`` are killed.
 
-A *pass* (one of the ``--rounds`` of ``antecede trial changes``) changes the topology several times, until it is the
-first one again: one domain → a *bus* (one domain connects the other domains) → one more server → an agent moves to the
-added server → one domain is split → one domain again, without the added server. Meanwhile clients start walks
-(:mod:`antecede.walks`). Servers are killed, and started again with the topology file that they had at first. The
-command ``topology apply`` is interrupted at random moments, as if it were killed, and is then run again. Some servers
-that a change does not need are down until the change is made, and learn about the change afterwards. The checks are the
-same as in all trials: no message is lost, delivered twice or late, and the states of agents are right.
+A *pass* (one of the ``--rounds`` of ``antecede trial changes``) makes several changes. At the end of a pass, the
+topology is the same as at the beginning. The steps are: one domain → a *bus* (one domain connects the other domains) →
+one more server → an agent moves to the added server → one domain is split → one domain again, without the added server.
+Meanwhile clients start walks (:mod:`antecede.walks`). Servers are killed, and started again with the topology file that
+they had at first. The command ``topology apply`` is interrupted at random moments, as if it were killed, and is then
+run again. Some servers that a change does not need are down until the change is made, and learn about the change
+afterwards. The checks are those of :mod:`antecede.trials.rounds`: no message is lost, delivered twice or late, and the
+states of agents are right.
 """
 
 import asyncio

@@ -1,12 +1,12 @@
 """A simulated disk for a real server process. The power of the disk can be cut.
 
 The server's file layer records every operation in a *journal* (a file next to the data directory) before the server
-continues. Syncs are only recorded; they do not reach a real disk. When the process has ended, by any signal at any
-moment, the journal is replayed on a :class:`antecede.store.simulated.SimulatedDisk`, which can lose the data that a
-real disk may lose. If the trial also cuts the power of this simulated disk, unsynced writes and file names are lost,
-torn or reordered. The result becomes the data directory of the next process. Another process writes the trace into
-subfolders of the data directory. The files in subfolders are not changed, because they contain only data that was
-synced.
+continues. Syncs are only recorded; they do not reach a real disk. The process may be killed at any moment. After the
+end of the process, the journal is replayed on a :class:`antecede.store.simulated.SimulatedDisk`. This disk can lose the
+same data as a real disk. For example, the trial can cut its power: then unsynced writes and unsynced changes of file
+names may be lost, torn or reordered. The files that remain become the data directory of the next process. Another
+process writes the trace into subfolders of the data directory. The files in subfolders are not changed, because they
+contain only data that was synced.
 
 A second file, next to the journal, can name faults that come and go while the server runs: ``full`` (there is no space
 for more data) and ``broken`` (syncs fail, and the data that they should have made durable may be lost).
@@ -124,7 +124,7 @@ class TroubledFiles(Files):
 
 class TrialDisk:
     """The disk of one server. The trial uses this object, outside the server's process, to cause faults on the disk.
-    The object lives through all restarts of the server."""
+    It uses the same object after each restart of the server."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()

@@ -111,8 +111,8 @@ even after the shortest conversation, the server may write a log record and hand
 
 
 class Victim:
-    """A server that receives lies, with two peers (one lies, one is honest). It also makes the valid conversations from
-    which lies are made."""
+    """A server that receives lies (forged input), with two peers: one lies, and one is honest. The class also makes
+    valid conversations, which are then changed into lies."""
 
     def __init__(self, order: str, seed: int, outcome: Lies) -> None:
         """The results of this server are added to ``outcome``."""
@@ -240,7 +240,7 @@ class Victim:
     # Lies.
 
     async def lie(self, handler: ReasonHandler) -> None:
-        """Send one lie on a new connection, in one or three pieces."""
+        """Send one lie (a conversation with forged data) on a new connection, in one or three pieces."""
         data = self.liar.mutated(self._conversation())
         transport = Nowhere()
         pieces = 1 if self.random.random() < 0.8 else 3

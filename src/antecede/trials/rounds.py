@@ -53,8 +53,8 @@ class Round:
     """The largest number of servers that are down at the same time. A fault that hits several servers may exceed this
     number."""
     settle_seconds = 60.0
-    """The longest time of each of three waits after the last fault. The round waits until all walks are accepted, then
-    until all walks have returned, and then until all servers are idle."""
+    """A time limit. After the last fault, the round waits until all walks are accepted, then until all walks have
+    returned, and then until all servers are idle. Each of these three waits may take at most this time."""
     pause_seconds = 0.005
     """The time that each client waits before it starts more walks."""
     entry = "antecede"
@@ -94,7 +94,7 @@ class Round:
         self._gone.append((due, server))
 
     def come_back(self, until: float) -> None:
-        """Restart each server whose restart time is ``until`` or earlier. The method ``lost`` has chosen this time."""
+        """Restart each server whose restart time is ``until`` or earlier. ``lost`` has chosen the restart times."""
         for due, server in list(self._gone):
             if due <= until:
                 self._gone.remove((due, server))

@@ -1,5 +1,6 @@
-"""A load for real servers: walks, which go from agent to agent and return to the client that started them. The messages
-that a walk causes are known in advance. The demo runs this load, and the trials cause faults while it runs.
+"""A load for real servers. It consists of *walks*: a client sends a message to an agent, agents forward it several
+times, and the last agent sends it back to the client. All messages of a walk can be computed in advance. The demo runs
+this load, and the trials cause faults while it runs.
 
 * :mod:`~antecede.walks.walkers`: agents that forward walks, and functions that compute the messages that each agent
   must receive.

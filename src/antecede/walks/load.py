@@ -40,8 +40,8 @@ class Figures(msgspec.Struct):
 
 
 class WalkClient:
-    """A client that starts walks. While ``together`` or more of its walks have not returned, it starts no more
-    walks."""
+    """A client that starts walks. When ``together`` or more of its walks are under way (accepted, but not yet
+    returned), the client waits before it starts more walks."""
 
     def __init__(self, name: str, bus: Bus, walkers: int, length: int, together: int, slow: bool) -> None:
         self.name = name
@@ -190,12 +190,12 @@ class Load:
         return count, digest
 
     async def counts_of(self, walker: str, seconds: float) -> Told:
-        """Ask a walker for its count and digest."""
+        """Ask a walker for the count and the digest (a checksum) of the messages that it has handled."""
         return await self._buses[0].ask(walker, Tell(), expect=Told, timeout=seconds)
 
     async def _ask(self, seconds: float) -> list[str]:
-        """Ask every walker for its count and digest, and compare them with the expected values (``reactions``). Return
-        the errors."""
+        """Ask every walker for the count and the digest (a checksum) of the messages that it has handled. Compare the
+        answers with the expected values (``reactions``), and return the errors."""
         count, digest = self.reactions()
         found: list[str] = []
         for place in range(len(self._topology.servers)):

@@ -21,8 +21,8 @@ from antecede.walks.walkers import Walker, name_of_walker
 
 
 def walking(topology: TopologyFile) -> TopologyFile:
-    """Return a copy of the topology, in which the servers have free local ports, and each server has one agent: a
-    walker."""
+    """Return a copy of the topology with two changes: the servers have free local ports, and the only agents are
+    walkers (:mod:`antecede.walks.walkers`), one on each server."""
     # Not from the round's seed: another round may use the same ports now, and while one of its servers is down its port
     # looks free.
     ports = free_ports(len(topology.servers))
@@ -77,7 +77,8 @@ class Processes:
         self.file = folder / "topology.toml"
         self.file.write_text(topology.text())
         self.files: dict[str, Path] = {}
-        """The topology file of each server that is not started with the common topology file (``self.file``)."""
+        """The servers that have their own topology file, with its path. All other servers are started with
+        ``self.file``."""
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self._entry = entry
         self._nice = nice

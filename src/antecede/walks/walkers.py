@@ -61,8 +61,8 @@ def name_of_walker(number: int) -> str:
 
 
 def next_of(walk: str, left: int, walkers: int) -> str:
-    """Return the name of the next walker of a walk. ``left``: the number of steps that remain after this walker.
-    ``walkers``: the number of all walkers."""
+    """Return the name of the next walker of a walk. ``left``: the number of steps that remain when the walk has
+    arrived there. ``walkers``: the number of all walkers."""
     return name_of_walker(crc32(f"{walk}:{left}".encode()) % walkers)
 
 
@@ -77,13 +77,14 @@ def marks_of(walk: str, left: int, walkers: int) -> tuple[str, ...]:
 
 
 def digest_of(kind: str, walk: str, left: int) -> int:
-    """Return the number that a walker adds to its digest when it handles a message. ``kind``: ``walk`` or ``mark``."""
+    """Return the number that a walker adds to its digest (a checksum) when it handles a message. ``kind``: ``walk`` or
+    ``mark``."""
     return crc32(f"{kind}:{walk}:{left}".encode())
 
 
 def reactions_of(walk: str, length: int, walkers: int) -> Iterator[tuple[str, int]]:
     """Yield a pair for each message that a walker must handle because of a walk: the name of the walker, and the number
-    that the walker adds to its digest."""
+    that the walker adds to its digest (a checksum)."""
     for left in range(length, -1, -1):
         yield next_of(walk, left, walkers), digest_of("walk", walk, left)
         for walker in marks_of(walk, left, walkers):

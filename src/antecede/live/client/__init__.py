@@ -10,9 +10,9 @@ A client has a durable name and one server, which keeps the client's mailbox und
 notification is *accepted*. A notification is accepted when the server of the bus has stored it (by default, on its
 disk). From then on, it is certain that the notification is delivered exactly once or becomes a dead letter. A program
 need not await a ticket before the next send. ``await bus.drain()`` waits for all sends. Then it raises the first error
-that no ``await`` of a ticket or question has raised yet. Successive sends of one type to the same destination, within
-one iteration of the event loop, share one batch. ``send_many`` sends many notifications in one call, with one ticket
-for all.
+that the program has not seen yet (no ``await`` has raised this error). Consecutive notifications of one type to the
+same destination usually share one batch, if they are sent in one iteration of the event loop. ``send_many`` sends many
+notifications in one call, with one ticket for all.
 
 **Numbers.** Each notification that is sent is one *publish*. Publishes are numbered without gaps and kept until they
 are accepted. After a broken connection, the bus repeats the publishes that the server does not have, and no others. So
@@ -21,8 +21,8 @@ way. The bus gives the skipped publishes new numbers and sends them again. But i
 overload), the skipped publishes fail, too.
 
 **Listening.** A *letter* is a notification that the client receives. Letters are handled one after the other. Each
-letter is acknowledged after its handler has returned. If the client ends before the acknowledgement, the handler is
-called again for this letter when the client connects again. A handler that raises an exception is tried again. If all
+letter is acknowledged after its handler has returned. If the client ends before the acknowledgement and later
+connects again, the handler is called again for this letter. A handler that raises an exception is tried again. If all
 tries fail, or if no handler accepts the letter, it becomes a dead letter, which an operator can handle (``antecede
 dead``).
 

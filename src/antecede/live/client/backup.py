@@ -1,5 +1,5 @@
-"""Back up a running system over TCP for an operator: make a consistent cut of all servers
-(:class:`antecede.server.operations.cutting.Cutting`), then copy the files of the servers."""
+"""Back up a running system over TCP for an operator. First, make a consistent *cut*: each server chooses a position in
+its log (:class:`antecede.server.operations.cutting.Cutting`). Then copy the files of the servers."""
 
 import asyncio
 import ssl
@@ -23,7 +23,7 @@ from antecede.topology import Address
 
 ReportProgress = Callable[[int, int], None]
 """A function that reports the progress of a backup. Its arguments are the number of bytes that are copied so far, and
-an upper bound for the number of bytes at the end."""
+an upper bound for the size of the whole backup."""
 
 
 class Remote:

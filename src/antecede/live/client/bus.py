@@ -45,11 +45,11 @@ class Bus:
         self._changed = asyncio.Event()
         """Set when the server has accepted or refused publishes, or when the bus is closed."""
         self._names: dict[type, str] = {}
-        """For each notification class without a method ``label``: the name under which the bus sends it."""
+        """The name under which the bus sends a notification, for each notification class without a method ``label``."""
         self._questions: Questions[Ticket] = Questions(self._numbering, self._ended)
         self._timer: asyncio.TimerHandle | None = None
-        """The timer of all questions. It fires at the nearest time limit or earlier, and ends the questions whose time
-        limit has passed."""
+        """The timer of all questions. It fires at the earliest time limit, and ends the questions whose time limit has
+        passed. It may fire earlier than necessary, because the timer is not changed when a question ends."""
         self._timer_at = 0.0
         self._listening = False
         self._handlers = Handlers(name, self._questions.answered, self._line.done, self._publishing.begins)
@@ -91,7 +91,7 @@ class Bus:
 
     @property
     def outstanding(self) -> int:
-        """The number of publishes that are not accepted yet."""
+        """The number of publishes (sent notifications and questions) that the server has not accepted yet."""
         return self._numbering.outstanding
 
     @property
@@ -121,7 +121,7 @@ class Bus:
         """Send several notifications, in this sequence. Each of them is sent to all agents in ``to``. Return one ticket
         for all notifications. If notifications are refused, ``await`` on this ticket raises the first refusal. If one
         notification cannot be sent, or if there are too many, an error is raised and nothing is sent. After
-        ``await bus.ready()``, there is always room for one call with the largest allowed number of notifications."""
+        ``await bus.ready()``, one call with the largest allowed number of notifications is always possible."""
         some = list(notifications)
         self._publishing.check_room(len(some))
         groups = [one for kind, group in groupby(some, type) for one in self._encoded(kind, list(group))]
@@ -154,8 +154,9 @@ class Bus:
             await self._change()
 
     async def drain(self) -> None:
-        """Wait until each send is accepted or has failed. Then raise the first error that no ``await`` of a ticket or
-        question has raised yet. (Of the batches that failed and were not awaited, the bus remembers the first 64.)"""
+        """Wait until each send is accepted or has failed. Then raise the first error that the program has not seen yet
+        (no ``await`` of a ticket or question has raised this error). The bus remembers only the first 64 of
+        these errors."""
         while self.outstanding:
             if self._publishing.closed is not None:
                 raise again(self._publishing.closed)

@@ -2,8 +2,8 @@
 steps of the change. This module does the I/O.
 
 The operator's process sends all commands of one step of the change to their servers at the same time. If a server is
-busy, the process sends the command again later. It reports what it waits for. It is safe to kill the process at any
-point.
+busy, the process sends the command again later, and reports the reason for the wait. It is safe to kill the process
+at any point.
 """
 
 import asyncio
@@ -150,9 +150,9 @@ _slow_seconds = 4.0
 """The time after which ``slow`` reports a server that has not answered."""
 _again_seconds_max = 5.0
 """The time in which a command is sent again and again to a server that does not answer (perhaps because it restarts).
-After this time, the change is abandoned. There are two exceptions. The commands in ``_unhurried`` are not sent again.
-A command whose ``patient`` is true is sent until the server answers."""
+After this time, the change is made without the server, or is abandoned. There are two exceptions. The commands in
+``_unhurried`` are not sent again. A command whose ``patient`` is true is sent until the server answers."""
 _busy_seconds_max = 30.0
 """The time in which a command is sent again and again to a server that is busy. A backup keeps a server busy for less
-time."""
+time than this."""
 assert limits.change_idle_seconds_max > _again_seconds_max, "the others must still wait when a server is back"

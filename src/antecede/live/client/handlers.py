@@ -2,9 +2,9 @@
 :class:`antecede.server.client.inbox.Inbox`.
 
 A handler may be a coroutine. Then later letters wait until the coroutine ends. If a handler raises ``SystemExit`` or
-``KeyboardInterrupt``, the client's program ends, because the application may end its own program. (A server continues
-when a handler of an agent raises ``SystemExit``.) When a client with the same name connects later, it gets the same
-letter again.
+``KeyboardInterrupt``, the client's program ends, because the application may end its own program. The letter of this
+handler is not acknowledged. So a client that later connects with the same name gets this letter again. (An agent's
+handler is different: if it raises ``SystemExit``, the server continues.)
 """
 
 import asyncio

@@ -1,10 +1,10 @@
 """The line from a bus to a server over TCP: an adapter around :class:`antecede.server.client.ClientLine`.
 
 This adapter opens a connection when the :class:`ClientLine` requests it, and passes all received data to the
-:class:`ClientLine`. The :class:`ClientLine` collects the data of one iteration of the event loop, and passes it to
-the connection in one call. If ``publish`` sends its data immediately and more data follows in the same iteration, there
-are two calls. Each call sends one frame of the connection (:mod:`antecede.wire`), or several frames if the data is too
-long.
+:class:`ClientLine`. The :class:`ClientLine` collects the data to send during one iteration of the event loop, and
+passes this data to the connection in one call. There are two calls if ``publish`` sends its data immediately and more
+data follows in the same iteration. Each call sends one frame of the connection (:mod:`antecede.wire`), or several
+frames if the data is too long for one frame.
 """
 
 import asyncio
@@ -183,7 +183,8 @@ def _clock() -> float:
 
 
 def why_unreached(error: Exception) -> str:
-    """Return a text that says why the server could not be reached and, if the connection was refused, what to check."""
+    """Return a text that says why the server could not be reached. If the connection was refused, the text also says
+    what to check."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused; is `antecede up` or `antecede serve` running?"
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -30,7 +30,7 @@ class Judged(msgspec.Struct):
     ended: Ended | None
     findings: dict[str, list[str]]
     """The problems of the run, by kind. ``error``: the run raised an exception. ``stuck``: for example, a message was
-    not delivered, something is blocked or not atomic, or a state contradicts itself. ``serial``: the result is
+    not delivered, something is blocked or not atomic, or the parts of a state do not agree. ``serial``: the result is
     not the same as if the roots had run one after the other. ``admission``: a root began before an older conflicting
     root of the same home. Any other kind is the name of a rule of significant order that a delivery broke."""
 

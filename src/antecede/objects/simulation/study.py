@@ -3,13 +3,14 @@
 Every process sends requests at its own intervals, as in Jang et al. §6.2. A request calls either ``set``, which
 conflicts with itself, or ``add``, which conflicts with nothing. The share of requests that call ``set`` is the
 *density*. Each request is marked as sent by an instance of the same operation: for example, an instance of ``set``
-sends a request to call ``set``. A request is computed as soon as it is delivered. So at density 1 every message must be
-delivered after all messages on which it depends, as in causal order. At density 0, messages need not wait for each
-other.
+sends a request to call ``set``. A request is computed as soon as it is delivered. At density 1 all requests conflict,
+so every message must be delivered after all messages on which it depends, as in causal order. At density 0, messages
+need not wait for each other.
 
 Every order is tested with the same messages, the same destinations, and the same delay of each copy. Control packets
-have separate delays from the same distribution. The report gives, for each of the two operations, the share of copies
-that were held, the mean time for which a copy was held (over all copies), and the mean time from send to delivery.
+have separate delays from the same distribution. The report has three figures for each of the two operations: the share
+of copies that were held, the mean time for which a copy was held (zero for a copy that was not held), and the mean time
+from send to delivery.
 """
 
 from math import log

@@ -1,8 +1,8 @@
-"""Random groups of objects and their operations, with an adjustable density of conflicts and depth of nesting.
+"""Random groups of objects and their operations. The share of conflicts and the depth of nested calls can be set.
 
-The objects have a class made for this purpose. Each conflicting pair of operations has its own cell of the state: one
-operation adds to the cell, the other multiplies it. So the two do not commute (their sequence matters), but each
-commutes with itself. An operation that conflicts with itself has one more cell, on which two executions of the
+The class of the objects exists only for these tests. Each conflicting pair of operations has its own cell of the state:
+one operation adds to the cell, the other multiplies it. So the two do not commute (their sequence matters), but each
+commutes with itself. If an operation conflicts with itself, it has one more cell. On this cell, two executions of the
 operation do not commute. So if two objects compute conflicting operations in different sequences, their final states
 are different. If compatible operations are computed between the conflicting operations, the states still differ.
 

@@ -25,9 +25,10 @@ Place = tuple[int, int]
 
 
 class Sought(msgspec.Struct, frozen=True):
-    """The choice of the late deliveries to explain. If ``message`` is false, the first late deliveries are explained,
-    at most ``first`` of them. If ``message`` is true, all late deliveries of one message are explained. Then ``sent``
-    is the place of the send of this message, and ``delivered`` has the places of its deliveries."""
+    """The choice of the late deliveries to explain. If ``message`` is false, the late deliveries with the smallest
+    indices are explained; ``first`` is the largest number of explanations. If ``message`` is true, all late deliveries
+    of one message are explained. Then ``sent`` is the place of the send of this message, and ``delivered`` has the
+    places of its deliveries."""
 
     order: str
     first: int
@@ -56,9 +57,9 @@ def explained(lines: Lines, sought: Sought) -> bytes:
 
 
 def _overtakings(trace: Lines, lines: Lines, sought: Sought) -> bytes:
-    """Return the late deliveries to explain, with their chains. ``trace`` has the lines (the event sequences of the
-    processes). ``lines`` is the result of ``certain(trace)``. A position that was guessed when the trace was imported
-    does not affect the verdict on ``lines``."""
+    """Return the late deliveries to explain, with their chains. ``trace`` has the event sequences of the processes.
+    ``lines`` is the result of ``certain(trace)``: in it, nothing depends on positions that were guessed when the trace
+    was imported. Only deliveries that are late in ``lines`` are explained."""
     total = 0
     kept = np.zeros(0, np.int64)
     wanted = trace.flat(*_as_arrays([sought.sent])) if sought.sent is not None else np.zeros(0, np.int64)
@@ -89,8 +90,8 @@ def _as_arrays(places: Any) -> tuple[NDArray[np.int32], Longs]:
 
 
 def _ranking(lines: Lines, flat: Longs) -> Longs:
-    """Return the permutation that sorts these deliveries by index. Deliveries with the same index are sorted by
-    process."""
+    """Return the permutation that sorts the deliveries at the positions ``flat`` by index. Deliveries with the same
+    index are sorted by process."""
     return np.lexsort((lines.process_at(flat), lines.index_at(flat)))
 
 
@@ -101,7 +102,7 @@ def _places(lines: Lines, flat: Longs) -> list[list[int]]:
 
 class Chains:
     """A search for chains of overtaking messages in one trace. An event is given by its flat position: its position in
-    the joined lines (event sequences) of all processes."""
+    the joined event sequences of all processes."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -114,15 +115,15 @@ class Chains:
 
     def shortest(self, late: int) -> list[tuple[int, int]]:
         """Return the shortest chain of messages that overtook a late delivery. The result has one pair per message,
-        from the first message to the last: the positions of its send and its delivery in the joined lines of all
-        processes."""
+        from the first message to the last: the positions of its send and its delivery in the joined event sequences of
+        all processes."""
         return self._between(int(self._lines.send_of(np.array([late]))[0]), late)
 
     def _between(self, sent: int, until: int) -> list[tuple[int, int]]:
         """Return the shortest chain of messages from the event ``sent`` to the event ``until``. The first message is
         sent by the process of ``sent``, at ``sent`` or later. The last message is delivered by the process of
         ``until``, before ``until``. The result has one pair per message, from the first message to the last: the
-        positions of its send and its delivery in the joined lines of all processes."""
+        positions of its send and its delivery in the joined event sequences of all processes."""
         lines = self._lines
         source, target = lines.process_at(np.array([sent, until])).tolist()
         reach: dict[int, int] = {}
@@ -147,10 +148,10 @@ class Chains:
         self, frontier: list[tuple[int, int]], late: int, target: int, reach: dict[int, int]
     ) -> dict[int, tuple[int, int]]:
         """Examine the messages that were sent in some parts of the trace. ``frontier`` lists these parts, as pairs of
-        positions (start, end) in the joined lines of all processes. For each process, return the first delivery of such
-        a message, as a pair of positions (send, delivery). A process is left out if this delivery is too late. In the
-        process ``target``, the delivery must come before ``late``. In any other process that has an entry in ``reach``,
-        the delivery must come before this entry."""
+        positions (start, end) in the joined event sequences of all processes. For each process, return the first
+        delivery of such a message, as a pair of positions (send, delivery). A process is left out if this delivery is
+        too late. At the process ``target``, the delivery must come before ``late``. At any other process that has an
+        entry in ``reach``, the delivery must come before this entry."""
         lines = self._lines
         horizon = self._moments[late]
         pieces = []

@@ -34,7 +34,8 @@ Longs = NDArray[np.int64]
 def explained_significant(trace: Trace, conflicts: Conflicts, sought: Sought, deliveries: int) -> dict[str, Any]:
     """Return a dictionary. ``late`` is the number of late deliveries. ``judged`` is the number of deliveries that
     belong to an operation instance. ``explanations`` has the explanations of the late deliveries that ``sought``
-    chooses. ``circular`` is the number of deliveries in ``sought.delivered`` that lie on a cycle."""
+    chooses. ``circular`` is the number of deliveries in ``sought.delivered`` that were set aside, because a cycle
+    of events puts them before their own sends."""
     pieces = trace.from_buckets(partial(matched_instances, numbering=trace.numbering), 1)
     packed = pieces.gather(partial(explained, settings=settings_for(trace, conflicts), sought=sought), [0])[0]
     found: dict[str, Any] = msgspec.msgpack.decode(packed)
@@ -77,7 +78,7 @@ def explained(packed: Iterable[bytes], settings: Settings, sought: Sought) -> by
 
 
 class _Explainer:
-    """The search for explanations of late deliveries, on the assembled lines of a trace."""
+    """The search for explanations of late deliveries, in the event sequences of all processes."""
 
     def __init__(self, operations: Operations, names: list[str]) -> None:
         self._operations, self._names = operations, names
@@ -137,8 +138,8 @@ class _Explainer:
         raise AssertionError("no two objects disagree")
 
     def _compared(self, *deliveries: int) -> bool:
-        """Return true if two deliveries at the same object are deliveries of requests, and the instances that receive
-        these requests conflict."""
+        """Return true if both deliveries are deliveries of requests, and the operation instances that receive these
+        requests conflict. The two deliveries must be at the same object."""
         operations = self._operations
         if any(operations.instance[at] < 0 or operations.received_as[at] != REQUEST for at in deliveries):
             return False

@@ -66,7 +66,7 @@ def write_quarantine(trace: Trace, outcome: Outcome, directory: str) -> None:
 def describe(
     blobs: Iterable[bytes], split: Split, known: dict[int, str], faults: bool, used: Sequence[str] = ()
 ) -> Iterator[bytes]:
-    """Yield one line of JSON for each row that was set aside in this split."""
+    """Yield one line of JSON for each row that was set aside in this split (a piece of the input)."""
     asked = dict(known)
     for blob in blobs:
         rows = unpack(blob)

@@ -5,11 +5,11 @@ At the start, all its vector clocks are zero. Its first units are its *core*, an
 task judges messages that were sent in its core, and reads the halo to find the deliveries of these messages.
 :mod:`antecede.pipeline.kernels.causal` explains why the result is exact.
 
-**Tiers.** On tier j the trace is divided into parts of 4^j units. A chunk has ``chunk_units`` parts. The parts after
-it, at most ``halo_units``, are its halo. A message has one tier for each of its deliveries: the lowest tier on which
-the delivery lies in the chunk of the send, or in the halo of that chunk. On a tier that is high enough the whole trace
-is one chunk, so each delivery has a tier. A message that is never delivered belongs to no task, so no task waits for
-it.
+**Tiers.** On tier j the trace is divided into parts of 4^j units. A chunk has ``chunk_units`` parts. Its halo is the
+next parts after the chunk, at most ``halo_units`` parts. A message has one tier for each of its deliveries: the lowest
+tier on which the delivery lies in the chunk of the send, or in the halo of that chunk. On a tier that is high enough
+the whole trace is one chunk, so each delivery has a tier. A message that is never delivered belongs to no task, so no
+task waits for it.
 
 A task above tier 0 reads all units between the first send and the last delivery of the messages that it judges. It
 keeps lanes (entries of vectors) only for the senders of these messages. So if a message spans the whole trace, one task
@@ -63,9 +63,10 @@ class Grain(msgspec.Struct, frozen=True):
 
     chunk_events: int = limits.chunk_events_wanted
     chunk_units: int = 8
-    """The number of units in a chunk of tier 0."""
+    """The number of units in a chunk of tier 0 (the smallest chunks)."""
     halo_units: int = 1
-    """The largest number of units in the halo of a chunk of tier 0."""
+    """The largest number of units in the halo of a chunk of tier 0. The halo is the part of the trace after the chunk
+    that the task reads only to find deliveries."""
     segments: int = 1 << 18
     lanes_max: int | None = None
 
@@ -74,8 +75,9 @@ class Grain(msgspec.Struct, frozen=True):
         return max(0, -(-events * self.chunk_units // self.chunk_events) - 1)
 
     def tier_of(self, sent: Any, delivered: Any) -> tuple[Any, Any]:
-        """Return the tier of each message, and the number of its chunk on this tier. ``sent`` and ``delivered`` are the
-        units in which each message is sent and delivered."""
+        """Return the chunk that judges each delivery, as two arrays: the tier of the chunk (0 for the smallest chunks,
+        larger numbers for larger chunks), and the number of the chunk on this tier. ``sent`` and ``delivered`` have,
+        for each delivery, the unit of its send and the unit of the delivery."""
         return tiers(sent, delivered, self.chunk_units, self.halo_units)
 
 
@@ -108,10 +110,10 @@ class Plan(msgspec.Struct, frozen=True):
 def matched_apart(
     packed: Iterable[bytes], numbering: Numbering, narrow_index: bool, part_count: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Match the rows of one bucket. Yield two results. The first has the counts of the bucket. The second has its
-    deliveries, and the recorded clocks of its sends and deliveries. (These clocks are used later to divide the trace
-    into chunks of time.) Each result is a pair (number of the output part, data). Each bucket has its own output part,
-    which has the number of the bucket. ``part_count`` is the number of all buckets."""
+    """Match the rows of one bucket (all rows of some of the messages). Yield two results. The first has the counts of
+    the bucket. The second has its deliveries, and the recorded clocks of its sends and deliveries. (These clocks are
+    used later to divide the trace into chunks of time.) Each result is a pair (number of the output part, data). Each
+    bucket has its own output part, which has the number of the bucket. ``part_count`` is the number of all buckets."""
     bucket = bucket_of(packed, numbering)
     valid = np.flatnonzero(((bucket.kind == SEND) | (bucket.kind == DELIVER)) & (bucket.reason == VALID))
     deliveries = bucket.deliveries().narrowed() if narrow_index else bucket.deliveries()
@@ -169,7 +171,7 @@ def _tally(packed: Iterable[bytes], cuts: Cuts, grain: Grain) -> bytes:
 def dealt(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
     """Divide the deliveries of one bucket among the tasks. For each task, yield its number and the deliveries that it
     reads. A task that reads no delivery of the bucket is left out. A task reads only a part of the events of each
-    process. In the result, the indices are counted from the beginning of this part."""
+    process. In the result, the index of an event is counted from the beginning of this part."""
     piece = piece_in(packed)
     if piece is None:
         return
@@ -196,7 +198,7 @@ def dealt(packed: Iterable[bytes], plan: Plan) -> Iterator[tuple[int, bytes]]:
 
 
 class _Chunk:
-    """The events that one task reads: for each process, a part of its line (its event sequence)."""
+    """The events that one task reads: for each process, a part of its event sequence."""
 
     def __init__(self, given: Iterable[Dealt], task: Task, plan: Plan) -> None:
         begins = plan.cuts.edge(task.start)
@@ -219,8 +221,8 @@ class _Chunk:
             self.mine[self.lines.flat(rows.process, rows.index)] = 1
 
     def _positions(self, index: Longs) -> Longs:
-        """Find, for each process p, the first event whose index is ``index[p]`` or larger. Return the positions of
-        these events in the lines of their processes."""
+        """Find, for each process p, the first event whose index is ``index[p]`` or larger. Return the position of each
+        of these events among the events of its process."""
         lines = self.lines
         if not len(lines.indices):
             return index
@@ -228,14 +230,14 @@ class _Chunk:
         return np.array([np.searchsorted(lines.indices[a:b], i) for a, b, i in spans], np.int64)
 
     def in_core(self, flat: Longs) -> Longs:
-        """Return those of the given events that lie in the core of this chunk. An event is given by its flat position:
-        its position in the arrays that contain the lines of all processes, one after the other."""
+        """Return those of the given events that lie in the core of this chunk (the part before the halo). An event is
+        given by its position in the joined event sequences of all processes."""
         process = self.lines.process_at(flat)
         return flat[flat - self.lines.offsets[process] < self.core[process]]
 
     def causal_late(self) -> Longs:
-        """Return the deliveries that are late under causal order, as ascending positions in the arrays that contain the
-        lines of all processes. Only messages that this task must judge are examined."""
+        """Return the deliveries that are late under causal order, as ascending positions in the joined event sequences
+        of all processes. Only messages that this task must judge are examined."""
         lines = self.lines
         senders = np.unique(lines.source[np.flatnonzero((self.mine > 0) & (lines.source >= 0))])
         found = [np.zeros(0, np.int64)]
@@ -247,8 +249,8 @@ class _Chunk:
 
 
 def counter_type(core: Longs) -> Any:
-    """Return uint16 if this type can count the events of the longest core, otherwise int32. ``core`` has, for the line
-    of each process, the position at which the core of the chunk ends and its halo begins."""
+    """Return uint16 if this type can count the events of every process in the core of a chunk, otherwise int32.
+    ``core`` has, for each process, the position in its event sequence at which the core ends and the halo begins."""
     return np.uint16 if not len(core) or core.max() <= np.iinfo(np.uint16).max else np.int32
 
 

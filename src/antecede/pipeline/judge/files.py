@@ -62,7 +62,8 @@ def verify_files(
     one of ``WAYS``.
 
     ``conflicts`` is the table of conflicts for significant order. Without ``conflicts``, the table in the trace's
-    metadata is used. If the metadata contains epochs, each epoch is judged by the orders that its topology guaranteed.
+    metadata is used. If the metadata contains epochs (one for each topology that the system had), late deliveries
+    that break no guarantee of the topology are counted separately (:mod:`antecede.trace.epochs` has the exact rule).
     With ``everywhere``, epochs are ignored, and the whole trace is judged by all ``orders``.
     """
     named = [os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]

@@ -30,15 +30,16 @@ Bytes = NDArray[np.uint8]
 
 
 _generations = 64
-"""A limit for the search for ancestors. The first step finds the parents of all instances, the second step finds the
-parents of these parents, and so on. After this number of steps, the ancestors that were not reached are found
-separately for each instance. The value is twice the largest nesting depth of calls in our own servers."""
+"""The largest number of steps in the search for the ancestors of all instances. The first step finds the parents of all
+instances, the second step finds the parents of these parents, and so on. If some instances have more ancestors than
+this, a separate search for each of these instances finds them. The value is twice the largest nesting depth of calls in
+our own servers."""
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The settings of the task that judges significant order. ``task`` says how to assemble the lines, and whether to
-    list every late delivery. ``names`` has the names of the processes. ``tables`` and ``everything`` are the fields of
-    the :class:`Conflicts`, with sorted lists in place of sets."""
+    """The settings of the task that judges significant order. ``task`` says how to assemble the event sequences of the
+    processes, and whether to list every late delivery. ``names`` has the names of the processes. ``tables`` and
+    ``everything`` are the fields of the :class:`Conflicts`, with sorted lists instead of sets."""
 
     task: LinesTask
     names: list[str]
@@ -64,17 +65,18 @@ def settings_for(
 
 
 class Operations:
-    """The assembled lines of a trace with their operation instances, as arrays.
+    """The event sequences (``lines``) of a trace with their operation instances, as arrays.
 
     ``instance`` has the number of the instance of each event. A send without an instance gets an artificial instance.
     The numbers of artificial instances are larger than the numbers of all real instances. Other events without an
     instance have -1. The following arrays have one value per real instance: ``place`` (the process of the instance),
     ``first`` and ``last`` (its first and its last event), ``cell`` (its cell, or -1) and ``name`` (the number of its
-    name). ``parent`` has one value per instance name: the number of the parent's name. Each cell has its ``operation``
-    and two lists of cells. The first list has the *rivals* of the cell: the cells that conflict with it. The cells of
-    an instance's ancestors and descendants (:meth:`_relatives`) are not rivals of the instance's cell. The second list
-    has the cells whose requests conflict with the requests of this cell. This list includes the cells of
-    conflicting ancestors and descendants.
+    name). ``parent`` has one value per instance name: the number of the parent's name.
+
+    A *cell* is a group of instances with the same conflicts. Each cell has its ``operation`` and two lists of cells.
+    The first list has the *rivals* of the cell: the cells that conflict with it, except the cells of ancestors and
+    descendants (:meth:`_relatives`). The second list has the cells whose requests conflict with the requests of this
+    cell, including the cells of conflicting ancestors and descendants.
     """
 
     def __init__(self, packed: Iterable[bytes], settings: Settings) -> None:

@@ -1,5 +1,5 @@
-"""All verdicts on the assembled lines of a trace: late deliveries, cycles of messages (which show that total or
-synchronous order is violated), and recorded clocks that contradict the events.
+"""All verdicts on the lines (the event sequences of the processes) of a trace: late deliveries, cycles of messages
+(which show that total or synchronous order is violated), and recorded clocks that contradict the events.
 
 One task does this for a whole matched trace. An event is given by its flat position, that is, its position in the
 joined lines of all processes. Names and message ids are looked up afterwards, and only for events in the report. The
@@ -33,7 +33,7 @@ _late_at_once = 1 << 20
 
 
 def is_circular(lines: Lines) -> bool:
-    """Return whether the lines contain a cycle, so that some event would have to happen before itself."""
+    """Return whether the trace contains a cycle of events: some event would have to happen before itself."""
     return _walked(lines).stuck
 
 
@@ -46,7 +46,7 @@ def _walked(lines: Lines) -> Walk:
 
 def cut_cycles(lines: Lines) -> Longs:
     """Find the deliveries that would have to happen before their own sends, because of a cycle of messages. Remove them
-    from the lines. Return their flat positions, that is, their positions in the joined lines of all processes."""
+    from ``lines``. Return their positions in the joined event sequences of all processes."""
     walk = _walked(lines)
     if not walk.stuck:
         return np.zeros(0, np.int64)
@@ -58,17 +58,18 @@ def cut_cycles(lines: Lines) -> Longs:
 
 
 def certain(lines: Lines, sequences: bool = False) -> Lines:
-    """Return lines in which nothing depends on assumed positions. A position is *assumed* if it was guessed when the
-    trace was imported (see :func:`antecede.trace.assumed.certain`). If no position is assumed, return ``lines`` itself.
+    """Return lines (event sequences) in which nothing depends on assumed positions. The position of an event in its
+    process is *assumed* if the import of the trace had to guess it (see :func:`antecede.trace.assumed.certain`). If no
+    position is assumed, return ``lines`` itself.
 
     An edge leads from a send to each of its deliveries. All events keep their flat positions, but some edges change:
 
     * A delivery with an assumed position loses its edge.
     * A send with an assumed position loses its edges. A copy of the send is added, as a separate line after all other
       lines. New edges lead from the copy to those deliveries of the send that have certain positions.
-    * Exception: if only one delivery of such a send has a certain position, no copy is made, and this delivery loses
-      its edge, too. (The copy would depend on nothing, and only one process would learn of it. So the delivery could
-      neither be late nor make another delivery late.) With ``sequences``, this exception is not made.
+    * Exception: if only one delivery of such a send has a certain position, no copy is made, and this delivery also
+      loses its edge. (The copy would depend on nothing, and only one process would receive its message. So the delivery
+      could neither be late nor make another delivery late.) With ``sequences``, this exception is not made.
     """
     if not len(lines.assumed):
         return lines
@@ -121,8 +122,8 @@ def causal_late(
 
 
 def causal_overtakers(lines: Lines, late: Longs, lanes_max: int | None = None, segments: int = 1 << 18) -> Longs:
-    """Return, for each of these late deliveries, the delivery that overtook it. In the process of the late delivery,
-    this is the first delivery of a message that was sent causally after the late message."""
+    """Return, for each of these late deliveries, the delivery that overtook it. It is the first delivery, at the same
+    process, of a message that was sent causally after the late message."""
     if len(late) == 1:
         return np.array([_causal_overtaker(lines, int(late[0]), segments)], np.int64)
     answers = np.full(len(late), -1, np.int64)
@@ -238,8 +239,8 @@ def fifo_late(lines: Lines) -> Iterator[Longs]:
 
 
 def fifo_overtaking(lines: Lines, late: Longs) -> Longs:
-    """Return, for each of these late deliveries, the delivery that overtook it. In the process of the late delivery,
-    this is the first delivery of a later message from the same sender. ``late`` must be in ascending order."""
+    """Return, for each of these late deliveries, the delivery that overtook it. It is the first delivery, at the same
+    process, of a later message from the same sender. ``late`` must be in ascending order."""
     answers = np.full(len(late), -1, np.int64)
     receiver = lines.process_at(late)
     for process in np.unique(receiver):
@@ -265,8 +266,8 @@ class Circle:
         self.merges: bool = merge(*self._arrays, occurs, at_head, self._cursors)
 
     def witness(self) -> list[int]:
-        """Return a cycle of messages, as the positions of their sends in the joined lines of all processes. Each
-        message comes before the next one in some process, and the last message comes before the first."""
+        """Return a cycle of messages, as the positions of their sends in the joined event sequences of all processes.
+        Each message comes before the next one at some process, and the last message comes before the first."""
         lines = self._lines
         self._first, self._delivered = deliveries_of(lines.offsets, lines.source, lines.argument)
         lengths = np.diff(lines.offsets)
@@ -373,7 +374,7 @@ def _check_block(
 
 def without(piece: ClockRows, flat: Longs) -> ClockRows:
     """Return the clocks of ``piece`` without the clocks of the rows at ``flat``. These rows were set aside. ``flat``
-    has positions in the joined lines of all processes."""
+    has positions in the joined event sequences of all processes."""
     left = ClockRows()
     if piece.lamport is not None and piece.lamport_flat is not None:
         keep = ~np.isin(piece.lamport_flat, flat)

@@ -12,10 +12,10 @@ from antecede.pipeline.match.lines import Walk, lend_slots
 
 
 def precedences_among(operations: Operations, picked: Any) -> tuple[list[int], list[int]]:
-    """Compare the messages that were sent at the positions ``picked`` in the joined lines of all processes. Return two
-    lists with one bit mask per message, in the order of ``picked``. Let m be one of these messages, and let n be the
-    message that was sent at ``picked[k]``. In the first list, bit k in the mask of m is set if the send of n happened
-    before the send of m. In the second list, this bit is set if n significantly precedes m."""
+    """Compare the messages that were sent at the positions ``picked`` in the joined event sequences of all processes.
+    Return two lists with one bit mask per message, in the order of ``picked``. Let m be one of these messages, and let
+    n be the message that was sent at ``picked[k]``. In the first list, bit k in the mask of m is set if the send of n
+    happened before the send of m. In the second list, this bit is set if n significantly precedes m."""
     lines = operations.lines
     lend_slots(lines)
     words = max(1, -(-len(picked) // 64))
@@ -55,8 +55,7 @@ def precedences_among(operations: Operations, picked: Any) -> tuple[list[int], l
 
 
 def _enlarged(running: Running) -> Running:
-    """Return ``running`` with at least one free row for the next instance: unchanged if it has a free row, otherwise
-    with twice as many rows."""
+    """Return ``running`` unchanged if it has a free row for the next instance, otherwise with twice as many rows."""
     if running.left[0]:
         return running
     left = np.array([len(running.free)], np.int64)

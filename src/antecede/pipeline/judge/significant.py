@@ -127,9 +127,9 @@ def late_by_precedence(
     operations: Operations, questions: Questions | None = None, lanes_max: int | None = None, segments: int = 1 << 18
 ) -> Iterator[Longs]:
     """Find the deliveries that break rule (1) of :mod:`antecede.trace.significant`. Yield their positions in the joined
-    lines of all processes, in several arrays. If ``questions`` is given, judge only messages from the instances that
-    sent the late messages in ``questions``. For each of these late messages, store in ``questions`` the delivery that
-    overtook it, and the part of the rule that was broken."""
+    event sequences of all processes, in several arrays. If ``questions`` is given, judge only messages from the
+    instances that sent the late messages in ``questions``. For each of these late messages, store in ``questions`` the
+    delivery that overtook it, and the part of the rule that was broken."""
     lines = operations.lines
     instance_count = int(operations.instance.max(initial=-1)) + 1
     wanted = np.ones(instance_count, np.uint8)
@@ -188,7 +188,7 @@ class Verdict(msgspec.Struct):
 
     late: Longs
     """The flat positions of the late deliveries, sorted by index and then by process. A flat position is a position in
-    the joined lines of all processes."""
+    the joined event sequences of all processes."""
     over: Longs
     """For each late delivery, the flat position of the delivery that overtook it; -1 if this was not searched for."""
     rule: Bytes
@@ -227,8 +227,8 @@ def judged_operations(
 def _crossed(operations: Operations, late: Longs) -> Longs:
     """Find the deliveries that break rule (2) of :mod:`antecede.trace.significant`: another delivery came before them
     at the same object, but should have come after them. Return an array with one entry per event. For a delivery that
-    breaks the rule, the entry is the position of the other delivery in the joined lines of all processes. For any other
-    event, the entry is -1."""
+    breaks the rule, the entry is the position of the other delivery in the joined event sequences of all processes. For
+    any other event, the entry is -1."""
     lines = operations.lines
     mark = lines.scratch.array(len(lines.source), np.uint8)
     mark[late] = 1
@@ -255,8 +255,8 @@ def _crossed(operations: Operations, late: Longs) -> Longs:
 
 
 def _requests(operations: Operations) -> Longs:
-    """Return the positions, in the joined lines of all processes, of all deliveries of requests for an operation. The
-    positions are ascending."""
+    """Find all deliveries of requests for an operation. Return their positions in the joined event sequences of all
+    processes, in ascending order."""
     at = np.flatnonzero(operations.received_as == REQUEST)
     return at[operations.cell[operations.instance[at]] >= 0] if len(at) else at
 
@@ -281,11 +281,11 @@ def _pairs_of_cells(operations: Operations) -> Longs:
 
 
 def _settle(operations: Operations, pairs: Longs, before: Longs) -> None:
-    """Write pairs of requests to ``before``. Each row of ``pairs`` has the flat positions (positions in the joined
-    lines) of two deliveries at one object: first the later delivery, then the earlier one. In ``before``, the entry of
-    the later delivery becomes the position of the earlier delivery. If this entry already has a position, the smaller
-    of the two positions remains. A pair is ignored if the request that was delivered earlier significantly precedes the
-    other request."""
+    """Store in ``before`` which deliveries of requests came too late. Each row of ``pairs`` has the flat positions
+    (positions in the joined event sequences) of two deliveries at one object: first the later delivery, then the
+    earlier one. If the request of the earlier delivery significantly precedes the other request, the pair is ignored.
+    Otherwise, the entry of the later delivery in ``before`` becomes the position of the earlier delivery. If this entry
+    already has a position, the smaller of the two positions remains."""
     sends = operations.lines.send_of(pairs.reshape(-1)).reshape(-1, 2)
     start = 0
     while start < len(pairs):

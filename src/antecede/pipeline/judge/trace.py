@@ -83,8 +83,8 @@ class Trace:
         self._settle()
         self._matched: Parts | None = None
         self._regions: tuple[Regions, Parts] | None = None
-        """The regions (parts of the joined lines of all processes), and the rows of each region. ``None`` if the
-        matched rows were not divided into regions."""
+        """The regions (parts of the joined event sequences of all processes), and the rows of each region. ``None`` if
+        the matched rows were not divided into regions."""
 
     def _first(self, by_split: Iterable[tuple[int, dict[str, tuple[int, str]]]]) -> dict[str, str]:
         """Find the first error of each kind. Return, for each kind, a text with the file, the line and a description of
@@ -226,7 +226,7 @@ class Trace:
         return self.matched().gather(partial(verdict.on_lines, task=self.task(()), work=work), [0])[0]
 
     def on_buckets(self, stage: Callable[[Iterable[bytes]], bytes]) -> list[bytes]:
-        """Run a function on each bucket of encoded rows. Return its results, which must be small."""
+        """Run a function on each bucket (the rows of some messages). Return the results, which must be small."""
         return self._encoded.gather(stage, self._buckets)
 
     def from_buckets(self, stage: Callable[[Iterable[bytes]], Iterator[tuple[int, bytes]]], part_count: int) -> Parts:
@@ -240,8 +240,8 @@ class Trace:
 
     def look_up(self, process: Sequence[int] | NDArray[Any], index: Sequence[int] | NDArray[Any]) -> dict[str, Any]:
         """Look up the valid deliveries at these places. Return three arrays, in the order of the places. ``known`` is 1
-        if the send of the delivery has known destinations. ``split`` is the split that contains the row. ``at`` is the
-        number of the row, or -1 if the rows are not numbered."""
+        if the send of the delivery has known destinations. ``split`` is the split (a piece of the input) that contains
+        the row. ``at`` is the number of the row, or -1 if the rows are not numbered."""
         columns = {name: np.zeros(len(process), np.int64) for name in ("known", "split", "at")}
         for found, back, answer in self._sought(look_up, DELIVER, process, index, self._buckets):
             for name, column in columns.items():
@@ -298,8 +298,8 @@ class Outcome(msgspec.Struct):
     report: dict[str, Any]
     late: Iterator[dict[str, Any]]
     circular: list[tuple[int, int]]
-    """For each delivery on a cycle, the split that contains its row, and the number of the row (-1 if the rows are not
-    numbered)."""
+    """For each delivery on a cycle of events, the split (a piece of the input) that contains its row, and the number of
+    the row (-1 if the rows are not numbered)."""
 
 
 def verdict_on(
@@ -352,8 +352,9 @@ def verdict_on(
 
 
 def _judge_by_epoch(trace: Trace, summary: Judged, parts: Parts, tally: Tally) -> None:
-    """Correct ``summary`` for a trace with epochs: a late delivery counts only if it breaks the guarantee of its epoch.
-    Replace the counts of late deliveries, and the first delivery that is late under causal order."""
+    """Correct ``summary`` for a trace with epochs (one for each topology that the system had). Count only the late
+    deliveries that are violations by the rule in :mod:`antecede.trace.epochs`. Replace the counts of late deliveries,
+    and the first delivery that is late under causal order."""
     names, counts, first = trace.names, {"fifo": 0, "causal": 0}, None
     for packed in parts.stream(lambda blobs: blobs, range(1, 1 + min(summary.late_blobs, LATE_PARTS))):
         late = read_late(packed)

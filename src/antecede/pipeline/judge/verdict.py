@@ -44,7 +44,8 @@ class LinesTask(msgspec.Struct, frozen=True):
 
 
 def assembled(packed: Iterable[bytes], task: LinesTask) -> tuple[Lines, list[ClockRows], list[Counted]]:
-    """Assemble the lines of a trace. Return them with their clocks and the counts of the buckets."""
+    """Assemble the lines (the event sequences of the processes). Return the lines, the recorded clocks of their events,
+    and the counts of the buckets."""
     summaries: list[Counted] = []
 
     def pieces() -> Iterator[Piece | Region]:
@@ -115,7 +116,8 @@ def judged(packed: Iterable[bytes], task: LinesTask) -> Iterator[tuple[int, byte
 
 
 class _Late(msgspec.Struct):
-    """The late deliveries that one walk over the trace found: their number, the first one and, on request, all."""
+    """The late deliveries that one walk over the trace found: their number, the first of them and, if the task asks
+    for it, the list of all of them (``kept``)."""
 
     count: int = 0
     first: int | None = None
@@ -176,8 +178,8 @@ def _witness(lines: Lines, circle: judge.Circle) -> Places:
 
 
 def places_at(lines: Lines, flat: Longs) -> Places:
-    """Return the places of events. ``flat``: the positions of the events in the arrays that contain the lines of all
-    processes, one after the other."""
+    """Return the places (process and index) of events. ``flat`` has the positions of the events in the joined event
+    sequences of all processes."""
     return Places(lines.process_at(flat).astype(np.int32), lines.index_at(flat))
 
 

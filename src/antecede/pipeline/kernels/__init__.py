@@ -3,8 +3,8 @@
 A kernel is compiled once per machine and kept in a cache directory. The reason: compiling all kernels takes about ten
 seconds, and Spark starts many Python processes. When numba reads the files in its cache directory, it *executes* them.
 So the directory must be one in which only this user can write. If ``NUMBA_CACHE_DIR`` is set, it contains the path of
-the directory. Otherwise the directory is below the user's cache directory. If the user has no home directory, or a
-read-only one, the directory belongs to this user and is in the system's temporary directory.
+the directory. Otherwise the directory is below the user's cache directory. If that directory cannot be used (for
+example, because the user has no home directory), a directory in the system's temporary directory is used.
 
 Each version of the kernels has its own folder in this directory. Without these folders, numba would compile a function
 again only if the file of this function has changed. After an upgrade, a kernel could then still contain the previous
@@ -132,8 +132,8 @@ def inner(function: F) -> F:
 
 
 class _Turn:
-    """A lock, so that only one process at a time compiles a given kernel. A process first takes the lock of a
-    kernel, and then the locks of the kernels that this kernel calls. So no two processes wait for each other."""
+    """A lock, so that only one process at a time compiles a given kernel. Every process first takes the lock of a
+    kernel, and then the locks of the kernels that this kernel calls. So there can be no deadlock."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

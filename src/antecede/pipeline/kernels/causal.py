@@ -3,33 +3,33 @@ happened before it. The walk keeps one vector per process.
 
 The *line* of a process has the events of this process, in sequence. A *position* is an index into a line. Let V_q be
 the vector of process q. Process q knows some sends of process p. V_q[p] is the position after the last of these sends.
-Process q learns of sends only through its deliveries. Let p send message m at position s. **The delivery of m at q is
-late iff V_q[p] > s just before this delivery.** In this case, q already knew the send of m. Even a send of q itself is
-known to q only after q has delivered the sent message, or a message that was sent causally after this send. So a
-message from q to itself needs no special rule.
+Process q learns of sends only through its deliveries. This includes its own sends: q knows such a send only after it
+has delivered the sent message, or a message that was sent causally after this send. So a message from q to itself needs
+no special rule. Let p send message m at position s. **The delivery of m at q is late iff V_q[p] > s just before this
+delivery.** In this case, q already knew the send of m.
 
 **Slots.** A message carries the vector of its sender. If a process learns nothing between two sends, the vectors of the
-two messages differ only in the sender's own entry. A delivery computes this entry from the position of the send. So the
-messages share one copy of the vector. The copy is stored in a *slot*. The first of these sends takes a free slot. The
-slot becomes free again after all deliveries of these messages. An array has one entry for each send. Until the walk
-reaches the send, the entry is the number of deliveries of the message. Then it becomes the number of the message's
-slot. A delivery knows the position of its send, so it finds the slot.
+two messages differ only in the sender's own entry. At each delivery, the walk computes this entry from the position of
+the send. So the messages share one copy of the vector. The copy is stored in a *slot*. The first of these sends takes a
+free slot. The slot becomes free again after all deliveries of these messages. An array has one entry for each send.
+Until the walk reaches the send, the entry is the number of deliveries of the message. Then it becomes the number of the
+message's slot. At a delivery, the walk knows the position of the send, so it finds the slot.
 
-**Blocks.** Vectors have entries only for processes that send. Each of these entries is a *lane*. If there are more
-lanes than fit into memory, the trace is walked once for each block of lanes. Each walk judges the messages of the
-senders in its block. ``lane_of`` is -1 for a sender outside the block.
+**Blocks.** Vectors have entries only for processes that send. Each of these entries is a *lane*. If the lanes do not
+all fit into memory, they are divided into blocks, and the trace is walked once for each block. Each walk judges the
+messages of the senders in its block. ``lane_of`` is -1 for a sender outside the block.
 
-**Overtaking messages.** V_q[p] only grows. So the delivery that first raises V_q[p] above s overtook m: it is q's first
-delivery of a message that was sent causally after m. A *question* asks for this delivery. Questions with the same q and
-p are sorted by s, and one more walk answers all questions. A single question needs no vectors, only an array
-``reached``. Its entry ``reached[x]`` is the first position of process x that is causally after send(m). A message that
-x sends at this position or later is also causally after send(m). The walk can stop at the answer.
+**Overtaking messages.** V_q[p] never decreases. So the delivery that first raises V_q[p] above s overtook m: it is q's
+first delivery of a message that was sent causally after m. A *question* asks for this delivery. Questions with the same
+q and p are sorted by s, and one more walk answers all questions. If there is only one question, an array ``reached`` is
+used instead of vectors. ``reached[x]`` is the first position of process x that is causally after send(m). A message
+that x sends at this position or later is also causally after send(m). The walk can stop at the answer.
 
 **Chunks.** A part of a trace can be judged alone, with zero vectors at its beginning. If the delivery of m is late, the
 cause is a chain of messages from send(m) to an earlier delivery at the same process. The chain begins with send(m), and
 all its events happened before the late delivery. So a task sees the whole chain if it reads from one consistent cut to
 another. The first cut is at or before send(m), the other is after the late delivery. The task needs no knowledge of
-earlier events. A message that was sent before the first cut carries nothing about sends after the cut. So the task
+earlier events. A message that was sent before the first cut has no knowledge about sends after the cut. So the task
 ignores such a message.
 
 A task judges the messages sent in its *core*. In the line of process p, the core ends at ``core.end[p]``. The *halo*
@@ -37,9 +37,10 @@ follows the core. The task reads the halo to find the deliveries of these messag
 by another task. But this message carries its sender's knowledge about the core, including the sender's own sends. If
 the task ignored the message, it would miss most of the late deliveries in the halo.
 
-An entry of a vector is the position after a send in the core. For a send in the halo, the entry is the end of the core.
-So an entry is never larger than the longest core of a line. If a narrow integer type can hold this length, ``known``
-and the slots use it. If one task judges a whole trace, the core is the whole trace.
+If the last send of p that q knows is in the core, V_q[p] is the position after this send. If this send is in the halo,
+V_q[p] is the end of the core. So no entry is larger than the number of events that one process has in the core. If a
+narrow integer type can hold the largest of these numbers, ``known`` and the slots use this type. If one task judges a
+whole trace, the core is the whole trace.
 """
 
 from typing import NamedTuple
@@ -151,7 +152,7 @@ def causal(
 def _answer(
     at: int, process: int, slot: int, lane: int, sent: int, vectors: Vectors, slots: Slots, questions: Questions
 ) -> None:
-    """Find the questions that the delivery at position ``at`` answers, and store ``at`` as their answer. A question
+    """Find the questions whose answer is the delivery at position ``at``, and store ``at`` as their answer. A question
     asks which delivery overtook a given late delivery. Only unanswered questions about late deliveries at the same
     process are examined. Call this function before the knowledge from the delivery is merged into the vector of the
     process."""

@@ -1,12 +1,12 @@
 """Find many consistent cuts of a trace at once, without a walk over all events.
 
 A cut has one index for each process. The cut contains those events of the process whose indices are smaller. A cut is
-*consistent* if, for each delivery in the cut, the send is in the cut too. Ascending cuts divide the trace into *units*.
-``bounds[p, k]`` is the index of cut k for process p. The number of an event's unit is the number of cuts that do not
-contain the event.
+*consistent* if, for each delivery in the cut, the send is in the cut too. Several cuts, each contained in the next one,
+divide the trace into *units*. ``bounds[p, k]`` is the index of cut k for process p. The number of an event's unit is
+the number of cuts that do not contain the event.
 
-Consistent cuts form a lattice (Mattern, *Virtual time and global states of distributed systems*). So every cut has a
-greatest consistent cut below it. To find it, look for deliveries that are in the cut, but whose sends are not in the
+Consistent cuts form a lattice (Mattern, *Virtual time and global states of distributed systems*). So every cut
+contains a greatest consistent cut. To find it, look for deliveries that are in the cut, but whose sends are not in the
 cut. For each such delivery, lower the bound of the receiver to the index of the delivery. Repeat this until nothing
 changes. Each delivery is compared only with the send of the same message. So each bucket (all rows of some messages)
 can be processed separately. For each process and each cut, the lowest bound of all buckets is then used.
@@ -73,11 +73,11 @@ def below(thresholds: Longs, process: Ints, index: Longs, clock: Longs, bounds: 
 
 @compiled
 def tiers(sent: Ints, delivered: Ints, chunk_units: int, halo_units: int) -> tuple[NDArray[np.uint8], Ints]:
-    """Return the tier of each message, and the number of its chunk on this tier. A *unit* is a part of the trace
-    between two cuts. ``sent`` and ``delivered`` have, for each message, the unit of its send and the unit of its
-    delivery. Each tier divides the trace into chunks. The *halo* of a chunk is a part of the trace directly after the
-    chunk. The tier of a message is the lowest tier on which the delivery lies in the same chunk as the send, or in the
-    halo of this chunk. :mod:`antecede.pipeline.judge.chunks` explains tiers."""
+    """Return the tier of each delivery, and the number of the chunk that contains the send on this tier. Each tier
+    divides the trace into chunks. The *halo* of a chunk is a part of the trace directly after the chunk. The tier of a
+    delivery is the lowest tier on which the delivery lies in the same chunk as the send, or in the halo of this chunk.
+    A *unit* is a part of the trace between two cuts. For each delivery, ``sent`` has the unit of the send, and
+    ``delivered`` has the unit of the delivery. :mod:`antecede.pipeline.judge.chunks` explains tiers."""
     tier, home = np.zeros(len(sent), np.uint8), np.zeros(len(sent), np.int32)
     for row in range(len(sent)):
         begun, ended, step = sent[row], delivered[row], 0

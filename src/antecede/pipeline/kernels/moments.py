@@ -1,4 +1,4 @@
-"""Number all events in the sequence in which the walk visits them. So each event gets a larger number than all events
+"""Number all events in the order in which a walk visits them. So each event gets a larger number than all events
 that happened before it."""
 
 import numpy as np

@@ -72,8 +72,8 @@ def precedences(
     before: Before,
 ) -> int:
     """Walk through the segments from ``begin`` to ``end`` − 1, and fill in ``before``. A segment has consecutive events
-    of one process. Return ``end`` if all these segments are done. If no slot, or no row for a running instance, is
-    free, stop early and return the segment at which to continue.
+    of one process. Return ``end`` if all these segments are done. Stop early if there is no free slot, or no free row
+    for a running instance. In this case, return the segment at which to continue.
 
     ``drawn`` has the flat positions of the sends of the compared messages, ascending. A flat position is a position in
     the joined lines (event lists) of all processes. A slot contains two sets of messages for one message: first its

@@ -1,15 +1,15 @@
-"""Find the races in a trace. A race is a pair of deliveries at one process that were in order only because of their
-timing. The *slack* of a race is how much later the first message could have arrived without being late.
-:mod:`antecede.trace.races` defines both words.
+"""Find the races in a trace. A race is a pair of deliveries at one process that happened in the right order only
+because of their timing. The *slack* of a race is how much later the first message could have arrived without being
+late. :mod:`antecede.trace.races` defines both words.
 
 :mod:`antecede.pipeline.kernels.causal` explains vectors, slots and blocks of lanes. For each block, there are two walks
 over the trace. The first walk computes ``reach`` for each delivery. Let q be the process of the delivery. Then
-``reach`` is the position after q's last send in the past of the delivered message. A separate walk is needed to compute
-``reach``, because the lane of q and the lanes of the senders may be in different blocks. The second walk finds, for
-each delivery, the earlier deliveries at the same process that are in a race with it. Deliveries are linked in lists,
-one list for each process and sender. ``head`` leads to the last delivery in a list. ``before`` leads from a delivery to
-the previous delivery in its list. ``head`` and ``before`` contain positions + 1, so 0 means that there is no such
-delivery.
+``reach`` is the position after the last send of q that is in the past of the delivered message. A separate walk is
+needed to compute ``reach``, because the lane of q and the lanes of the senders may be in different blocks. The second
+walk finds, for each delivery, the earlier deliveries at the same process that are in a race with it. Deliveries are
+linked in lists, one list for each process and sender. ``head`` leads to the last delivery in a list. ``before`` leads
+from a delivery to the previous delivery in its list. ``head`` and ``before`` contain positions + 1, so 0 means that
+there is no such delivery.
 
 A heap contains the races with the smallest slack. Of these races, the race at the top of the heap has the largest
 slack. Each race is one row with five numbers. The first number is 1 if the slack is unknown because times are missing,
@@ -26,7 +26,7 @@ from antecede.pipeline.kernels.slots import Flat, Ints, Longs, Segments, Slots, 
 from antecede.pipeline.kernels.walk import SENT
 
 UNKNOWN = np.iinfo(np.int64).min
-"""A time that was not recorded."""
+"""The value for a time that was not recorded."""
 
 LATE, PAIRS, UNTIMED, KEPT = 0, 1, 2, 3
 """The positions of these numbers in ``counts``: late deliveries, races, races without times, and the size of the
@@ -146,8 +146,8 @@ def races(
 def _count(process: int, second: int, first: int, base: int, times: Times, within: int, found: Races) -> None:
     """Count the race between two deliveries of a process. ``first`` and ``second`` are their positions in the line (the
     list of events) of the process. ``base`` is the start of this line in the joined lines of all processes. If
-    ``within`` is set, ignore a race whose slack is larger than ``within`` or unknown. Store the race in the heap if it
-    is among the races with the smallest slack."""
+    ``within`` is set, ignore the race if its slack is unknown or larger than ``within``. Store the race in the heap if
+    it is among the races with the smallest slack."""
     counts, heap = found.counts, found.heap
     untimed, slack = 0, 0
     if times.released[base + second] != UNKNOWN and times.arrived[base + first] != UNKNOWN:

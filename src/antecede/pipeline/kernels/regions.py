@@ -19,8 +19,8 @@ Longs = NDArray[np.int64]
 
 
 class Ends(NamedTuple):
-    """The positions of each region in two arrays. One array has all sends, the other has all deliveries, and both are
-    sorted by region. The sends of region k are at the positions from ``sends[k]`` to ``sends[k + 1]`` - 1. The
+    """The start and the end of each region in two arrays. One array has all sends, the other has all deliveries, and
+    both are sorted by region. The sends of region k are at the positions from ``sends[k]`` to ``sends[k + 1]`` - 1. The
     deliveries of region k are at the positions from ``deliveries[k]`` to ``deliveries[k + 1]`` - 1."""
 
     sends: Longs
@@ -28,7 +28,8 @@ class Ends(NamedTuple):
 
 
 class Sorted(NamedTuple):
-    """Sends and deliveries, sorted by region. The integer types are as small as the trace allows."""
+    """Sends and deliveries, sorted by region. The *place* of an event is its position in its region. The integer types
+    are as small as the trace allows."""
 
     sent: Ints
     """The place of each send."""
@@ -44,9 +45,9 @@ class Sorted(NamedTuple):
 
 @compiled
 def find_regions(offsets: Longs, events: int, rows: Rows, links: Links, region: Ints, place: Ints, ends: Ends) -> int:
-    """Find the region and the place of each valid send and each valid delivery. All other rows get the region -1.
-    ``events`` is the number of flat positions in a region. Write the ends of the regions to ``ends``. Return the
-    largest number of valid deliveries of a send."""
+    """Find the region of each valid send and each valid delivery, and its place (position) in this region. All other
+    rows get the region -1. ``events`` is the number of flat positions in a region. Write the ends of the regions to
+    ``ends``. Return the largest number of valid deliveries of a send."""
     most = 0
     for i in range(len(rows.kind)):
         region[i] = -1

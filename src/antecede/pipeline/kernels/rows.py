@@ -1,5 +1,5 @@
-"""A narrow form of rows, with few bytes per row, for messages with UUIDs. Rows are sorted into buckets in this form.
-Then the rows of each bucket are converted back to their usual, wide form.
+"""The *narrow* form of rows: it needs few bytes per row, and is used if the message ids are UUIDs. Rows are sorted into
+buckets in this form. Then the rows of each bucket are converted back to their usual, wide form.
 
 A row has one byte, its *code*, for its kind and the number of its destinations. Names are numbers of 16 bits, and
 indices have 32 bits; :mod:`antecede.pipeline.read.rows` uses this form only if all names and indices fit.
@@ -85,7 +85,7 @@ def code_rows(given: Given, kind: Bytes, code: Bytes) -> bool:
 def sort_rows(
     given: Given, code: Bytes, hashed: Words, bucket: Shorts, ends: Longs, to_ends: Longs, out: Narrow
 ) -> None:
-    """Sort rows by bucket. Within a bucket they keep their order.
+    """Sort rows by bucket, and write them to ``out``. Within a bucket they keep their order.
 
     ``ends[b + 1]`` becomes the end of the rows of bucket b, and ``to_ends[b + 1]`` becomes the end of their
     destinations. ``ends[0]`` and ``to_ends[0]`` are 0. ``bucket`` is working space with one number for each row.

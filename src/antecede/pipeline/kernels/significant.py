@@ -9,8 +9,8 @@ instance is enough.
 **Lanes.** A lane is one position in all vectors. Only messages that are not yet delivered have to be distinguished. So
 an instance has a lane from its first send to the last delivery of its messages. Then another instance can use the lane.
 The old values in the lane are not erased. Serials only grow, so the old values are smaller than all serials of the
-other instance. If no lane is free and lanes may not be added, an instance is *put off*: this walk judges none of its
-messages, and another walk judges all of them.
+other instance. If no lane is free and the walk may not add lanes, an instance is *put off*: this walk judges none of
+its messages, and another walk judges all of them.
 
 **Rows of vectors.** A running instance has three rows: its base, its knowledge, and what it received. A *cell* is a
 group of instances of one object that have the same conflicts, usually all instances of one operation. A cell has two
@@ -64,8 +64,8 @@ class Instances(NamedTuple):
 
 class Lanes(NamedTuple):
     """The lane of each instance (``of``), and the free lanes. A lane is one position in all vectors. ``wanted`` marks
-    the instances whose messages this walk judges. For each instance, ``remaining`` counts the deliveries of its
-    messages that the walk has not reached yet."""
+    the instances whose messages this walk judges. For each instance, ``remaining`` counts those deliveries of
+    its messages that the walk has not reached yet."""
 
     wanted: Bytes
     remaining: Longs
@@ -126,8 +126,8 @@ def significant(
     ``late``. A segment has consecutive events of one process. Return the segment at which to continue, or ``end`` if
     all were judged.
 
-    The kernel stops early in three cases: no slot or no row for a running instance is free, ``late`` is full, or
-    ``grow_lanes`` is true and no lane is free.
+    The kernel stops early if ``late`` is full, or if there is no free slot or no free row for a running instance. If
+    ``grow_lanes`` is true, the kernel also stops if there is no free lane.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     instance, received_as, first, last = instances.of, instances.received_as, instances.first, instances.last
@@ -249,8 +249,8 @@ def significant(
 def _answer(
     process: int, at: int, slot: int, carried: Longs, instances: Instances, lane_of: Ints, questions: QuestionLists
 ) -> None:
-    """Compare the delivery at ``at`` with the open questions of its process. If the delivery is the answer to a
-    question, store the answer and close the question. If a question is about this delivery itself, close the question
+    """Compare the delivery at position ``at`` with the open questions of its process. If the delivery is the answer to
+    a question, store the answer and close the question. If a question is about this delivery itself, close the question
     too."""
     before = -1
     q = questions.head[process]
@@ -297,8 +297,8 @@ def forbidden(late: int, earlier: int, instances: Instances) -> int:
 
 @compiled
 def are_rivals(one: int, other: int, rival_from: Longs, rivals: Ints) -> bool:
-    """Return whether two cells (groups of instances of one object with the same conflicts) conflict. If one of the
-    numbers is -1 (an instance without a cell), return False."""
+    """Return whether two cells (groups of instances of one object with the same conflicts) conflict. The cells are
+    given by their numbers. If one of the numbers is -1 (an instance without a cell), return False."""
     if one < 0 or other < 0:
         return False
     found = False
@@ -330,7 +330,7 @@ def crossed(lines: Flat, instances: Instances, copies: Copies, both: Longs, befo
     Some requests are received at two objects. ``both`` has the pairs of cells that receive them, one cell at each
     object. Each pair is a number (see :func:`pair_of`), and the numbers are ascending. The function goes backwards
     through the deliveries of each object. For each pair of cells in ``both``, it remembers one of the requests that it
-    has already seen: the one that the other object delivered before all the others. A request is not remembered if its
+    has already seen: the request that was delivered first at the other object. A request is not remembered if its
     delivery at the current object breaks rule (1). The function :func:`unsettled` examines such requests.
     """
     offsets, source, argument = lines.offsets, lines.source, lines.argument
@@ -375,7 +375,7 @@ def pair_of(here: int, there: int, cells: int) -> int:
 
 @inner
 def is_request(at: int, source: Ints, instances: Instances) -> bool:
-    """Return whether the event at ``at`` is the delivery of a request for an operation."""
+    """Return whether the event at position ``at`` is the delivery of a request for an operation."""
     own = instances.of[at]
     return bool(source[at] >= 0 and own >= 0 and instances.received_as[at] == REQUEST and instances.cell[own] >= 0)
 

@@ -6,8 +6,9 @@ of the sender is after the send. The walk begins with the processes that have th
 wait for its send, the walk advances the sender, but only to this send. As a result, few messages are in transit at any
 moment. This saves memory in all code that follows the walk, because such code stores data for each message in transit.
 
-The walk is written as *segments* (process, from, to) into arrays of bounded length. When the arrays are full, the walk
-stops, and the next call continues there. Between two calls, the cursors are a consistent cut of the trace.
+The result of the walk is a list of *segments* (process, from, to). It is written to arrays of bounded length. When the
+arrays are full, the walk stops, and the next call continues there. Between two calls, the cursors are a consistent cut
+of the trace.
 """
 
 from typing import NamedTuple
@@ -154,8 +155,8 @@ def mark_senders(source: Ints, sending: NDArray[np.bool_]) -> None:
 
 @compiled
 def recount(lines: Flat, segments: Segments, count: int) -> None:
-    """Store, at each send, the number of its deliveries again. An earlier walk has replaced these numbers by slot
-    numbers (a slot is the place in memory for a message in transit). Each call processes the next ``count`` segments of
+    """Restore the number of deliveries at each send. An earlier walk has replaced these numbers by slot numbers (a slot
+    is the place in memory for a message in transit). Each call processes the next ``count`` segments of
     a new walk: it sets the number at each send to 0, and then adds 1 to this number for each delivery of the send."""
     offsets, source, argument = lines.offsets, lines.source, lines.argument
     for s in range(count):

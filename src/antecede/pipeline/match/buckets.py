@@ -204,8 +204,8 @@ class Bucket:
         return self.numbers_at("lamport", rows)
 
     def numbers_at(self, name: str, rows: Longs) -> Lamports | None:
-        """Return the numbers in a column at some rows, each with the place (process and index) of its row. Rows with a
-        null are left out. Return ``None`` if the table lacks the column."""
+        """Return the numbers that the column ``name`` has in these rows, each with the place (process and index) of its
+        row. Rows without a number are left out. Return ``None`` if the table lacks the column."""
         if name not in self.table.schema.names:
             return None
         column = self.column(name)
@@ -276,7 +276,8 @@ def matched(
     The counts of the bucket go to part 0. Without ``regions``, the piece of the bucket (its valid rows, as arrays) goes
     to part 0 too. With ``regions``, the sends and deliveries are yielded by region, and the number of a region is the
     number of its part. Then the piece contains only the clocks, and the places of rows whose position was guessed when
-    the trace was imported. It goes to part 0, but only if the table has columns for these values.
+    the trace was imported. If the table has columns for such values, the piece goes to part 0. Otherwise it is not
+    yielded.
     """
     bucket = bucket_of(packed, numbering)
     yield 0, pack_struct(bucket.counted())
@@ -305,10 +306,10 @@ class Sought(msgspec.Struct, frozen=True):
 
 
 def look_up(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> bytes:
-    """Match one bucket. Return its valid rows at the places in ``sought``, as packed columns. ``found`` has, for each
-    row, the number of its place; the places in ``sought`` are numbered from 0. The other columns are: the message id
-    (``ids``), whether the destinations of the message are known (``known``), the split of the row (``split``), and the
-    number of the row (``at``; -1 if the rows have no numbers)."""
+    """Match one bucket. Return its valid rows at the places in ``sought``, as packed columns. The column ``found`` has,
+    for each row, the number of its place; the places in ``sought`` are numbered from 0. The other columns are: the
+    message id (``ids``), whether the destinations of the message are known (``known``), the split of the row
+    (``split``), and the number of the row (``at``; -1 if the rows have no numbers)."""
     key = place_keys(np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64))
     bucket = bucket_of(packed, numbering)
     rows = bucket.valid(sought.kind)
@@ -352,8 +353,9 @@ def ids_at(packed: Iterable[bytes], numbering: Numbering, sought: Sought) -> byt
 
 
 def marks_of(packed: Iterable[bytes], sought: Sought, regions: Regions) -> bytes:
-    """Return the marks (:attr:`Bucket.mark`) of all buckets that have a send at one of the places in ``sought``.
-    ``packed`` has the rows of one region, so only places in this region are found."""
+    """Return the marks of all buckets that have a send at one of the places in ``sought``. A mark
+    (:attr:`Bucket.mark`) is a number that identifies a bucket. ``packed`` has the rows of one region, so only places in
+    this region are found."""
     places = map(regions.place, np.frombuffer(sought.process, np.int32), np.frombuffer(sought.index, np.int64))
     wanted: dict[int, list[int]] = {}
     for number, place in places:

@@ -1,9 +1,9 @@
 """Match the sends and deliveries of each bucket of rows, and collect the operation instances of the rows. This is the
 pipeline's second stage for significant order.
 
-Each bucket numbers the names of its instances, operations and parents. The task that assembles the lines replaces these
-numbers by numbers for the whole trace. This task also decides which row belongs to which instance, by the rules of
-:mod:`antecede.trace.instances`.
+In each bucket, the names of instances, operations and parents get numbers. The task that assembles the lines replaces
+these numbers by numbers for the whole trace. This task also decides which row belongs to which instance, by the rules
+of :mod:`antecede.trace.instances`.
 """
 
 from collections.abc import Iterable, Iterator

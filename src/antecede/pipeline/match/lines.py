@@ -130,11 +130,11 @@ class Lines:
         return Flat(self.offsets, self.source, self.argument)
 
     def process_at(self, flat: Longs) -> Longs:
-        """Return, for each position in the array of all events, the process of the event."""
+        """Return, for each flat position in ``flat``, the process of the event at this position."""
         return np.searchsorted(self.offsets, flat, side="right").astype(np.int64) - 1
 
     def index_at(self, flat: Longs) -> Longs:
-        """Return, for each position in the array of all events, the index of the event in its process."""
+        """Return, for each flat position in ``flat``, the index of the event at this position in its process."""
         process = self.process_at(flat)
         counted: Longs = self.indices[flat] if len(self.indices) else flat - self.offsets[process]
         return counted if self.begins is None else counted + self.begins[process]
@@ -146,12 +146,12 @@ class Lines:
         return np.where(flat < end, flat, self.moved[np.maximum(flat - end, 0)]) if len(self.moved) else flat
 
     def send_of(self, flat: Longs) -> Longs:
-        """Return the flat position of the send of each delivery."""
+        """Return, for each delivery in ``flat`` (a flat position), the flat position of its send."""
         return self.offsets[self.source[flat]] + self.argument[flat]
 
     def flat(self, process: Ints, index: Longs) -> Longs:
-        """Return the flat position of each event that is given by its process and index. The lines must contain all
-        these events."""
+        """Return the flat position of each event that is given by its process and index. The indices are counted from
+        the beginning of each line, even if ``begins`` is set. The lines must contain all these events."""
         if not len(self.indices):
             return self.offsets[process] + index
         return _search(self.offsets, self.indices, process, index)
@@ -267,7 +267,7 @@ def lend_slots(lines: Lines, segments: int = _segments_at_once) -> None:
 
 class ClockRows(msgspec.Struct):
     """The clocks and instances of one piece (the valid rows of some messages), and the positions of their rows. A
-    position is a number in the joined lines of all processes."""
+    position is an index into the joined lines of all processes."""
 
     lamport: Lamports | None = None
     lamport_flat: Longs | None = None

@@ -181,7 +181,8 @@ def _arrivals(rows: Rows, names: int) -> tuple[Longs, Longs, Waits]:
     """Return three values. The first is the number of arrivals of each process. The second is the number of those
     arrivals of each process that are certainly direct (:class:`Waits` defines *direct*). The third has the undecided
     arrivals, each with the place of its delivery. Whether an undecided arrival is direct can be decided only from the
-    sequence of all events of its process."""
+    sequence of all events of its process. A delivery or ``hop`` row in which ``held`` is recorded counts as one more
+    arrival, and this arrival is direct if ``held`` is false."""
     order = rows.delivers[np.argsort(rows.copy_keys(rows.delivers))]
     at, there = lookup(rows.copy_keys(order), rows.copy_keys(rows.arrives))
     delivery = order[at] if len(order) else at

@@ -3,7 +3,7 @@ in its split.
 
 A Parquet file is split at its row groups, and its rows are numbered in the file. A plain JSON Lines file can be split
 at any byte: a line belongs to the split that contains the first byte of the line. A gzip stream is not split. Lines are
-numbered within a split. The number of a line in its file is known only when the lines of the earlier splits are
+numbered within a split. The number of a line in its file is known only after the lines of all earlier splits have been
 counted.
 
 An input is a path on the machine that reads it, or an address that Arrow's file systems know (``s3://``, ``gs://``,
@@ -273,9 +273,9 @@ def _read_parquet(split: Split, columns: Sequence[str], keep_raw: bool) -> Itera
 
 
 def _destinations(schema: Any, footer: Any) -> list[str]:
-    """Return a list with one text: the Parquet path of the entries in the column ``to``, for example
-    ``to.list.element``. Return an empty list if ``to`` is not a column with lists of texts. The path is read from the
-    file's footer, because different writers give the entries of a list different names."""
+    """Return the Parquet path of the entries in the column ``to``, for example ``["to.list.element"]``. Return an empty
+    list if ``to`` is not a column with lists of texts. The path is read from the file's footer, because different
+    writers give the entries of a list different names."""
     if "to" not in schema.names or not pa.types.is_list(schema.field("to").type):
         return []
     if not pa.types.is_string(schema.field("to").type.value_type):
@@ -355,8 +355,8 @@ class _Readable(io.RawIOBase):
 
 
 def _range(stream: Any, split: Split) -> Iterator[jsonl.Item]:
-    """Yield the items of the lines of a split. A line belongs to the split if the first byte of the line is at
-    ``start`` or later, but before ``end``."""
+    """Yield one item for each line of a split, but no items for blank lines. A line belongs to the split if the first
+    byte of the line is at ``start`` or later, but before ``end``."""
     bound = limits.trace_line_bytes_max
     position = split.start
     if split.start:

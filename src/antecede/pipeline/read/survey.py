@@ -1,4 +1,5 @@
-"""Check that every index of a process occurs exactly once. This is the smaller part of the second stage.
+"""Check that every index of a process occurs exactly once. The pipeline does this before it matches sends and
+deliveries.
 
 A *place* is a process and an index. For a *hop* (a message that a router forwarded), a place is a server and an index.
 A process and a server with the same name have different places. Every split produces *runs*: ranges of consecutive
@@ -29,24 +30,25 @@ Longs = NDArray[np.int64]
 
 
 class Process(msgspec.Struct):
-    """A summary of the indices of one process, or of one server's hops."""
+    """A summary of the indices of one process, or of one server's *hops* (messages that the server forwarded)."""
 
     name: str
     hop: bool
     rows: bool
-    """True if at least one row of the process (or of the server's hops) could be read as an event."""
+    """True if at least one of the rows could be read as an event."""
     distinct: int
     """Number of different indices."""
     largest: int
     contested: list[tuple[int, int]]
-    """Runs of indices that more than one event claims, each as (first index, last index + 1). If there are more than
-    ``limits.contested_runs_max`` runs, the list has only one run, which contains them all."""
+    """Runs (ranges) of contested indices, each as (first index, last index + 1). An index is contested if more than one
+    event claims it. If there are more than ``limits.contested_runs_max`` runs, the list has a single run from the start
+    of the first one to the end of the last one."""
 
 
 def survey(packed: Iterable[bytes]) -> bytes:
-    """Combine the runs (ranges of indices) in one part of the first stage's output. Return two packed lists: one
-    :class:`Process` for each process and each server with hops, and the summaries of splits. Only part 0 contains
-    summaries."""
+    """Combine the runs (ranges of indices) in one part of the first stage's output. Return two packed lists. The first
+    list has a :class:`Process` for each process, and for each server with hops. The second list has the summaries of
+    splits. Only part 0 contains summaries."""
     summaries: list[Summary] = []
     runs: dict[tuple[bool, str], list[tuple[bool, Longs, Longs]]] = {}
     for blob in packed:
@@ -74,8 +76,8 @@ def surveyed(packed: bytes) -> tuple[list[Process], list[Summary]]:
 
 
 def _overlaps(pieces: list[tuple[Longs, Longs]]) -> tuple[int, int, list[tuple[int, int]]]:
-    """Return the number of different indices in the runs, the largest index, and the runs of indices that occur more
-    than once."""
+    """Combine ranges of indices. Return the number of different indices, the largest index, and the ranges of indices
+    that occur more than once."""
     # Ends are unsigned numbers, since the end of the largest index is that index + 1.
     start = np.concatenate([piece[0] for piece in pieces]).astype(np.uint64)
     end = np.concatenate([piece[1] for piece in pieces]).astype(np.uint64)
@@ -107,8 +109,8 @@ class Contest(msgspec.Struct, frozen=True):
 
 
 def claims(split: Split, layout: Layout, contest: Contest) -> Iterator[tuple[int, bytes]]:
-    """Find the rows of a split at contested places. Yield these rows in packed form, with the number of the output part
-    to which they belong. All rows of one process belong to the same part. Each row has a digest of its content."""
+    """Find the rows of a split that have a contested place. Yield pairs: the number of an output part, and packed rows
+    for this part. All rows of one process belong to the same part. Each row has a digest of its content."""
     table = {key: np.array([bound for run in runs for bound in run], np.uint64) for key, runs in contest.runs.items()}
     found: dict[int, list[Any]] = {}
     nulled = Nulled(NEEDED_BY_INSTANCES if layout.instances else ())
@@ -135,7 +137,8 @@ def settle(packed: Iterable[bytes], with_rows: bool) -> bytes:
     dictionary:
 
     * ``again``: the number of rows that repeat another row at the same place.
-    * ``different``: the number of different rows at all places with at least two different rows.
+    * ``different``: the number of rows that are set aside because their place has several different rows. Equal rows
+      at a place are counted once.
     * ``runs``: the contested indices of processes (not of hops), each run as (process, first index, last index + 1,
       flag). The flag is true if each place of the run has only equal rows.
     * ``rows``: the rows that are set aside, each as (split, row number, flag). The flag is true if the row repeats

@@ -35,7 +35,8 @@ class Parts(Protocol):
     """The output of a stage: bytes, grouped into numbered parts."""
 
     def gather(self, stage: Callable[[Iterable[bytes]], bytes], parts: Sequence[int]) -> list[bytes]:
-        """Run a stage on some parts. Return its results, which must be small, in the order of the parts."""
+        """Run a stage on some parts. Return one result per part, in the order of ``parts``. The results must be
+        small."""
         ...
 
     def stream(self, stage: Callable[[Iterable[bytes]], Iterable[bytes]], parts: Sequence[int]) -> Iterator[bytes]:
@@ -156,8 +157,8 @@ AsInput = Callable[[int, Iterator[Any]], Any]
 
 
 class FileParts:
-    """Parts that consist of pieces of files. Each run of a stage on one input writes one file. The pieces in the file
-    are in the order in which the stage made them."""
+    """The parts of a stage's output, stored in files. Each run of a stage on one input writes one file, which may have
+    pieces of several parts. The pieces in the file are in the order in which the stage made them."""
 
     def __init__(self, context: Any, directory: str, pieces: list[list[Piece]]) -> None:
         self._context, self._directory = context, directory
@@ -167,7 +168,7 @@ class FileParts:
     def made_by(
         cls, context: Any, directory: str, stage: Callable[[Any], Emit], inputs: list[Any], part_count: int
     ) -> "FileParts":
-        """Return the parts that a stage makes from the inputs."""
+        """Run a stage on each input as a Spark job. Return its output, grouped into ``part_count`` parts."""
 
         def run(given: Iterable[Any]) -> "Iterator[Written]":
             for one in given:
@@ -177,7 +178,8 @@ class FileParts:
 
     @classmethod
     def of_files(cls, context: Any, directory: str, files: "list[Written]", part_count: int) -> "FileParts":
-        """Group the pieces of all given files by part, and return these parts. The files themselves are not read."""
+        """Return the parts that the given files contain: for each part, a list of its pieces. The files themselves are
+        not read."""
         made: list[list[Piece]] = [[] for _ in range(part_count)]
         for name, pieces in files:
             start = 0
@@ -225,7 +227,7 @@ def written(directory: str, blobs: Emit) -> Written:
 
 
 def pieces_of(pieces: Iterable[Piece]) -> Iterator[bytes]:
-    """Yield the bytes of pieces, one after the other."""
+    """Read the pieces of files one after the other. Yield the bytes of each piece."""
     opened: dict[str, int] = {}
     try:
         for name, start, size in pieces:
@@ -328,7 +330,7 @@ class FrameParts:
             yield from (blob for _, blob in self._collected(stage, [part]))
 
     def _collected(self, stage: Callable[[Iterable[bytes]], Iterable[bytes]], parts: Sequence[int]) -> Found:
-        """Return the output of a stage on some parts, with the numbers of the parts."""
+        """Run a stage on some parts. Return each result together with the number of its part."""
         if not parts:
             return []
 
@@ -385,8 +387,9 @@ def _by_part(batches: Iterator[Any]) -> Iterator[tuple[int, Iterator[bytes]]]:
 
 
 def _whole_batches(spark: Any) -> AbstractContextManager[None]:
-    """Make Spark limit Arrow batches by rows only. If there is a limit in bytes, Spark computes the size of a batch
-    after each row. This takes quadratic time if a column has nulls."""
+    """Return a context manager. While its block runs, Spark limits the number of rows in an Arrow batch, but not its
+    size in bytes. With a limit in bytes, Spark would compute the size of a batch after each row. This takes quadratic
+    time if a column has nulls."""
     return _batches(spark, None, 2**31 - 1)
 
 

@@ -8,14 +8,15 @@ from numpy.typing import NDArray
 from antecede.pipeline.kernels import compiled, inner
 
 DONE, SLOTS, ENTRIES, WINDOW, IMPOSSIBLE = range(5)
-"""The status with which a run ends. ``DONE``: the run is complete. ``SLOTS``: the arrays have too few slots.
-``ENTRIES``: the arrays have too few log entries. ``WINDOW``: the arrays store too few rows. ``IMPOSSIBLE``: the run
-found a state that a correct run never reaches, for example a second delivery of a message."""
+"""The status with which a run ends. ``DONE``: the run is complete. The next three mean that an array is too small.
+``SLOTS``: there are too few slots (places for undelivered messages). ``ENTRIES``: there is not enough space for log
+entries. ``WINDOW``: too few old rows of the matrix are stored. ``IMPOSSIBLE``: the run found a state that a correct run
+never reaches, for example a second delivery of a message."""
 
 NOTHING, FORGOTTEN = -1, -2
 """Two special results of functions that look for a missing message. These functions normally return the sender of the
 missing message. ``NOTHING``: no message is missing. ``FORGOTTEN``: it is unknown whether a message is missing, because
-the function needs an old row that is no longer stored."""
+the function needs an old row of the matrix, and this row is no longer stored."""
 
 Ints = NDArray[np.int64]
 Shorts = NDArray[np.int32]

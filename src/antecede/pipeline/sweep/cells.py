@@ -36,7 +36,7 @@ class Cell(msgspec.Struct, frozen=True):
     gap: str = "exponential:0.1"
     delay: str = "exponential:0.1"
     shape: str = FLAT
-    """The organisation of the processes into domains; ``flat`` is one group."""
+    """The organisation of the processes into domains; ``flat`` means a single group of all processes."""
     size: int | None = None
     """Servers per domain; null means the default of the shape."""
     density: float | None = None
@@ -197,7 +197,7 @@ FIGURES = (
 
 
 Study = Callable[[Cell], dict[str, Any]]
-"""A function that runs a cell with a density of conflicts, and returns columns of the cell's row. The command
+"""A function that runs a cell with a density of conflicts, and returns the figures for the cell's row. The command
 ``antecede sweep`` passes this function, because this package must not import the simulation of objects."""
 
 

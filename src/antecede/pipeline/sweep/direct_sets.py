@@ -13,9 +13,9 @@ from antecede.pipeline.sweep.basics import DONE, IMPOSSIBLE, NOTHING, Ints, Shor
 
 class Sets(NamedTuple):
     """The arrays of ``direct``: the state of all processes, and the stamps of undelivered messages. The first axis
-    of ``stamp_recent`` and ``stamp_before`` is the slot of the message. The first axis of the other arrays is the
-    process. ``clock`` has only this axis. In all other arrays, the last axis is the sender. ``before``, ``known`` and
-    ``stamp_before`` also have a middle axis: the target."""
+    of ``stamp_recent`` and ``stamp_before`` is the *slot* (each undelivered message has one). The first axis of the
+    other arrays is the process. ``clock`` has only this axis. In all other arrays, the last axis is the sender.
+    ``before``, ``known`` and ``stamp_before`` also have a middle axis: the target."""
 
     clock: Ints
     recent: Shorts
@@ -27,8 +27,9 @@ class Sets(NamedTuple):
 
 @inner
 def send_sets(sets: Sets, slot: int, source: int, to: int) -> None:
-    """Stamp a message. Then change the sender's sets for each destination of the message: the stamped message becomes
-    the only direct predecessor of the sender's next message to that destination."""
+    """Stamp a message. Then change the sender's sets. For each destination of the message, the sender has a set: the
+    direct predecessors of its next message to that destination. The stamped message replaces all messages in this
+    set."""
     sets.clock[source] += 1
     sets.stamp_recent[slot] = sets.recent[source]
     sets.stamp_before[slot] = sets.before[source]

@@ -13,8 +13,9 @@ These are the named studies. If a paper has a measurement, its study repeats and
   150 servers.
 * ``paper002``: Mattern and Fünfrocken §4.3. The paper has no measurement. The study measures the latency for several
   values of this ratio: the mean time between two sends, divided by the mean delay of a message.
-* ``paper004``: Enokido, Higaki and Takizawa. The paper has no measurement either. The study measures the share of held
-  copies and the latency if only conflicting requests are ordered, and compares them with causal and total order.
+* ``paper004``: Enokido, Higaki and Takizawa. The paper has no measurement either. The study orders only conflicting
+  requests, and measures the share of held copies and the latency. For comparison, it also measures these figures under
+  causal order and under total order.
 * ``stamps``: the mean size of a stamp, for each order and each size of a domain. The model of ``antecede plan``
   (:mod:`antecede.pipeline.planning.model`) uses these sizes.
 """
@@ -118,8 +119,8 @@ def study(name: str) -> tuple[Grid, ...]:
 
 
 def cells_of(grids: tuple[Grid, ...], axes: Mapping[str, Any], scale: float) -> list[Cell]:
-    """Return the cells of all grids, without duplicates. The values in ``axes`` replace the values of the fields with
-    the same names in every grid. Raise an error if a cell cannot run."""
+    """Return the cells of all grids, without duplicates. In every grid, each value in ``axes`` replaces the field with
+    the same name. Raise an error if a cell cannot run."""
     if not 0.0 < scale <= limits.sweep_scale_max:
         raise UsageError(f"--scale {scale:g}: expected more than 0, at most {limits.sweep_scale_max}")
     cells: dict[str, Cell] = {}

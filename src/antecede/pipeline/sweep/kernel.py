@@ -70,7 +70,7 @@ class Messages(NamedTuple):
     copy_slot_of: Shorts
     copy_free: Ints
     number: Ints
-    """For each copy slot, the number of its message, as :func:`_number` counts it."""
+    """For each copy slot, the number that :func:`_number` returned for the copy's message."""
     left: Ints
     """The number of free slots, and the number of free copy slots."""
     next_parked: Ints
@@ -79,8 +79,9 @@ class Messages(NamedTuple):
     first_parked: Ints
     last_parked: Ints
     """For each process p and each process s, there is a list of the copies that wait at p for a message of s, oldest
-    first. ``first_parked`` and ``last_parked`` are the copy slots at the two ends of this list (−1 if it is empty), and
-    ``next_parked`` is the next slot in it."""
+    first. ``first_parked[p, s]`` and ``last_parked[p, s]`` are the copy slots of the first and last copy in this list,
+    or −1 if the list is empty. For each copy slot in a list, ``next_parked`` contains the next copy slot of this list,
+    or −1 at the end."""
     parked: Shorts
     """For each copy slot, the number of the copy in it. The schedule numbers the copies."""
 
@@ -133,8 +134,8 @@ def _number(state: Run, source: int, target: int) -> int:
 def _missing(state: Run, slot: int, place: int, source: int, target: int) -> tuple[int, int]:
     """Find a *missing* message: the target has not delivered it, but must deliver it before the copy in copy slot
     ``place``. Return the sender and number of the missing message. If no message is missing, return ``NOTHING`` and 0.
-    If the order is ``matrix``, the search may need a row of the matrix that is no longer stored. Then return
-    ``FORGOTTEN`` and 0."""
+    Return ``FORGOTTEN`` and 0 if the search needs a row of the matrix that is no longer stored. This happens only under
+    the order ``matrix``."""
     if state.kind == MATRIX:
         return missing_row(state.rows, state.delivered, slot, source, target)
     if state.kind == PRUNED:
@@ -147,8 +148,8 @@ def _missing(state: Run, slot: int, place: int, source: int, target: int) -> tup
 @inner
 def _learn(state: Run, slot: int, place: int, source: int, to: int, target: int) -> int:
     """Merge the stamp of a copy into the state of the process that delivers the copy. Return ``DONE``, or ``ENTRIES``
-    if an array is too small, or ``IMPOSSIBLE`` if the process has sent the copy to itself (orders ``direct`` and
-    ``updates`` only)."""
+    if an array is too small. The orders ``direct`` and ``updates`` return ``IMPOSSIBLE`` if the process has sent the
+    copy to itself."""
     number = state.kept.number[place]
     if state.kind == MATRIX:
         learn_row(state.rows, slot, target)

@@ -24,9 +24,9 @@ class Rows(NamedTuple):
 
 @inner
 def send_row(rows: Rows, slot: int, source: int, to: int) -> int:
-    """Count a message in the sender's row, for each destination of the message. Then stamp the message. For each row,
-    the stamp contains the version that the sender knows. Return ``DONE``, or ``WINDOW`` if one of these versions is no
-    longer stored."""
+    """Count a message in the sender's row, for each destination of the message. Then stamp the message: for each row of
+    the matrix, the stamp contains the number of the version that the sender knows. Return ``DONE``, or ``WINDOW`` if
+    one of these versions is no longer stored."""
     members, window = rows.size.shape
     before, after = rows.newest[source] % window, (rows.newest[source] + 1) % window
     rows.newest[source] += 1

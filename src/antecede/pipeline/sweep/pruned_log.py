@@ -43,9 +43,9 @@ def _set_size(mask: int, members: int) -> int:
 @inner
 def _replace(logs: Logs, process: int, to: int, members: int, copy_slots: Ints) -> int:
     """Apply the rules S2 and S3 of Jang et al. when a message is sent. The *constraints* of a destination are the
-    messages that it must deliver first. Move the constraints of each destination from the sender's log to the copy for
-    that destination. Afterwards, :func:`send_log` adds the new message to the log, in place of the constraints. Return
-    ``DONE``, or ``ENTRIES`` if the array of constraints is too small."""
+    messages that it must deliver before the new message. Move the constraints of each destination from the sender's log
+    to the copy for that destination. Afterwards, :func:`send_log` adds the new message to the log, in place of the
+    constraints. Return ``DONE``, or ``ENTRIES`` if the array of constraints is too small."""
     room = logs.constraint_time.shape[1]
     for k in range(members):
         length = logs.length[process, k]

@@ -31,7 +31,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Progress:
-    """Counts the finished cells of a sweep, and estimates their share of the work and the remaining time."""
+    """Counts the finished cells of a sweep, and estimates the finished share of the work and the remaining time."""
 
     def __init__(self, cells: Sequence[Cell], kept: int) -> None:
         self._efforts = {cell.key: cell.effort() for cell in cells}

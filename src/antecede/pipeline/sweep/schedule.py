@@ -62,8 +62,8 @@ _unread = Message("", 0, 0, b"")
 
 
 def make(setup: Setup) -> Schedule:
-    """Return the schedule of a run. The run must have one flat group of at most 64 processes. Its links lose no
-    message, but may reorder messages."""
+    """Return the schedule of a run. The run must have a single group of at most 64 processes, without domains. The
+    links between processes may reorder messages, but lose no messages."""
     gap = parse_draw(setup.gap, stream(setup.seed, "gap"))
     destinations = SHAPES[setup.workload](setup.processes, stream(setup.seed, "destinations"))
     world = _Sends(setup.processes)

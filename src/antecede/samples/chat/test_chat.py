@@ -1,4 +1,4 @@
-"""The chat in the simulated world: servers crash, frames are lost, and an answer still follows its question."""
+"""Test the chat in the simulated world: servers crash and frames are lost, but no answer comes before its question."""
 
 from pathlib import Path
 

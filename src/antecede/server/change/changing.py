@@ -27,9 +27,9 @@ finished without this server.
 The first server of the topology in force takes part in every change. So two operators cannot make different changes at
 the same time, even if each of them reaches only some servers.
 
-Each execution of this sequence is an **attempt** with a random name, which is part of every command. If two operators
-begin a change at the same time, the second operator waits until the first one has ended the change, or has sent no
-command for a while.
+Each execution of this sequence is an **attempt** with a random name. From ``change-pause`` on, every command contains
+this name. If two operators begin a change at the same time, the second operator waits until the first one has ended the
+change, or has sent no command for a while.
 
 **Drained.** A frame is in transit until its receiver has acknowledged it. A server acknowledges a frame in the step
 that has delivered or forwarded the letters of the frame. Suppose that two checks in a row find nothing in transit, and
@@ -190,8 +190,9 @@ def _examined(
 
 
 def _classes(request: ChangeRequest, views: dict[str, View], old: TopologyFile) -> Part[list[str]]:
-    """Let servers check the classes of their agents: the servers with new agents, or all servers if the topology names
-    another module. Return a list with the first error, or an empty list."""
+    """Let servers check that they can use the classes of their agents. If the application's module changes, ask all
+    servers. Otherwise ask only the servers with an agent that is new there or gets another class. Servers of older
+    versions are not asked. Return a list with the first error, or an empty list."""
     every = old.module != request.new.module
     new = {agent.server for agent in {*request.new.agents} - {*old.agents}}
     asked = [name for name, view in views.items() if view.checks and (every or name in new)]
@@ -251,8 +252,9 @@ def _why_behind(view: View, newest: int, unable: dict[str, str]) -> str:
 
 
 def _made(views: Iterable[View], number: int, attempt: str) -> bool:
-    """Return whether one of these servers knows that this attempt has made the change. Servers of older versions do not
-    name the attempt; for them, the number of the change is enough."""
+    """Return whether one of these servers knows that this attempt has made the change. A server may not know which
+    attempt made the change, for example because its version is older. Then it is enough that the change came into
+    force there."""
     return any(
         view.change >= number
         and next((one.attempt for one in view.history if one.change == number), "") in ("", attempt)
@@ -296,8 +298,7 @@ def _finish(views: dict[str, View], request: ChangeRequest) -> Part[dict[int, st
 def _prepare(servers: list[str], request: ChangeRequest, change: Change, attempt: str) -> Part[None]:
     """Pause the region of the change (the domains in which nothing may be in transit), and return when nothing is in
     transit there. Raise TopologyError if the wait takes too long. During the pause, letters wait before they enter the
-    region, and agents that leave their server do not react. If a server has no peers, the region contains no domains.
-    Even then, the agents that leave this server are paused."""
+    region, and agents that leave their server do not react. These agents are paused even if the region is empty."""
     if not change.paused:
         return
     region = ",".join(change.region)
@@ -344,9 +345,9 @@ def _stage_of(
 
 
 def _hand_over(ready: list[dict[str, object]], attempt: str) -> Part[None]:
-    """Copy the agents and clients that leave a server, with everything that belongs to them, to their new server.
-    ``ready``: the answers of all servers to ``change-ready``. The command ``change-ready`` is sent after the change is
-    staged, because new clients may come until the change is staged."""
+    """Copy agents and clients, with all their data, from the servers that they leave to their new servers. ``ready``:
+    the answers of all servers to ``change-ready``. The command ``change-ready`` is sent after the change is staged,
+    because new clients may connect until then."""
     for source, targets in [(str(one["server"]), one["targets"]) for one in ready]:
         for target in targets if isinstance(targets, list) else ():
             page, more = 0, True

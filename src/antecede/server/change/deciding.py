@@ -8,10 +8,10 @@ some time, it acts as follows:
 * A server that pauses for the change, but has not staged it, abandons the change as well. This is safe, because the
   change cannot be committed unless this server stages it.
 * Any other server that has staged the change must not decide. It asks the coordinator repeatedly: it connects, and
-  sends a hello with the attempt. The coordinator answers with its own hello. This hello has the number of the change in
-  force there, and the attempt in progress there. If the change is neither in force nor in progress there, the
-  coordinator has abandoned it. Only a hello that answers the question is used, because the coordinator may have sent an
-  earlier hello before it took part in the change.
+  sends a hello with the attempt. The coordinator answers with its own hello. This hello says which change is in force
+  at the coordinator, and which attempt is in progress. If the coordinator has not put the change into force, and does
+  not work on it, the coordinator has abandoned it. Only a hello that answers the question is used, because the
+  coordinator may have sent an earlier hello before it took part in the change.
 
 A server that was down at the commit learns about the commit in another way. The first server of the topology sends the
 history of changes, with the attempts that made them, to servers that have missed changes
@@ -43,9 +43,9 @@ class Deciding:
         self._commanded = 0.0
         """The time of the last command of the attempt, or 0 if no command has come since the server started."""
         self._since: float | None = None
-        """The time since which the attempt is regarded as idle. It is the latest of three times: the last command of
-        the attempt, the first check of the attempt, and this server's last decision to abandon the change. None if no
-        change is in progress."""
+        """The time from which the seconds without a command are counted. It is the latest of three times: the last
+        command of the attempt, the first check of the attempt, and this server's last decision to abandon the change.
+        It is None if no change is in progress."""
         self._ask_at = 0.0
 
     def commanded(self, now: float) -> None:

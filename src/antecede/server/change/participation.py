@@ -3,10 +3,12 @@
 A running server gets the commands over the network, like other commands of operators
 (:mod:`antecede.server.operations`). For a stopped server, a program loads the server's data directory and calls the
 commands directly (:mod:`antecede.live.directories`). The sequence of the commands is in
-:mod:`antecede.server.change.changing`. Each command may be repeated, because a repetition has no further effect.
+:mod:`antecede.server.change.changing`. If the answer is lost, a command may be sent again: the repetition has no
+further effect, or is refused.
 
-A command names its attempt: ``7:ab12`` is the attempt ``ab12`` to make change 7. A server takes part in one attempt at
-a time, and refuses the commands of any other attempt. So the commands of two operators do not mix.
+From ``change-pause`` on, each command names its attempt: ``7:ab12`` is the attempt ``ab12`` to make change 7. A server
+takes part in one attempt at a time, and carries out no command of another attempt. So the commands of two operators do
+not mix.
 
 Some commands have a :meth:`Participant.preparation`, which a driver carries out before the command. For
 ``change-classes``, ``change-stage`` and ``change-receive`` the preparation imports classes and reads states. It must
@@ -84,8 +86,8 @@ class Participant:
         }
 
     def preparation(self, name: str, arguments: list[str]) -> Callable[[], None] | None:
-        """Return the work to do before a command, or None if there is no such work. The work raises an error if the
-        command must be refused."""
+        """Return a function that must be called before a command, or None if the command needs no preparation. The
+        function raises an error if the command must be refused."""
         if name == "change-stage" and len(arguments) == 1:
             new = topology_in(read_stage(arguments[0]).topology)
             stay = self._with_other_classes(new)
@@ -362,8 +364,8 @@ class Participant:
                 )
 
     def commit(self, attempt: str, clock_ms: str) -> dict[str, Any]:
-        """Put the staged change into force. Do nothing if this attempt has already made the change. Raise TopologyError
-        if another attempt has made it."""
+        """Put the staged change into force. If the change is already in force, do nothing, but raise TopologyError if
+        another attempt has made it."""
         organisation = self._machine.organisation
         number, id_ = read_attempt(attempt)
         if organisation.change < number:
@@ -376,8 +378,8 @@ class Participant:
         return {"server": self._machine.name, "change": number}
 
     def abandon(self, attempt: str) -> dict[str, Any]:
-        """Abandon this attempt to make a change. Raise :class:`DecidedError` if the attempt has already made its
-        change."""
+        """Abandon this attempt to make a change. Raise :class:`DecidedError` if this attempt has already made the
+        change, or if the change is in force and it is not known which attempt has made it."""
         organisation = self._machine.organisation
         number, id_ = read_attempt(attempt)
         if organisation.made_by(number) in ("", id_):

@@ -52,13 +52,13 @@ class Stage(msgspec.Struct, frozen=True):
     clock_ms: ClockMs
     attempt: Mark = ""
     pausing: Names = []
-    """The servers that must have carried out ``change-pause`` before ``change-stage``, so that letters wait there."""
+    """The servers that must be paused, so that letters wait there. A server that is not paused refuses the change."""
     drop: bool = False
     """True if letters of removed agents and clients may be lost."""
     absent: Names = []
     """The servers that do not take part."""
     basis: Mark = ""
-    """The epoch of the topology in force."""
+    """The epoch of the topology in force (a hash of the topology)."""
     members: Names = []
     """The servers of the topology in force; the change adds all other servers of the new topology."""
     history: History = []

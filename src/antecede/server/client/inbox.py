@@ -5,8 +5,8 @@ handler has returned**. Until a letter is reported, the server keeps it, and han
 If a letter that was already handled comes again, it is reported as done again, and its handler is not called.
 
 A handler that fails is called again after a pause, which grows with each try. Meanwhile later letters wait. If the last
-try fails, the letter is reported as dead, with the reason. Answers to the client's own questions need no handler, but
-wait until all earlier letters are handled.
+try fails, the letter is reported as dead, with the reason. An answer to one of the client's own questions needs no
+handler. The program gets the answer after all earlier letters are handled.
 
 While ``waiting`` is true, the owner of the inbox (a bus, or a simulated client) calls ``next``:
 
@@ -63,8 +63,8 @@ class Inbox:
         """Whether a handler runs."""
 
     def begin(self) -> None:
-        """Begin a new connection. Forget the letters that still wait, because the server sends again all letters
-        that were not reported as done."""
+        """Record that a new connection has begun. Forget the letters that still wait, and the ids that were not yet
+        reported as done. The server sends all these letters again."""
         self._letters.clear()
         self._reported.clear()
         self._outdated = True

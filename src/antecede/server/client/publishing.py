@@ -1,10 +1,10 @@
-"""A client's publishes, without I/O: numbers, batches, how many may be outstanding, and what is sent again.
+"""The publishes of a client, without I/O. A *publish* is one notification or one question that the client sends.
 
 **Numbers.** Publishes are numbered 1, 2, 3 … without gaps. The client keeps each publish until the server has accepted
 it. When the client connects again, the server's welcome message contains the number of the last publish that the server
 has. The client sends only the later publishes again, so the server gets no publish twice. If the server refuses a
-publish, the server also skips the later publishes. The client then lets the skipped publishes fail, or numbers them
-again and sends them again (``Numbering.refused``).
+publish, the server also skips the later publishes. The skipped publishes then fail, or the client gives them new
+numbers and sends them again (``Numbering.refused``).
 
 **Batches.** Consecutive notifications share a batch if they have the same type, destinations, label and trace context.
 The number of notifications in a batch is limited, and so is their size. The batch that is being filled is sent when the
@@ -14,8 +14,8 @@ next publish cannot be added to it, or when the owner calls ``flush``. (The owne
 publishes. So the server's trace can show the delivery of such a letter before the publishes that follow it.
 
 **The window.** The number of publishes that are not accepted yet is limited. If a client exceeds the limit by more than
-one full batch, the server closes the connection. The owner should publish nothing while ``Numbering.crowded`` is set.
-Then the limit always leaves room for the owner's next batch.
+one full batch, the server closes the connection. The owner should publish nothing while ``Numbering.crowded`` is true.
+If the owner obeys this rule, it can always fill and send its next batch without exceeding the limit.
 
 The owner decides what to publish, and when to flush.
 """
@@ -74,7 +74,7 @@ class Numbering(Generic[T]):
         accepted, and otherwise the error."""
         self._settled = settled
         self.next = 1
-        """The number of the next publish."""
+        """The number of the first publish that was not sent yet."""
         self.accepted_upto = 0
         self.open: T | None = None
         """The batch that is being filled; it has a number, but was not sent yet."""
@@ -124,9 +124,9 @@ class Numbering(Generic[T]):
             self._settled(ticket, None)
 
     def welcomed(self, last: int) -> AntecedeError | None:
-        """Process a welcome: the server has this client's publishes up to ``last``. Number the other publishes again,
-        from ``last`` + 1; the caller must send them again. Return an error if the client cannot continue, otherwise
-        None."""
+        """Process a welcome message: the server has this client's publishes up to ``last``. Number the other publishes
+        again, from ``last`` + 1. The caller must then send them again. Return an error if the client cannot continue,
+        otherwise None."""
         if self.tickets and last >= self.next:
             return UsageError("another client publishes under the same name: expected one at a time")
         if last < self.accepted_upto:
@@ -192,8 +192,8 @@ class Publishing(Generic[T]):
     ) -> None:
         """``ticket``: makes a ticket. ``settled``: a function that is called once for each ticket. Its second argument
         is None if the publish was accepted, and otherwise the error. ``send``: sends a ticket. Its second argument is
-        True if ``flush`` sends the ticket, because then no other ticket is ready to be sent. ``flush_soon``: called
-        when a batch was begun. The owner must then call ``flush`` soon."""
+        True if no other ticket is ready to be sent (this is the case in ``flush``). ``flush_soon``: called when a batch
+        was begun. The owner must then call ``flush`` soon."""
         self.numbering: Numbering[T] = Numbering(settled)
         self.accepted = self.numbering.accepted
         self._ticket = ticket
@@ -209,7 +209,7 @@ class Publishing(Generic[T]):
         handle any letter."""
 
     def put(self, to: str | Iterable[str], kind: str, body: bytes, context: str = "") -> T:
-        """Publish a notification; return the batch that it is part of."""
+        """Publish a notification; return the batch that contains it."""
         ticket = self.numbering.open
         if (
             ticket is None
@@ -241,8 +241,8 @@ class Publishing(Generic[T]):
             raise OverloadError(f"{outstanding} publishes are not accepted yet: await bus.ready() or a ticket first")
 
     def put_many(self, to: str | Iterable[str], groups: list[tuple[str, str, list[bytes]]]) -> list[T]:
-        """Publish groups of notifications, each with its type, its context and its bodies; return their batches. If one
-        notification is malformed, none is published. Call ``check_room`` first."""
+        """Publish several groups of notifications; return the batches. Each group is a tuple of a type, a context and a
+        list of bodies. If one notification is malformed, none is published. Call ``check_room`` first."""
         target, targets = _targets(to)
         for kind, _, bodies in groups:
             fault = envelope_fault(targets, kind) or body_fault(max(map(len, bodies)))
@@ -332,7 +332,7 @@ class Publishing(Generic[T]):
     # From the server.
 
     def welcomed(self, last: int) -> AntecedeError | None:
-        """Process a welcome: the server has the publishes up to the number ``last``. Send all later publishes again.
+        """Process a welcome message: the server has the publishes up to ``last``. Send all later publishes again.
         Return an error if the client cannot continue, otherwise None."""
         wrong = self.numbering.welcomed(last)
         if wrong is None:

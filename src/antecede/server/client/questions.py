@@ -52,7 +52,8 @@ class Questions(Generic[T]):
         return due
 
     def close(self, ticket: T) -> bool:
-        """Forget a question, because the program no longer waits for the answer. Return whether it was open."""
+        """Forget a question, because the program no longer waits for the answer. Return whether the question was
+        open."""
         if self._open.pop(ticket, None) is None:
             return False
         # The number of a refused question is used again, so a newer question may have it.

@@ -1,10 +1,10 @@
 """The driver: everything between :class:`antecede.server.AgentServer` and a socket, a disk or a clock.
 
-It queues inputs and decides how many of them one step takes. It numbers the records and cuts long ones into pieces. It
-keeps output back until the records before this output are durable (``gate``). It delays acknowledgements, and tries
-failed reactions again (``retries``). It takes no step while the disk is full, and it knows when it must be called next.
-After a start of the server, it takes no step until the first record is durable. The driver does no I/O and has no
-clock. The live server and the simulator are adapters around :class:`Driver`, so the simulator tests all these rules.
+It queues inputs and processes them in *steps*: a step takes some inputs and makes at most one record. It numbers the
+records and cuts long ones into pieces. It keeps output back until all earlier records are durable (``gate``). It delays
+acknowledgements, and tries failed reactions again (``retries``). It takes no step while the disk is full. After a start
+of the server, it takes no step until the first record is durable. It knows when it must be called next. It does no I/O
+and has no clock. The live server and the simulator are adapters around it, so the simulator tests all these rules.
 
 An adapter calls, in this sequence:
 
@@ -107,7 +107,7 @@ class Driver:
         ``_until``: if a reaction ends after this time, the run of turns ends, so that other work can run."""
         self._slow = self.urgent = False
         """``_slow``: whether reactions are slow in this run of turns. ``urgent``: whether they were slow in the last
-        run. If so, records should be committed before a turn's reactions run, so that waiting output leaves earlier."""
+        run. If so, a turn's records should be committed before its reactions run, so that output leaves earlier."""
         self.stepped = True
         """Whether the last turn took a step."""
         self.calm = True
@@ -271,7 +271,7 @@ class Driver:
         return Turn(list(records), [] if self.stopping else reactions)
 
     def _stays_open(self, reactions: list[React]) -> bool:
-        """Return whether the step stays open while its reactions run. If so, add their batches to ``reactions``."""
+        """Return whether the step stays open while its reactions run. If so, add these reactions to ``reactions``."""
         # Objects act at the end of a step. After slow reactions, what waits for the record should leave before them.
         apart = self.machine.calls.site is not None or self.urgent or self.stopping
         if apart or self._steps >= _steps_together or not self.retries.idle():
@@ -319,7 +319,7 @@ class Driver:
         self.request_turn()
 
     def _admitted(self, now: float) -> list[React]:
-        """Return batches that may run now: their letters are durable. Letters tried too often become dead letters."""
+        """Return batches that may run now: their letters are durable. A letter with no tries left becomes dead."""
         careful, self._careful = self._careful, []
         admitted, dead = self.retries.admitted([due for due in careful if self._lives(due.agent)], now)
         for agent, reaction in dead:
@@ -441,10 +441,10 @@ _inputs_few: Final = 2
 _full_seconds: Final = 0.1
 """The pause before the next attempt to append a record for which the log had no space."""
 _calm_seconds: Final = 0.00005
-"""After this time without a turn the server is idle. The next input is then taken without waiting for more."""
+"""If no turn ran for this time, the server is idle. It then takes the next input without waiting for more."""
 _steps_together: Final = 4
 """The largest number of turns with a step in one run of turns. After them, other work of the process can run."""
 _early_seconds: Final = 0.001
 """An alarm that is early by at most this time counts as on time, because timers of event loops are not precise."""
 _unhurried_seconds: Final = 0.01
-"""The time that records may stay in memory if no output waits. If a crash loses them, their inputs are sent again."""
+"""The longest time that records stay in memory if no output waits. After a crash, their inputs are sent again."""

@@ -11,9 +11,9 @@ from antecede.server.items import BuriedMany, Organising, Published, PublishedMa
 
 def take_inputs(inputs: deque[Input]) -> list[Input]:
     """Remove the inputs of the next step from the queue, and return them. Stop as soon as the size of these inputs is
-    ``step_bytes_max`` or more. Then the record of the step usually fits into one write. (The sizes are estimates. A
-    reaction counts as 4 KiB, although its state and its letters may be larger. A longer record is written in
-    pieces.)"""
+    ``step_bytes_max`` or more. So the record of the step usually fits into one write. The sizes are estimates: a
+    reaction counts as 4 KiB, although its state and its letters may be larger. If the record does not fit into one
+    write, it is written in pieces."""
     taken: list[Input] = []
     size = 0
     while inputs and size < limits.step_bytes_max:
@@ -25,8 +25,8 @@ def take_inputs(inputs: deque[Input]) -> list[Input]:
 
 def take_until_change(inputs: deque[Input]) -> list[Input]:
     """Remove the first inputs from the queue, and return them. Stop at ``step_bytes_max`` bytes, as ``take_inputs``
-    does, and also before an item about a change of the topology. But if the first input is such an item, remove and
-    return this item alone."""
+    does. Stop also before an item about a change of the topology (``Organising``). But if the first input is such an
+    item, remove and return only this item."""
     if not inputs or isinstance(inputs[0], Organising):
         return [inputs.popleft()] if inputs else []
     taken: list[Input] = []

@@ -1,11 +1,11 @@
-"""Output that is not urgent waits for other output, and leaves together with it. So a receiver that gets both outputs
-wakes up only once, and takes both outputs in one step.
+"""Output that is not urgent waits for other output, and leaves together with it. If both outputs go to the same
+receiver, the receiver wakes up only once, and takes both outputs in one step.
 
 Two kinds of output are not urgent. The first kind is a message that commits an operation, if the operation conflicts
 with no other operation. Nothing waits for this commit, so the message leaves together with the next frame. The second
-kind is a reply to a client: its call was accepted. The client waits only for the answer to the call, so the
-reply leaves together with this answer. If no other output comes, the message or the reply leaves alone after a few
-milliseconds.
+kind is a reply that informs a client that its call was accepted. The client waits only for the answer to the
+call, so the reply leaves together with this answer. If no other output comes, the message or the reply leaves alone
+after a few milliseconds.
 """
 
 from collections.abc import Callable
@@ -59,8 +59,8 @@ class DelayedOutput:
         ``letters``: whether letters for clients leave after this call. If so, the replies leave now, too. ``recorded``:
         the number of the newest record. ``sure``: whether the step has answers that leave before this record is
         durable. If so, the step's acknowledgements are not urgent: they wait, so that the record need not be synced
-        immediately. This call is unnecessary if nothing waits, and the first frame and the first reply are urgent
-        (not ``unhurried``)."""
+        immediately. The caller can skip this call if no output waits, the first frame is urgent (not ``unhurried``),
+        and the first reply is urgent. In this case, all output leaves now."""
         due = self.leave_at is not None and now >= self.leave_at - _early_seconds
         if frames or self._frames:
             self._frames += frames

@@ -7,9 +7,10 @@ space on the disk. The output of a step without a record waits as well. For exam
 the acknowledgement of a frame. An earlier step accepted this frame, and the record of the earlier step may not be
 durable yet.
 
-Output for one receiver leaves in the sequence of the queue. For different receivers, the sequence does not matter:
-replies to clients leave before frames that wait for the same record. The queue also contains function calls. When such
-a call opens a new connection or session, all output for the previous connection or session has already left.
+All output for one receiver leaves in the sequence of the queue. Output for another receiver may leave earlier or later.
+For example, replies to clients leave before frames that wait for the same record. The queue also contains function
+calls. When such a call opens a new connection or session, all output for the previous connection or session has already
+left.
 
 There is one exception: some answers do not wait, because the server will give them again, unchanged, after a crash
 (``Calls.sure``). Such an answer leaves immediately, unless a function call is in the queue. In that case the answer
@@ -66,12 +67,12 @@ class Gate:
 
     def is_open(self, record: int) -> bool:
         """Return whether output that waits only for this record may leave immediately. It may leave if the record is
-        durable and the queue is empty, because then the output overtakes nothing."""
+        durable and the queue is empty, because then no earlier output waits."""
         return record <= self.durable and not self.waiting
 
     def open(self, durable: int) -> None:
-        """Record that all records up to the number ``durable`` are durable. Send the output that waited for these
-        records, and call the functions that waited for them, in the sequence of the queue."""
+        """Send the output that waited for the records up to the number ``durable``, because these records are durable
+        now. Call the functions that waited for them, too. Do both in the sequence of the queue."""
         if durable > self.durable:
             self.durable = durable
         durable, waiting = self.durable, self.waiting

@@ -94,9 +94,9 @@ class Marks:
                 self._log.warning("overloaded" if overloaded else "caught-up", **fields)
 
     def _backlog(self) -> Backlog:
-        """Return how much data waits. The exact count takes time for each new letter. So the letters are counted
-        exactly only from time to time, and whenever their size may be near the bound. Between two exact counts, this
-        method assumes that the size of the letters grows by at most the number of bytes written to the log."""
+        """Return how much data waits. An exact count takes time for each new letter. So this method makes an exact
+        count only from time to time, and whenever the size of the letters may be near the bound. Between two exact
+        counts, it assumes that this size grows by at most the number of bytes written to the log."""
         self._uncounted_bytes += self.unwatched_bytes
         self.unwatched_bytes = 0
         backlog = self._machine.backlog(exact=False)

@@ -5,10 +5,10 @@ to nothing else. After the last try the letter becomes a dead letter, with the r
 batch were handled, the reactions to them are kept. These tries are counted in memory, so the count begins again after a
 restart.
 
-During a change of the topology that adds agents, no letter becomes dead because its handler raised exceptions. The
-reason: other servers may already use the new topology when this server does not use it yet. So a handler may fail
-because it answers a new agent that this server does not know yet. This rule does not apply to a handler that ends a
-process.
+While a change of the topology adds agents, a letter does not become dead if its handler raises exceptions. The reason:
+another server may use the new topology earlier than this server, so letters of a new agent may arrive. A handler that
+answers the new agent fails, because this server cannot send to new agents yet. This rule does not apply to a handler
+that ends a process.
 
 If a handler ends the server's process, or the worker process in which the handler runs, this counts as one try of the
 letter that was being handled. This letter is now a *suspect* (:mod:`antecede.engine.tries`): it is handled alone, after
@@ -43,8 +43,8 @@ class Retries:
         log: Log,
         undecided: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``undecided``: returns True during a change of the topology that adds agents: the server knows these agents,
-        but does not use the new topology yet."""
+        """``undecided``: returns True if a change of the topology adds agents, and this server does not use the new
+        topology yet."""
         self._undecided = undecided
         self._engine = engine
         self._suspects = engine.tries
@@ -56,8 +56,8 @@ class Retries:
         self.waiting: list[tuple[float, int, React]] = []
         """Batches that wait for their next try, as a heap of (time of this try, running number, batch)."""
         self.queue: deque[React] = deque()
-        """Batches of one suspect letter each (the handler of a suspect may have ended the process). Their pauses are
-        over. They run one at a time."""
+        """Batches whose pause is over. Each contains one letter, a *suspect*: its handler may have ended the process.
+        These batches run one at a time."""
         self._running = ""
         """The agent that handles a suspect letter now. It is empty if no suspect letter is being handled."""
         self._number = 0

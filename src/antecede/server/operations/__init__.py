@@ -86,7 +86,8 @@ class Operations:
         self, who: Who, remote: str, command: str, arguments: list[str], answer: Callable[[wire.Answer], None]
     ) -> None:
         """Run a command that an operator has sent over a connection, if the operator has the permission. If the command
-        changed something, the answer is sent when the change is durable. Otherwise the answer is sent immediately."""
+        changed something, the answer is sent when the change is durable. Otherwise the answer is sent immediately. A
+        command about a change of the topology may take longer; its answer is sent when the command has ended."""
         self._changes = False
         # The commands that work in pages or phases need the permission of the command that they serve.
         permission = "dead-list" if command == "dead-page" else command.removesuffix("-page")

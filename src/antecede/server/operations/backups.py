@@ -50,7 +50,7 @@ class Frozen(Protocol):
     """Name and length of each file."""
 
     def read(self, name: str, offset: int, count: int) -> bytes:
-        """Return ``count`` bytes of a file from ``offset`` on, or fewer if the file ends before."""
+        """Return ``count`` bytes of a file from ``offset`` on, or fewer if the file ends earlier."""
         ...
 
     def end(self) -> None:

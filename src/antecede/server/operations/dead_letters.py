@@ -60,11 +60,11 @@ class DeadLetters:
         return {**shown, "fields": fields, "bytes": letter.body.hex()[:4_000], "length": len(letter.body)}
 
     def replay(self, id_: str) -> dict[str, Any]:
-        """Send a dead letter again, as a new letter, and remove the dead letter from the list. The new letter goes to
-        the agent or client for which the old letter became a dead letter. If the old letter did not reach any agent or
-        client, but became a dead letter at a server, the new letter goes to all destinations of the old letter. The new
-        letter keeps the original sender. If the letter was a question and its sender still waits, the sender gets the
-        answer."""
+        """Send a dead letter again, as a new letter, and remove the dead letter from the list. Usually a dead letter
+        belongs to one agent or client, which did not handle the letter. Then the new letter goes only to this agent
+        or client. But if a server could not forward the letter to any agent or client, the new letter goes to all
+        destinations of the old letter. The new letter keeps the original sender. If the letter was a question and its
+        sender still waits, the sender gets the answer."""
         dead = self._find(id_)
         to = self._destinations(dead)
         self._check_load()
@@ -127,7 +127,7 @@ class DeadLetters:
         """Return one page of the dead letters that meet all these conditions. The letter's number is larger than
         ``after``, and at most ``last``. Its agent is ``agent``, and its type is ``type_``. Its reason contains the text
         ``reason``. It became a dead letter before the wall clock time ``before_ms``. The page has at most
-        ``letters_max`` letters, and at most ``first`` letters. An argument that is empty or 0 sets no condition.
+        ``letters_max`` letters, and at most ``first`` letters. An empty text or the number 0 sets no condition.
         ``size``: a function that returns the size of a letter. The total size of a page is limited."""
         wanted = _number("first", first)
         within = Range(

@@ -1,7 +1,8 @@
-"""The operator's part of a reset of a domain: check that there is a reason, and choose the next generation.
+"""The operator's part of a reset of a domain: check that there is a reason, and choose the next generation
+(number of resets).
 
-A reset is for a domain in which a server has lost data. The reset sends all unacknowledged messages again, and so
-repeats messages that were received already. Therefore a reset needs a reason. There are two possible reasons: a link of
+A reset is for a domain in which a server has lost data. The reset sends all unacknowledged messages again, so
+some messages are received twice. Therefore a reset needs a reason. There are two possible reasons: a link of
 the domain is stopped, or some members have reset the domain more often than others. (The second case occurs if the data
 of one member was replaced by an old copy, or if an earlier reset was interrupted.) The operator's program must read the
 states of all members, because the stopped link may be between any two of them.

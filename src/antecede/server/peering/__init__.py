@@ -3,11 +3,11 @@
 With an access file, both ends first prove their identity (:mod:`antecede.access.proof`). Before this proof, no link is
 read or changed. Then each end sends a hello with the version, the topology epoch, the names, the token, and the state
 of each shared link. A hello says which frames were accepted, and then the peer forgets these frames. So a hello is sent
-only when all its content is durable. A server that must not connect gets the reason (another topology, another token,
-or a link that stopped because data was lost) and is disconnected. ``refusals`` keeps each peer's last reason.
+only when all its content is durable. A server that must not connect is disconnected. It gets the reason: for example
+another topology or token, or a link that stopped because data was lost. ``refusals`` keeps each peer's last reason.
 
-While a peer is not connected, this class keeps no frames for it. The link to the peer keeps each frame until it is
-acknowledged, and sends it again after the next hello. The module ``peer`` writes to a connection.
+While a peer is not connected, this class keeps no frames for it. The link to the peer keeps each frame until the
+frame is acknowledged, and sends it again after the next hello. The module ``peer`` writes to a connection.
 
 This class does no I/O and has no clock. ``dials`` returns the peers to dial now. The adapter (the code that opens the
 connections) reports the result with ``dialed`` or ``dial_failed``.
@@ -70,8 +70,8 @@ class Peering:
         self.refusals: dict[str, str] = {}
         """Peer → the reason of the last refusal: this server refused the peer, or the peer refused this server."""
         self.decide: Callable[[wire.ServerHello], bool] = lambda hello: False
-        """A function that is called with the hello of an authenticated server. It returns True if the hello shows that
-        the change staged here was abandoned. Then the connection must be closed, and the servers connect again."""
+        """A function that processes the hello of an authenticated server. If the hello shows that the staged change was
+        abandoned, it abandons the change here and returns True. The caller then closes the connection."""
         self.inquiries = Inquiries(self, machine, log)
         self.lessons = Lessons(self, machine, log)
         self._dialing: set[str] = set()
@@ -107,7 +107,7 @@ class Peering:
         self._feed = driver.feed
 
     def start(self, now: float) -> None:
-        """Dial the peers that this server must dial: those with a name that is larger than its own."""
+        """Plan to dial, at the time ``now``, each peer whose name is larger than the name of this server."""
         for peer in self.peers.values():
             if peer.ours_to_dial:
                 peer.dial_at = now
@@ -188,7 +188,7 @@ class Peering:
         self._choose_rules()
 
     def review(self) -> None:
-        """Close the connections that we dialed if the key of the server at the other end was revoked or has expired."""
+        """Close each connection that we dialed if the other server's key was revoked or has expired."""
         for peer in self.peers.values():
             refusal = None if peer.dialed is None else self.guard.lapse(peer.who)
             if refusal is not None and peer.dialed is not None:
@@ -196,8 +196,8 @@ class Peering:
                 self.refuse(peer.name, peer.dialed, refusal)
 
     def watch(self, now: float) -> None:
-        """Check the connections that we dialed. Send pings to keep them open. Close a connection on which nothing is
-        received. :mod:`antecede.server.entry` does the same for incoming connections."""
+        """Check the connections that we dialed. Send pings to keep them open. Close a connection if nothing is
+        received on it for too long. :mod:`antecede.server.entry` does the same for incoming connections."""
         for peer in self.peers.values():
             connection = peer.dialed
             if connection is None:
@@ -229,8 +229,8 @@ class Peering:
         return due
 
     def dial_failed(self, name: str, now: float, reason: str = "") -> None:
-        """Schedule the next dial, after a pause that grows. Do not log the first ``_tries_unlogged`` failures. Log the
-        next failure, and none after it."""
+        """Record that a dial has failed, and plan the next dial. The pauses grow up to a limit. Log only one failure:
+        the first one after ``_tries_unlogged`` failures."""
         if self._dial_ended(name):
             return
         before = self.unreachable.get(name, Unreachable("", now, 0))
@@ -240,8 +240,7 @@ class Peering:
         self._dial_later(self.peers[name], now)
 
     def _dial_ended(self, name: str) -> bool:
-        """Record that a dial has ended. Return True if the connection was dialed for ``inquiries``, or if the server is
-        not a peer."""
+        """Record that a dial has ended. Return True if it was for ``inquiries``, or if the server is not a peer."""
         if self.inquiries.ended(name):
             return True
         self._dialing.discard(name)
@@ -276,8 +275,8 @@ class Peering:
         self._driver.when_durable(send)
 
     def hello(self, peer: Peer, asked: str = "", teaches: bool = False) -> wire.ServerHello:
-        """Return our hello to a server, with the present state of the links. ``asked``: if our hello answers a hello,
-        the ``attempt`` of that hello. ``teaches``: whether we send a lesson after the hello."""
+        """Return our hello to a server, with the present state of the links. ``asked``: the ``attempt`` of the hello
+        that our hello answers, or an empty string. ``teaches``: whether we send a lesson after our hello."""
         organisation = self._machine.organisation
         return wire.ServerHello(
             self._newest,
@@ -309,8 +308,8 @@ class Peering:
         return None
 
     def is_outdated(self, name: str, connection: Connection) -> bool:
-        """Return whether a newer connection of the peer is in use. If so, a hello on this older connection must not be
-        used. Its numbers are out of date, and it would look as if data had been lost."""
+        """Return whether a hello was already accepted on a newer connection of this peer. If so, do not use the hello
+        on this older connection. It contains old frame numbers, so the peer would seem to have lost data."""
         return connection.serial < self.peers[name].serial
 
     def met(self, peer: Peer, connection: Connection, hello: wire.ServerHello) -> None:
@@ -369,8 +368,8 @@ class Peering:
             peer.connection.send([wire.Pong()])
 
     def closed_by_peer(self, peer: Peer, part: wire.Bye, stranger: str = "") -> None:
-        """Record the reason that the other end gave for closing a connection. ``stranger``: the address of the other
-        end if it has not proved that it is the peer (another program may have sent the reason); otherwise empty."""
+        """Record the reason that the other end gave for closing a connection. ``stranger``: empty if the other end has
+        proved that it is the peer. Otherwise its address, because another program may have sent the reason."""
         peer.bye = reason = part.reason[: limits.reason_chars_max]
         if stranger:
             known = reason[: limits.log_text_chars_max // 2]
@@ -381,7 +380,8 @@ class Peering:
             self.refusals[peer.name] = reason
 
     def refuse(self, name: str, connection: Connection, refusal: Refusal) -> None:
-        """Close the connection of a server. Keep the reason in ``refusals``, unless the peer has another connection."""
+        """Close the connection of a server. Keep the reason in ``refusals``, except in two cases: the code is
+        ``CHANGING``, or the peer has another connection."""
         reason = refusal.reason
         if refusal.code == CHANGING:
             connection.close(reason, code=CODE)
@@ -447,4 +447,4 @@ class Peering:
 
 
 _tries_unlogged: Final = 4
-"""The number of failures before the one that is logged. Peers that start together need about a second to connect."""
+"""The number of failed dials that are not logged. Peers that start together need about a second to connect."""

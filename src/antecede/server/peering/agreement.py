@@ -89,9 +89,9 @@ def refusal_of(
 
 def _other_topology(machine: AgentServer, shared: Sequence[str], hello: wire.ServerHello, epoch: str) -> Refusal | None:
     """Return why the sender of a hello must not connect, or None if the sender may connect. The sender must belong to
-    the same system, take part in the change that is staged here (if there is one), and have the same last change. The
-    digests of the domains that both servers share must be equal. If one of the two servers has no digests, both must
-    have the same whole topology."""
+    the same system. It must take part in the change that is staged here (if there is one). Its last change of the
+    topology must be the same as ours. The digests of the domains that both servers share must be equal. If one of the
+    two servers has no digests, both must have the same whole topology instead."""
     me, other, organisation = machine.name, hello.server[:64], machine.organisation
     if hello.epoch.partition("~")[2] != epoch.partition("~")[2]:
         return Refusal(

@@ -66,8 +66,8 @@ class Inquiries:
             organisation.outside = True
 
     def answers(self, hello: wire.ServerHello, refusal: Refusal) -> bool:
-        """Return whether a refused server must get our hello, because it asked a question or has not made a change
-        yet."""
+        """Return whether a refused server must get our hello. It gets the hello if it asked a question, or if it has
+        not made a change yet."""
         behind = hello.change < self._machine.organisation.change or bool(hello.attempt)
         return refusal.code in BEHIND and (behind or not hello.links)
 

@@ -15,17 +15,18 @@ server takes part in every change of this topology, so it knows whether the topo
 ahead, this server asks the first one (:mod:`antecede.server.peering.inquiries`), even if the two share no domain. If a
 change makes another server the first one, this server learns the later changes from that server. The coordinator of a
 staged change is believed, too, because its log decides whether the change is made. The first server itself learns only
-from the coordinator of a change that is staged there, unless it has lost its data.
+from the coordinator of a change that is staged on the first server. But if the first server has lost its data, it
+learns from any server.
 
-**What is checked.** The sender has proved that it is a server that this server believes. But its lesson is accepted
-only if all of these conditions hold:
+**What is checked.** The sender has proved its identity, and this server believes it. But its lesson is accepted only if
+all of these conditions hold:
 
 * The lesson is about this system: the system id is the same, or this server has none because it has missed the first
   change.
 * The history in the lesson continues the history of this server, without a gap. It contains the change that is in force
   here, and every later change. For the change in force here, both histories name the same topology and the same
   attempt. A system that was restored, or copied and changed elsewhere, has another history.
-* A command can change this server's topology to the new one (``Change.refusals``).
+* An operator's command can change this server's topology to the new one (``Change.refusals`` is empty).
 * This server need not take part in such a change, and none of the missed changes let a domain of this server start with
   a new state. Otherwise the data of this server is an old copy, or the other server sends a false lesson.
 
@@ -137,9 +138,9 @@ def teachers_of(machine: AgentServer) -> list[str]:
 
 def item_of(machine: AgentServer, lesson: Lesson) -> Learned | Committed | Abandoned | None:
     """Return the item that this server must write to its log next, to follow a lesson. Another item may be necessary
-    after it. Return None if this server already has the newest change of the lesson, was removed from the system, was
-    not added to the system yet, or takes part in a change that is newer than the lesson. Raise
-    :class:`TopologyError` if the lesson must not be believed."""
+    after it. Return None in each of these cases. (1) This server already has the newest change of the lesson. (2) This
+    server was removed from the system. (3) This server was not added to the system yet. (4) This server takes part in a
+    change that is newer than the lesson. Raise :class:`TopologyError` if the lesson must not be believed."""
     organisation = machine.organisation
     if lesson.change <= organisation.change or organisation.removed:
         return None

@@ -2,10 +2,10 @@
 records it.
 
 See :mod:`antecede.server.peering.learning` for the rules. A lesson comes after both hellos, on the same connection. It
-does not matter which of the two servers has dialed. The server that has learned then closes the connection, and both
-connect again. A server that refuses a lesson sends the reason and closes the connection. A server accepts lessons only
-from servers that it believes (see *Which servers are believed* in ``learning``). If it finds a newer topology at
-another server, it asks the servers that it believes for a lesson.
+does not matter which of the two servers has dialed. When the receiver has recorded the lesson, it closes the
+connection, and both servers connect again. A server that refuses a lesson sends the reason and closes the connection. A
+server accepts lessons only from servers that it believes (see *Which servers are believed* in ``learning``). When any
+other server has a newer topology, the server requests a lesson from the servers that it believes.
 """
 
 from collections.abc import Callable
@@ -33,8 +33,8 @@ callback with the result or the error."""
 
 
 class Lessons:
-    """The part of a server that sends lessons to servers that have missed changes of the topology, and receives lessons
-    about changes that this server has missed."""
+    """Sends and receives lessons for one server. The server sends a lesson when another server has missed changes of
+    the topology. The server receives a lesson when it has missed changes itself."""
 
     def __init__(self, peering: "Peering", machine: AgentServer, log: Log) -> None:
         self._peering = peering

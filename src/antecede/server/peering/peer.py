@@ -1,6 +1,6 @@
 """One other server, and the output on the connection to it.
 
-All frames that may leave at the same time are written together. While the connection is full, at most
+Frames that can be sent at the same time are written together. While the connection is full, at most
 ``deferred_frames_max`` frames and acknowledgements wait here. Further frames and acknowledgements are dropped. A frame
 that was already written to this connection does not wait here again: it is dropped, too. Nothing is lost, because the
 link repeats each frame until it is acknowledged.
@@ -47,7 +47,7 @@ class Peer:
         self.who: Who | None = None
         """The identity that the peer has proved on the connection that we dialed."""
         self.ready = False
-        """Whether this server and the peer have sent their hellos. Only then may frames be sent."""
+        """Whether this server and the peer have sent their hellos. Frames may be sent only after both hellos."""
         self.deferred: list[Outgoing] = []
         """Frames and acknowledgements that wait for space on the connection."""
         self.newest: dict[str, int] = {}
@@ -56,7 +56,7 @@ class Peer:
         self.version = wire.VERSION_OLDEST
         """The wire version that both ends use."""
         self.connections = 0
-        """The number of connections that were made so far. All but the first are reconnections."""
+        """The number of connections that were made so far. Every connection after the first is a reconnection."""
         self.bye = ""
         """The reason that the other end gave for closing the connection."""
         self.claim = ""

@@ -1,15 +1,16 @@
 """Connected clients: one session each.
 
-A session is one connection of a client, or one bus in the server's own process. A client has at most one session; a
-newer session takes the place of the older one, which ends with the code ``replaced``. The publishes of clients become
-inputs of the machine. Replies and letters leave the server when all records before them are durable; some answers to
-calls leave earlier (:mod:`antecede.server.driver.gate`). When a session begins to listen, all letters that are still in
-the mailbox are handed out again, the oldest first.
+A session is one connection of a client, or one bus (the object with which a client sends and receives) in the server's
+own process. A client has at most one session. When the client begins a new session, the older session ends with the
+code ``replaced``. The publishes of clients become inputs of the machine. The server sends replies and letters to
+clients when all earlier records of the log are durable. Some answers to calls do not have to wait
+(:mod:`antecede.server.driver.gate`). When a session begins to listen, all letters in the mailbox are sent again, the
+oldest first.
 
-At the beginning of a session, the server sends a welcome. The welcome says which publishes of the client the server
-already has. So the server sends the welcome only when the publishes of the previous session have been accepted or
-refused. If the server sent the welcome earlier, the client would send some of these publishes a second time, with other
-numbers.
+At the beginning of a session, the server sends a welcome. It contains the number of the client's last publish that the
+server has accepted. So the server sends the welcome only when the publishes of the previous session have been accepted
+or refused. If the server sent the welcome earlier, the client would send some of these publishes a second time, with
+other numbers.
 
 A temporary client (see :mod:`antecede.wire`) is forgotten when it has left: its mailbox is emptied, and the number of
 its last publish is removed. A temporary client that was killed is forgotten after some time without a connection. A
@@ -74,8 +75,8 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         """The sessions, by address."""
         self._temporary: dict[str, float] = {}
-        """For each temporary client that is known or has letters: the time from which ``sweep`` counts how long the
-        client has been away. This time is not used while the client is connected."""
+        """For each temporary client that is known or has letters: a time. From this time on, ``sweep`` counts
+        the client's absence. The time is not used while the client is connected."""
         self.dead = 0
         """The number of letters that clients could not handle, or were not allowed to receive."""
         self._unreported = Unreported(machine.engine.quotas)
@@ -91,7 +92,7 @@ class Sessions:
         self._unreported.begin(self._machine.engine.mailboxes, now)
 
     def rights(self, who: Who) -> Rights:
-        """Return the rights of a session of this identity."""
+        """Return the rights of a session whose client has this identity."""
         return Rights(self._authoriser, who, self._machine.channel.check)
 
     def review(self) -> None:
@@ -216,8 +217,8 @@ class Sessions:
 
     def malformed(self, client: str, part: wire.Publish) -> str:
         """Check a publish for errors that only a faulty client library makes. Return the error, or an empty string if
-        there is none. Mistakes of an application are not reported here: the machine refuses such a publish, and the
-        client continues."""
+        there is none. This method does not report mistakes of an application. If a publish contains such a mistake, the
+        machine refuses it, and the client continues."""
         count = len(part.bodies)
         if not count or not part.to:
             return "no destination" if count else "no notification"
@@ -270,9 +271,9 @@ class Sessions:
 
     def done(self, session: Session, letters: list[str], dead: str) -> None:
         """Process a client's report that it has handled these letters. ``dead``: the reason why the client could not
-        handle the last of them, or an empty string if it could handle this letter. The report must begin with the
-        oldest unreported letter of the session, and may leave out only letters that the session is not allowed to
-        receive. Otherwise, the report is ignored."""
+        handle the last of them, or an empty string if it could handle this letter. The report must contain one
+        or more of the session's unreported letters: the oldest ones, in sequence. Only letters that the session is not
+        allowed to receive may be missing. If the report breaks this rule, it is ignored."""
         if not self.is_current(session) or not letters:
             return
         plainly = letters if session.handed[: len(letters)] == letters else []

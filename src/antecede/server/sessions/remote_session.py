@@ -12,8 +12,9 @@ from antecede.server.sessions import MOVED, REPLACED, Sessions
 
 
 class RemoteSession:
-    """The session of a client at the other end of a connection. It passes the parts that arrive from the client to
-    :class:`Sessions`, and sends replies and letters to the client."""
+    """The session of a client at the other end of a connection. It receives the client's *parts* (the units of a
+    frame, for example a publish or a report) and passes them to :class:`Sessions`. It sends replies and letters to the
+    client."""
 
     def __init__(self, sessions: Sessions, connection: Connection, client: str, version: int, who: Who = TOKEN) -> None:
         self.client = client

@@ -42,7 +42,8 @@ class Rights:
         self.free = authoriser.is_unrestricted(who)
         """Whether everything is allowed, so that nothing needs to be checked."""
         self.denied: Callable[[Refusal], None] = lambda refusal: None
-        """A function that is called for each publish that is not allowed."""
+        """A function that is called for each publish for which a permission is missing. It is not called for a publish
+        that only exceeds the allowed rate."""
         self.forget()
 
     def forget(self) -> None:
@@ -122,9 +123,9 @@ def with_forbidden(handed: list[str], forbidden: Collection[str], letters: list[
 
     ``handed``: the session's letters that are not reported yet, in sequence. ``forbidden``: the letters that the client
     may not receive. The server does not send them, so the client cannot report them. ``letters``: the letters that the
-    client reports as handled. The report must begin with the first letter in ``handed`` that is not forbidden, and may
-    leave out only forbidden letters. Example: ``handed`` is a, b, c, d, and b is forbidden. If the client reports a and
-    c, the result is a, b, c.
+    client reports as handled. The report must begin with the first letter in ``handed`` that is not forbidden. It
+    may leave out forbidden letters, but no others. Example: ``handed`` is a, b, c, d, and b is forbidden. If the client
+    reports a and c, the result is a, b, c.
     """
     place = 0
     for id_ in letters:

@@ -13,7 +13,8 @@ from antecede.engine.quotas import Quotas
 
 
 class Unreported:
-    """A record of the clients of one server that may have received letters and not yet reported them as handled."""
+    """Records which clients may have received letters that they have not reported as handled yet. Each server has one
+    such object."""
 
     def __init__(self, quotas: Quotas) -> None:
         self._quotas = quotas

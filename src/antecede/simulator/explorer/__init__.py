@@ -3,11 +3,11 @@ and finds a shortest run that breaks a guarantee.
 
 ``explore`` takes an order and a scope. The order is given by its name or its :class:`~antecede.orders.OrderSpec`. To
 try a broken variant, pass a function that creates the order of one process. The scope is the number of processes and of
-messages, or a given program. ``explore`` plays *all* interleavings of sends and arrivals. Packets on a link may arrive
-in any sequence, unless the links are FIFO. ``explore`` checks the guarantees of the order, and additional ones if
-requested. It checks FIFO and causal order in every state. It checks total and synchronous order in every *quiet* state:
-a state in which nothing is in flight. In every quiet state, it also checks that every message is delivered and nothing
-is held.
+messages, or a program, which fixes the sends of each process. ``explore`` plays *all* interleavings of sends and
+arrivals. Packets on a link may arrive in any sequence, unless the links are FIFO. ``explore`` checks the guarantees of
+the order, and additional ones if requested. It checks FIFO and causal order in every state. It checks total and
+synchronous order in every *quiet* state: a state in which nothing is in flight. In every quiet state, it also checks
+that every message is delivered and nothing is held.
 
 * :mod:`~antecede.simulator.explorer.machine`: stores the steps of orders in tables, so that each step is computed only
   once.
@@ -88,8 +88,9 @@ def explore(
     states_max: int = limits.explorer_states_max,
     progress: Callable[[int, int], None] | None = None,
 ) -> Result:
-    """Test an order: play every run of ``program`` or, without a program, every run with this number of processes and
-    messages. Check the order's own guarantees, and in addition the guarantees in ``guarantee``.
+    """Test an order: play every run of ``program``, which fixes the sends of each process. If there is no program, play
+    every run with this number of processes and messages. Check the order's own guarantees, and in addition the
+    guarantees in ``guarantee``.
 
     If ``duplicates`` is true, every packet arrives twice. ``progress`` is called from time to time with two numbers:
     the number of states reached so far, and the length of the runs that are now being played. Raise

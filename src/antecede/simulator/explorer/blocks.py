@@ -19,8 +19,9 @@ with silent tails. They reach every state that a process has in any run. They al
 system has at the end of a run.
 
 * Conditions at one process (FIFO, causal order, the order's contract) depend only on the inputs of this process and on
-  the sets that messages to it carry (:mod:`~antecede.simulator.explorer.local`). They are checked in every step of
-  every block and of every silent tail.
+  sets of earlier messages: each message to this process carries such a set
+  (:mod:`~antecede.simulator.explorer.local`). The conditions are checked in every step of every block and of every
+  silent tail.
 * In a *quiet state*, no packet is in flight. After a block run, silent tails lead to a quiet state if and only if they
   contain the arrivals of all packets in flight. Tails of different processes are independent. So each process is
   checked separately: after such a tail, every message to this process must be delivered.
@@ -42,14 +43,15 @@ from antecede.simulator.explorer.machine import Flights, Machine, Step
 from antecede.simulator.explorer.scope import Scope
 
 Incoming = tuple[tuple[int, int], ...]
-"""Messages that have been sent to one process. Each entry is a pair. The first value has only one bit: the bit of the
-message in bit masks. The second value is the set that the message carries: messages that were sent before
-it, as a bit mask. :mod:`~antecede.simulator.explorer.local` explains these sets."""
+"""Messages that have been sent to one process. Each entry is a pair. The first value is the position of the message in
+bit masks of messages. The second value is the set that the message carries: messages that were sent before it, as a bit
+mask. :mod:`~antecede.simulator.explorer.local` explains these sets."""
 
 
 class Node(NamedTuple):
-    """The state of a process after some silent arrivals (arrivals that cause no output). The first node is the state
-    before these arrivals. Each other node is reached from its parent node by one more arrival."""
+    """The state of a process after some silent arrivals (arrivals that cause no output). The nodes of a :class:`Growth`
+    form a tree. Its root is the state before these arrivals. One more arrival leads from a node to each of its
+    children."""
 
     local: Local
     flights: Flights

@@ -10,8 +10,8 @@ from antecede.simulator.explorer.scope import Scope
 
 def unfinished(process: int, local: Local, wanted: int, idle: bool, scope: Scope) -> Finding | None:
     """Check a process at a moment when nothing is in flight. Return a finding if the process has not finished,
-    otherwise None. A process has finished when it has delivered all messages addressed to it (``wanted``, as bits), has
-    sent all messages of its application, and holds no message (``idle``)."""
+    otherwise None. A process has finished when it has delivered all messages addressed to it (``wanted``, a bit mask),
+    has sent all messages of its application, and holds no message (``idle``)."""
     missing = wanted & ~local.delivered
     if missing:
         bit = missing.bit_length() - 1
@@ -39,8 +39,9 @@ def crossed(histories: tuple[tuple[int, ...], ...], guarantees: frozenset[str]) 
 
 
 def _circle(lines: list[list[int]]) -> str:
-    """Return a cycle of messages as ``[bit] before [bit] before …``; an empty text if there is no cycle. Each message
-    of the cycle comes directly before the next one in one of the sequences ``lines``."""
+    """Return a cycle of messages as a text of their bit numbers, for example ``[0] before [3] before [0]``. Return an
+    empty text if there is no cycle. Each message of the cycle comes directly before the next one in one of the
+    sequences ``lines``."""
     graph: dict[int, set[int]] = {}
     for line in lines:
         for earlier, later in pairwise(line):

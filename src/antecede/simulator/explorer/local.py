@@ -2,10 +2,10 @@
 
 Happened-before is computed with bit masks, one event at a time, as in :mod:`antecede.trace.oracle`. ``past`` is the set
 of messages that were sent before the present state of the process, in the sense of happened-before. Each message
-carries a set: the ``past`` of its sender at the send. The sender keeps these sets in ``befores``. ``covered`` contains
-the messages that the process has not delivered, although it has delivered a message that was sent after them.
-``covered`` is the union of the sets of all delivered messages, without the delivered messages themselves. A delivery is
-*late* if and only if its message is in ``covered``.
+carries a set: the ``past`` that its sender had at the send event. The sender keeps these sets in ``befores``.
+``covered`` contains the messages that the process has not delivered, although it has delivered a message that was sent
+after them. It is the union of the sets of all delivered messages, without the delivered messages themselves. A delivery
+is *late* if and only if its message is in ``covered``.
 
 If only FIFO order is checked, the set that a message carries contains only messages of the same sender. Data that no
 checked guarantee needs is not kept, because it would only increase the number of states.
@@ -34,8 +34,9 @@ class Local(NamedTuple):
     covered: int
     delivered: int
     history: tuple[int, ...]
-    """The events of the process, in sequence. A delivery is stored as the bit of its message. A send event is stored as
-    the bitwise complement of the bit of its message. Events that no check needs are left out."""
+    """The events of the process, in sequence. A delivery is stored as the bit number of its message (the position of
+    the message in bit masks). A send event is stored as the bitwise complement of this number. Events that no check
+    needs are left out."""
 
 
 class Finding(NamedTuple):
@@ -50,7 +51,7 @@ class Finding(NamedTuple):
     text: str
     """The description, with placeholders for names: ``{process}`` for the process, ``{message}`` for the message,
     ``{overtaker}`` for the message that was delivered too early, before ``{message}``, and ``[bit]`` for the message
-    with this bit."""
+    with this bit number (for example ``[3]``)."""
 
 
 class Judgement:
@@ -79,8 +80,8 @@ class Judgement:
         self, process: int, local: Local, packet: int, incoming: Mapping[int, int]
     ) -> tuple[Local | Finding, Step]:
         """Let a packet arrive at a process. Return the same kind of pair as ``send``. ``incoming``: the messages from
-        other processes to this process that this process has not delivered yet. A key is the bit of a message. Its
-        value is a bit mask of the messages that were sent before this message."""
+        other processes to this process that this process has not delivered yet. A key is the position of a message
+        in bit masks. Its value is a bit mask of the messages that were sent before this message."""
         step = self._machine.receive(local.state, packet)
         return self._apply(process, local, step, incoming), step
 

@@ -2,8 +2,8 @@
 once.
 
 Orders are deterministic and do no I/O, so a member's state and its input determine its step. States and packets get
-numbers when they first occur. The first time that a step is needed, the order is cloned and run. Later the step is only
-looked up in the table, in all runs that contain it.
+numbers when they first occur. When a step is needed for the first time, the order is cloned and run. After that, every
+run takes the result of this step from the table.
 
 Each step is run on a clone of the order. A clone contains only the data of ``snapshot()`` and ``held_packets()``, so
 this data identifies a state. Any other data (a field that ``dump`` forgets) is lost after every step.
@@ -24,13 +24,13 @@ number of members."""
 SHARED: Final = "a step of a clone changes the order that was cloned: load must copy the lists that dump returns"
 
 Flights = tuple[int, ...]
-"""Packets, each given by its number, which is its index in ``Machine.packets``."""
+"""The numbers of packets. The number of a packet is its index in ``Machine.packets``."""
 
 
 _clones_checked_max: Final = 1_000
-"""The explorer checks its clones in this number of steps, at the beginning of an exploration. Each step runs on a clone
-of an order, and must not change the original order. If clones share data with the original, one of these first steps
-usually shows this error."""
+"""The number of steps that are checked at the beginning of an exploration. Each step runs on a clone of an order, and
+must not change the original order. If clones share data with the original, these first steps usually show this
+error."""
 
 
 class Step(NamedTuple):

@@ -38,8 +38,8 @@ class Reached(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A violation: the last state that was reached before it, and the further inputs (``tails``) that lead from this
-    state to the violation."""
+    """A violation. ``system`` is the last state in the search before the violation. ``tails`` are the inputs that lead
+    from this state to the violation."""
 
     cost: int
     finding: Finding
@@ -87,13 +87,13 @@ class Search:
 
     @property
     def states(self) -> int:
-        """The number of states of the whole system that were reached. States between two inputs of the same block are
-        not counted."""
+        """The number of system states that the search has reached. States between two inputs of the same block are not
+        counted."""
         return len(self._reached)
 
     def run(self) -> Found | None:
-        """Search until a shortest violation is found, and return this violation. Return None if no run of the scope has
-        a violation. Raise ScopeTooLargeError if there are too many states."""
+        """Search for a violation, and return one with the smallest number of inputs. Return None if no run of the scope
+        has a violation. Raise ScopeTooLargeError if there are too many states."""
         cost = 0
         taken = 0
         while cost < len(self._waiting):

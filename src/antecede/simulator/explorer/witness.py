@@ -1,11 +1,11 @@
 """A violation as a scenario file that can be played.
 
-The file contains the run, input by input, and an expectation if one is found. The expectation describes correct
+The file contains the inputs of the run in sequence and, if possible, an expectation. The expectation describes correct
 behaviour, so the broken order does not meet it. To find the correct behaviour, the same file is played under a correct
 order. If the broken order is a variant of a known order, the correct order is the known order. Otherwise it is the
-simplest order with the necessary guarantees. There is one exception: no simple order guarantees total or synchronous
-order. If one of these is necessary, the file is not played under a correct order. If the run breaks total order, the
-expectation is then that two processes deliver their common messages in the same sequence.
+simplest order with the necessary guarantees. But no simple order guarantees total or synchronous order, so in these two
+cases, the file is not played under a correct order. If the run breaks total order, the expectation is then that two
+processes deliver their common messages in the same sequence.
 """
 
 from collections.abc import Sequence
@@ -53,9 +53,9 @@ def actions_of(inputs: Sequence[tuple[int, int]], packets: Sequence[Packet], sco
 def with_overtaker(finding: Finding, inputs: Sequence[tuple[int, int]], machine: Machine) -> Finding:
     """Replace the placeholder ``{overtaker}`` in the text of a finding, and return the new finding. If the finding has
     no such placeholder, return it unchanged. The placeholder occurs if a process delivered a message late. It stands
-    for the *overtaker*: a message that was sent after the late message, but that this process delivered earlier. If
-    there are several overtakers, choose the one that was delivered first. The states of the search do not record
-    overtakers, so this function plays the run again."""
+    for the *overtaker*: a message that this process delivered before the late message, although it was sent after the
+    late message. If there are several overtakers, choose the one that was delivered first. The states of the search do
+    not record overtakers, so this function plays the run again."""
     if "{overtaker}" not in finding.text:
         return finding
     states = list(machine.initial)

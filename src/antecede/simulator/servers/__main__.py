@@ -1,7 +1,7 @@
 """The command ``python -m antecede.simulator.servers [--changes] SEED [SEED]``.
 
-It plays one seed, or all seeds from the first up to the second; the second itself is not played. With ``--changes`` it
-plays schedules in which the topology changes.
+With one SEED, it plays this seed. With two, it plays all seeds from the first to the second, without the second. With
+``--changes`` it plays schedules in which the topology changes.
 """
 
 import argparse

@@ -7,7 +7,7 @@ the copies fit together. The cut is made by the same classes as in a real system
 some time, and servers may crash meanwhile.
 
 The restored world has no faults and no clients. It runs until nothing is pending. Then its whole trace, including the
-events before the cut, is judged: nothing may be lost, delivered twice, or late.
+events before the cut, is judged: no message may be lost, delivered twice, or delivered late.
 """
 
 from collections.abc import Callable

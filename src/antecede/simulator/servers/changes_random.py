@@ -2,8 +2,8 @@
 
 Each topology is made from the one before it by random edits: agents are added and moved, servers are added and removed,
 domains are split, merged and connected through another server, and domains get other orders. In every third schedule
-the changes are *mild*: only a few servers must take part in each change. Usually, one of the other servers is down
-while the change is made. ``play(SEED)`` returns the outcome, with the errors.
+the changes are *mild*: only a few servers must take part in each change. During most mild changes, one of the other
+servers is down. ``play(SEED)`` returns the outcome, with the errors.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def play(seed: int) -> Outcome:
 
 
 class _Sketch(msgspec.Struct):
-    """A topology that random edits change step by step; ``text`` writes it as a topology file."""
+    """A topology that is changed step by step by random edits. ``text`` writes the topology as a topology file."""
 
     domains: dict[str, list[int]]
     orders: dict[str, str]
@@ -67,7 +67,7 @@ class _Sketch(msgspec.Struct):
     kind: str = "Agent"
     hold: str = ""
     """The agent with the setting ``dead_follow = "hold"``, or an empty text if no agent has this setting. A letter to
-    this agent is held if it depends on a dead letter of the agent."""
+    this agent is held if the letter depends on a dead letter of the agent."""
 
     @property
     def servers(self) -> list[int]:

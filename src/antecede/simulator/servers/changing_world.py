@@ -195,8 +195,8 @@ class ChangingWorld(ServerWorld):
         return self.errors or self.findings()
 
     def _look_again(self) -> None:
-        """Make all servers and clients do their regular work, such as checks of connections. Repeat this as long as the
-        operator has not finished all changes, or a server that is up takes part in a change."""
+        """Make all servers and clients do their regular work, such as checks of connections. Repeat this until the
+        operator has finished all changes, and no running server takes part in a change."""
         self._regular.look()
         busy = any(one.up and one.machine.organisation.attempt for one in self.servers.values())
         if not self.made or busy:

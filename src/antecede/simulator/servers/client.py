@@ -16,7 +16,7 @@ import msgspec
 from antecede import wire
 from antecede.channel import Letter
 from antecede.engine.agents import Notification, Returned, name_of
-from antecede.errors import AntecedeError, OverloadError, UnansweredError
+from antecede.errors import AntecedeError, MailboxFullError, OverloadError, UnansweredError
 from antecede.labels import tail_of
 from antecede.server.client import ClientLine
 from antecede.server.client.inbox import Inbox
@@ -40,8 +40,8 @@ class Question(msgspec.Struct):
     id: int
     timeout: float
     outcome: str = "open"
-    """``open``, ``answered``, ``late`` (no answer before the timeout), ``unanswered`` (the agent could not react) or
-    ``lost`` (the client was killed)."""
+    """``open``, ``answered``, ``late`` (no answer before the timeout), ``unanswered`` (the agent could not react),
+    ``refused`` (the agent's mailbox was full) or ``lost`` (the client was killed)."""
 
 
 class Publish(msgspec.Struct):
@@ -61,7 +61,7 @@ class Publish(msgspec.Struct):
 
 
 class SimulatedTicket(Ticket):
-    """A batch of publishes that sets the state of each :class:`Publish` in it."""
+    """A batch of publishes. It sets the state of each :class:`Publish` in the batch."""
 
     __slots__ = ("publishes",)
 
@@ -415,6 +415,8 @@ class SimulatedClient:
             question.outcome = "late"
         elif isinstance(outcome, UnansweredError):
             question.outcome = "unanswered"
+        elif isinstance(outcome, MailboxFullError):
+            question.outcome = "refused"
         elif isinstance(outcome, Letter):
             question.outcome = "answered"
             answered = msgspec.msgpack.decode(outcome.body)["id"]

@@ -6,7 +6,9 @@ have a small quota:
 
 * the mailbox of a client that never returns. This client subscribes to a topic, and its process ends soon; agents and
   clients continue to send to it;
-* mailboxes of agents and clients that get many letters at the same time.
+* mailboxes of agents and clients that get many letters at the same time. One of these mailboxes may have a quota in
+  bytes, and refuse letters from the clients of its server instead (``full = "refuse"``). Letters from other servers
+  still make the oldest letters expire.
 
 **Held letters.** For some agents, letters that follow from a dead letter (depend causally on it) are held until an
 operator decides about the dead letter. At the end of the simulated run, an operator decides about all dead letters that
@@ -48,13 +50,17 @@ class Crowd:
         if self.hold and random.random() < 0.5:
             self.agents.add("a0")
             named["a0"] = Quota(1 + int(random.random() * 3))
+        refusing = Random(f"{seed}/refusing")
+        if refusing.random() < 0.15:
+            self.agents.add("a9")
+            named["a9"] = Quota(bytes=40 + int(refusing.random() * 120), full="refuse")
         self.mailboxes = Mailboxes(named=named, hold=frozenset(self.hold))
         self._busy = bool(named)
 
     def join(self, world: ServerWorld, shared: SharedData) -> None:
-        """Schedule what happens in the world. One client connects at the beginning; later its process ends, and this
-        client never returns. Clients send letters to the mailboxes with special settings. Servers do their regular
-        work, which checks quotas."""
+        """Schedule the events around the mailboxes with special settings. If ``absent`` names a client, this client
+        connects at the beginning. Later its process ends, and it never returns. Clients send letters to the mailboxes.
+        Servers do their regular work, which checks quotas."""
         random, seconds, clients = self._random, world.faults.seconds, shared.clients
         if self.absent:
             client = world.client(self.absent)
@@ -88,7 +94,7 @@ class Crowd:
 
 def decide(world: ServerWorld) -> None:
     """Let an operator bury (delete) all dead letters that block other letters. A blocked letter is held until this
-    decision. Repeat this until no letter is held."""
+    decision. Repeat until no dead letter blocks other letters."""
     while any(server.machine.engine.following.blocks for server in world.servers.values()):
         decide_once(world)
         world.settle()

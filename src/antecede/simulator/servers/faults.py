@@ -20,9 +20,9 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     stops: int = 0
     """The number of times that a server is stopped gracefully and starts again."""
     powercuts: float = 0.5
-    """The probability that a crash is a power cut, if no sync fails in this crash. A power cut loses, tears or reorders
-    unsynced writes. In the other crashes only the process is killed. If a server has the durability ``os``, its process
-    is killed in all its crashes."""
+    """The probability that a crash without a failed sync is a power cut. A power cut may undo unsynced writes, change
+    their sequence, or leave only a part of a write on the disk. In the other crashes only the process is killed. If a
+    server has the durability ``os``, its process is killed in all its crashes."""
     broken_syncs: float = 0.0
     """The share of crashes in which a sync of the disk fails."""
     loss: float = 0.0

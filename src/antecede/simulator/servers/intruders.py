@@ -248,7 +248,7 @@ class IdentifiedWorld(ServerWorld):
                 return
 
     def _hello(self, server: SimulatedServer) -> wire.ServerHello:
-        """Return a hello from a peer of this server to this server. An intruder may have seen such a hello on the
+        """Return a hello that a peer of this server could send to it. An intruder may have seen such a hello on the
         network."""
         peers = server.core.peering.peers
         peer = next((name for name in peers if self.servers[name].up), next(iter(peers)))

@@ -229,6 +229,10 @@ def _clients(world: ServerWorld, logs: Logs, gone: set[tuple[str, str]]) -> Iter
         if client.over:
             # What it handled at the end may not have been reported; it was dropped when the client was forgotten.
             handled = handled[: len(logged_ids)]
+            begun = {letter for item in logged.get(address, []) for one in item.begun for letter in one.letters}
+            if logged_ids[len(handled) :] and begun.issuperset(logged_ids[len(handled) :]):
+                # Its process ended while it handled this letter, after it had published.
+                logged_ids = logged_ids[: len(handled)]
         again = _given_again(client, logged_ids)
         if [one for one in handled if one not in again] != [one for one in logged_ids if one not in again.values()]:
             yield f"{address} received {len(client.inbox)} letters, but the log has {len(got.get(address, []))}"
@@ -238,9 +242,9 @@ def _clients(world: ServerWorld, logs: Logs, gone: set[tuple[str, str]]) -> Iter
 
 
 def _matched(logged: list[Published], published: list[Publish]) -> list[Publish] | None:
-    """Return the publishes of a client that are in the log, or None if the log is wrong. The log must have all accepted
-    publishes in the right sequence, and must not have refused publishes. A publish with the state ``unknown`` may be in
-    the log or not: the client was killed before the answer came."""
+    """Return the publishes of a client that are in the log, or None if the log is wrong. The log must contain all
+    accepted publishes in the right sequence. It must not contain any refused publish. A publish with the state
+    ``unknown`` may be in the log or not: the client was killed before the answer came."""
     found: list[Publish] = []
     for publish in published:
         if publish.state == "refused":

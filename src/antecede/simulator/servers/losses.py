@@ -2,9 +2,9 @@
 
 The server's peers remember messages that the server has lost. So the server and its peers must not continue as if
 nothing had happened. The links between them stop, and ``status`` shows the stopped links. An operator then resets each
-domain of the server in which data was lost. A reset of another domain of the server is refused. After the reset, every
-new message is delivered exactly once. If the lost disk is found later and put back, its data is from before the reset.
-So the peers in the reset domains do not accept a connection with the server.
+domain in which the server has lost data. A reset of the server's other domains is refused. After the reset, every new
+message is delivered exactly once. If the lost disk is found later and put back, its data is from before the reset. So
+the peers in the reset domains do not accept a connection with the server.
 """
 
 from collections.abc import Callable, Iterator

@@ -121,7 +121,7 @@ class End:
             self._world.at(max(self._world.now, self._arrives_at) + _linger_seconds, self.other.ended, "")
 
     def ended(self, reason: str = "") -> None:
-        """End the connection."""
+        """Mark this end as closed, and call the ``closed`` callback with the reason."""
         self.open = False
         if self.slot is not None:
             self.slot.left()
@@ -187,8 +187,8 @@ class End:
         self._read_on()
 
     def expect_a_reader(self, expected: bool) -> None:
-        """Set whether this end stops reading while its own output buffer is full. If ``expected`` is false, it reads
-        even then."""
+        """Set whether this end stops reading while its own output buffer is full. If ``expected`` is false, this
+        end continues to read while the buffer is full."""
         self._expects_a_reader = expected
 
     def stall(self, stalled: bool) -> None:

@@ -29,8 +29,8 @@ class Operators:
         server's name, and the letter's key."""
 
     def settle_dead(self, server: SimulatedServer) -> None:
-        """Send the dead letters of a server again, or bury them (take them off its list). A random number decides which
-        of the two."""
+        """Send the dead letters of a server again, or bury them (take them off its list). The choice between the two
+        is random."""
         command = "dead-replay" if self._world.random.random() < 0.7 else "dead-bury"
         singly = self._world.random.random() < 0.5
 

@@ -43,20 +43,20 @@ class Oversight:
         """The virtual time at which the last record was appended, or at which the server started."""
         self._vouched_at = -1.0
         self._vouched_for = (0, 0)
-        """The result of the latest checks of a quiet log: the number of the log's last record, and how many checks in a
-        row have found this number."""
+        """The result of the latest checks for empty groups: the number of the log's last record, and how many checks in
+        a row have found this number. The checks run only if no records were appended for a while."""
         self._durable_ms = 0
         """The latest server time in the durable part of the log."""
         self._jumped: int | None = None
-        """The number of the newest record at the last change of the wall clock. If the server was down at that time,
-        the value is ``_while_down`` until the server starts, and then the number of the last record in its log. It is
-        None if the wall clock was not changed, or if a later record has become durable since the change."""
+        """The number of the newest record at the time of the last change of the wall clock. It is None if the wall
+        clock was not changed, or if a later record has become durable since the change. If the server was down at the
+        change, the value is ``_while_down``. At the next start, it becomes the number of the last record in the log."""
         self._life = 0
         """The number of the latest life of the server in which all appended records were durable at some moment. (A
         life is the time from one start to the next.)"""
         self._before: tuple[float, int] | None = None
-        """The virtual time and the server time at the moment when the life ``_life`` ended. After the next start, both
-        times must have advanced by about the same amount. If the value is None, this is not checked."""
+        """The virtual time and the server time at the end of the life with the number ``_life``. After the next start,
+        both times must have advanced by about the same amount. If the value is None, the times are not checked."""
         self._expected: dict[int, bytes] = {}
         self.stopped_at: int | None = None
         """The number of the last record, if the server has stopped gracefully; None if it crashed or runs."""
@@ -212,4 +212,5 @@ class Oversight:
 
 _error_ms = 6
 """The allowed error of the server time after a restart, in milliseconds. Small errors are normal: the server
-time and the wall clock are rounded to milliseconds, and small changes of their difference are not logged."""
+time and the wall clock are rounded to milliseconds, and small changes of the difference between the two are not
+logged."""

@@ -79,8 +79,8 @@ def _strike(world: ServerWorld, ctx: Context) -> None:
 def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
     """Check the failed tries in the logs, and yield the errors. Each time a server's process was killed, or was ended
     by a handler, the world recorded the handler calls that failed. The logs must count these calls, and no others. But
-    a power cut may destroy a count. Add up the tries of a letter over all servers, because a letter keeps its tries
-    when its agent moves to another server."""
+    a power cut may destroy a count. The tries of a letter are added up over all servers, because a letter keeps its
+    tries when its agent moves to another server."""
     if world.faults.old_versions:
         # The oldest log format has no place for tries.
         return
@@ -124,4 +124,5 @@ def unlucky(logs: Logs, poison: set[str]) -> bool:
 
 
 ENDED = "the process ended"
-"""The first words of the reason of a letter that died because its handler's process ended."""
+"""A letter may become a dead letter because its handler's process ended. The reason in the log begins with these
+words."""

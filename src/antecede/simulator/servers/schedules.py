@@ -344,9 +344,13 @@ def dead_letters(world: ServerWorld, logs: Logs) -> list[str]:
     return found
 
 
+_ends = ("answered", "unanswered", "refused", "lost")
+
+
 def _asked(world: ServerWorld) -> list[str]:
-    """Check each question that has the timeout ``patient_seconds`` (longer than any fault). There are three correct
-    outcomes: the client got the answer, the client learned that there will be no answer, or the client's process ended.
+    """Check each question that has the timeout ``patient_seconds`` (longer than any fault). There are four correct
+    outcomes: the client got the answer, the client learned that there will be no answer, the question was refused
+    because a mailbox was full, or the client's process ended.
     Questions whose answers may be held or may expire are not checked."""
     if world.plan.mailboxes.hold:
         # A question may be held for longer than any client waits.
@@ -356,7 +360,7 @@ def _asked(world: ServerWorld) -> list[str]:
         for address, client in world.clients.items()
         if address not in world.plan.mailboxes.named  # there answers may expire
         for question in client.questions
-        if question.timeout == patient_seconds and question.outcome not in ("answered", "unanswered", "lost")
+        if question.timeout == patient_seconds and question.outcome not in _ends
     ]
 
 

@@ -432,7 +432,7 @@ class SimulatedServer:
         self._set_alarm()
 
     def replace_disk(self, contents: dict[str, bytes]) -> None:
-        """Stop the server, replace all its files by ``contents`` (an older copy, or nothing), and start it again."""
+        """Kill the server, replace all its files by ``contents`` (an older copy, or nothing), and start it again."""
         self.how = "kill"
         self.crash()
         self.shared.replaced()

@@ -1,4 +1,4 @@
-"""The shared memory of a simulated server. It names the handler calls that are in progress.
+"""The shared memory of a simulated server. It contains a list of the handler calls in progress.
 
 This memory survives a kill. In the simulation it also survives a power cut, because its file may survive on a real
 disk. But after a power cut the computer has another boot id, so the server ignores the calls in the memory. The memory

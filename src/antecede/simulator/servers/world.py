@@ -17,7 +17,7 @@ from antecede import wire
 from antecede.channel import Letter
 from antecede.engine import React
 from antecede.engine.agents import Agent, Notification
-from antecede.errors import AntecedeError, UnknownAgentError, UsageError
+from antecede.errors import AntecedeError, MailboxFullError, UnknownAgentError, UsageError
 from antecede.server import Plan
 from antecede.server.connections import NO_HELLO, SILENT
 from antecede.server.items import Item, decode_record
@@ -35,7 +35,7 @@ from antecede.trace import Event
 
 _steps_max = 200_000
 _effects_between = 40
-"""The largest number of calls of ``effect`` (one for each step, frame or disk operation) until a planned crash."""
+"""A planned crash comes after at most this number of calls of ``effect`` (one for each step, frame, disk operation)."""
 _wrong_events = ("bad-frame", "link-stopped", "peer-refused", "client-refused", "stranger-gone", "client-gone")
 """Events that servers must not log in a world whose members are all correct."""
 
@@ -63,11 +63,11 @@ class ServerWorld:
         self.plan = plan
         self.prepare(seed)
         self.classes: dict[str, type[Agent]] = {}
-        """The classes of the agents that were created at run time, by the name of the agent's kind."""
+        """The classes of the agents that were created at run time. A key is the name of an agent's kind."""
         self.servers: dict[str, SimulatedServer] = {}
         self.clients: dict[str, SimulatedClient] = {}
         self.letters: dict[str, Letter] = {}
-        """Every letter that an agent or a client has ever got, by the letter's id."""
+        """All letters that agents and clients have ever got. A key is the id of a letter."""
         self.errors: list[str] = []
         """The errors, one line of text each. An error is an event that must not happen, whatever the faults are."""
         self.absent: set[str] = set()
@@ -122,8 +122,8 @@ class ServerWorld:
 
     def run(self, seconds: float | None = None) -> None:
         """Run until the fault period is over and nothing is pending. If no fault period is in progress, begin one. If
-        ``seconds`` is given, stop after this number of virtual seconds. If the period is not over then, the next call
-        continues it."""
+        ``seconds`` is given, stop after this number of virtual seconds. If the fault period is not over at that time,
+        the next call continues it."""
         if self.calm:
             self._plan_faults()
         self._until(None if seconds is None else self.now + seconds)
@@ -287,7 +287,7 @@ class ServerWorld:
         self.later(self.random.random() * 0.3, end.stall, False)
 
     def version(self) -> int:
-        """Choose at random the newest wire version that a new process knows. The process keeps this version."""
+        """Return the newest wire version that a new process knows, chosen at random. The process keeps this version."""
         old = self.faults.old_versions
         return wire.VERSION_OLDEST if old and self.random.random() < old else wire.VERSION
 
@@ -332,7 +332,7 @@ class ServerWorld:
 
     def may_refuse(self, address: str, to: tuple[str, ...], error: AntecedeError) -> bool:
         """Return whether a server may permanently refuse a publish with these destinations and this error."""
-        return isinstance(error, UnknownAgentError) and to == (NOBODY,)
+        return isinstance(error, UnknownAgentError if to == (NOBODY,) else MailboxFullError)
 
     def logged(self, server: SimulatedServer, event: str, fields: dict[str, Any]) -> None:
         """Check a warning or an error that a server logged. If the event must not happen, record an error."""

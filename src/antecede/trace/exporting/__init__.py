@@ -1,9 +1,9 @@
 """A trace in the formats of other viewers: Perfetto, OpenTelemetry, ShiViz, Graphviz and Mermaid.
 
 This package reads a trace and sets invalid rows aside. It finds the deliveries that are late under causal order, and
-writes text. There is one module per format. Each module yields its output in pieces, so the whole output is never in
-memory. Every format has a limit: the number of events that its viewer can show. A longer trace is refused while it is
-read.
+writes text. There is one module per format. Each module yields its output in pieces, so a caller can write the output
+without keeping all of it in memory. Every format has a limit: the number of events that its viewer can show. A longer
+trace is refused while it is read.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,8 +37,8 @@ def view_of(
     keep: Callable[[Event], bool] | None = None,
     logical: bool = False,
 ) -> View:
-    """Read a trace for one format. Events that ``keep`` rejects are left out. With ``logical`` the recorded times are
-    not used."""
+    """Read a trace for one format. Events that ``keep`` rejects are left out. If ``logical`` is true, the recorded
+    times are not used."""
     if form not in FORMATS:
         raise UsageError(f"--to must be one of {', '.join(FORMATS)}, not {form!r}")
     most = limits.export_events_max[form]

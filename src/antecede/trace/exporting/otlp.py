@@ -5,7 +5,8 @@ its message. The parent of a send is the last delivery before the send in the sa
 of OpenTelemetry contains a first message and all messages that were sent in reaction to it, directly or indirectly. A
 late delivery has the status *error*. A process is a service. Attributes follow the semantic conventions for messaging.
 
-Ids are hashes of the message and of the event, so the same trace gives the same document.
+The id of a trace is a hash of its first message's id. The id of a span is a hash of the event's process and index. So
+the same input always gives the same document.
 """
 
 from collections.abc import Iterator

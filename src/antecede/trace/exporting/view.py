@@ -73,8 +73,9 @@ class View:
 
     @cached_property
     def slices(self) -> dict[tuple[int, int], tuple[int, int]]:
-        """The time and the duration of each event in a viewer, in nanoseconds, by process and position. The duration is
-        half of the time until the next event of the process, but at most half a millisecond."""
+        """For each event, the time and the duration that a viewer shows, in nanoseconds. The keys are process and
+        position. The duration is half of the time until the next event of the process, but at least 1 nanosecond and
+        at most half a millisecond."""
         times = {(one.process, one.position): one.time for one in self.sequence}
         ends = {place: times.get((place[0], place[1] + 1), time + 2 * _longest) for place, time in times.items()}
         return {place: (time, max(1, min(_longest, (ends[place] - time) // 2))) for place, time in times.items()}

@@ -1,14 +1,14 @@
 """Flow events of Chrome and Perfetto, in JSON: arrows between slices of different threads.
 
 A document is ``{"traceEvents": […]}``, or the list alone. An event has a phase ``ph``, a process ``pid``, a thread
-``tid`` and a time ``ts`` in microseconds. The first event of a flow has the phase ``s``, its steps have ``t``, and its
-last event has ``f``. All events of a flow have the same category, name and id. There is an arrow from each event of a
-flow to the next one. Each arrow is a message.
+``tid`` and a time ``ts`` in microseconds. The first event of a flow has the phase ``s``, the last event has ``f``, and
+the events between them have ``t``. All events of a flow have the same category, name and id. There is an arrow from
+each event of a flow to the next one. Each arrow becomes a message.
 
 Each thread becomes a process of the trace. Only the flow events of the thread become events of this process, sorted by
 time. If several flow events of a thread have the same time, they stay in the order of the file, and this order is only
 assumed. Names of threads and processes come from the metadata events (``M``). If several threads have the same name,
-the numbers of process and thread are appended to it.
+the numbers of process and thread are appended to each of these names.
 """
 
 from collections import Counter
@@ -110,7 +110,7 @@ class Flows:
 
     def _threads(self) -> dict[tuple[Any, Any], str]:
         """Return a unique name for each thread that has a flow event. In browsers, many processes and threads have the
-        same name. If several threads would get the same name, the numbers of process and thread are appended to it."""
+        same name. If several threads would get the same name, the numbers of process and thread are added to each."""
         names = {(event.pid, event.tid): self._thread(event.pid, event.tid) for _, event in self._found}
         used = Counter(names.values())
         return {(pid, tid): name if used[name] == 1 else f"{name} ({pid}/{tid})" for (pid, tid), name in names.items()}

@@ -1,8 +1,8 @@
 """CloudEvents in JSON with the extension attribute ``causationid``: which event caused which?
 
-An event has an ``id`` and a ``source``. The extension adds the id of the event that caused it. Each source becomes a
-process of the trace. The events of a source are sorted by their times. If one event of a source has no time, all events
-of this source stay in the order of the file.
+An event has an ``id`` and a ``source``. The attribute ``causationid`` contains the id of another event, the
+cause. Each source becomes a process of the trace. The events of a source are sorted by their times. If one event of a
+source has no time, all events of this source stay in the order of the file.
 
 If the cause and the effect are events of different sources, the trace gets a message between these sources. The cause
 itself is the send of this message. The time of the delivery is not recorded. It is certain only that the delivery came

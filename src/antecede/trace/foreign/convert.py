@@ -1,8 +1,8 @@
 """``import``: convert foreign files to a trace and a report.
 
 All files of one import make one trace. But if logs contain several executions, each execution makes one trace. One
-import accepts only files of one kind: logs with vector clocks, spans, or files of one other format. The patterns of the
-logs may differ, and so may the formats of the spans.
+import accepts only files of one kind: logs with vector clocks, spans, or files of one other format. The logs of one
+import may have different patterns, and the spans may have different formats.
 """
 
 import os

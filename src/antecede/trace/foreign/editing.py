@@ -4,17 +4,18 @@ A document ``{"txns": [{"parents": […], "agent": 0, "time": …}, …]}`` list
 parents by their positions in the list. Parents come before their children in the list. Every agent becomes a process,
 and its transactions become the events of this process. A transaction builds on its parents. So its agent certainly
 received all parents before it made the transaction. If another agent made a parent, the trace contains a message with
-the parent, from the other agent to this agent. There is no new message if this agent already knew the parent. An agent
-knows all ancestors of its earlier transactions, and of the transaction's other parents. A transaction with several
-parents merges concurrent work.
+the parent, from the other agent to this agent. There is no such message if this agent already knew the parent. This is
+the case if the parent is an ancestor of an earlier transaction of this agent, or of another parent of the same
+transaction. A transaction with several parents merges concurrent work.
 
 The transactions of an agent are in the order of the list. In most recordings, each transaction of an agent is an
 ancestor of the agent's next transaction. If an agent works on two branches, some of its transactions are not ancestors
 of its next transaction.
 
 An editing session never shows a late delivery. The delivery of a message m is *late* if the agent already received
-another message that was sent causally after m. From that other message, the agent already knows the transaction in m.
-But the trace has no message with a transaction that the receiver already knows.
+another message that was sent causally after m. Because of that other message, the agent already knows the transaction
+in m. But the trace contains no message with a transaction that the receiver already knows. So it contains no message
+like m.
 """
 
 from datetime import datetime
@@ -59,7 +60,7 @@ class _Done(msgspec.Struct, frozen=True, gc=False):
     Successive transactions of an agent may share one dictionary."""
 
     def knows(self, other: "_Done") -> bool:
-        """Return whether the agent of this transaction already knew the transaction ``other`` at that time."""
+        """Return whether the agent of this transaction already knew ``other`` when it made this transaction."""
         if self.agent == other.agent:
             return self.position > other.position
         return self.known.get(other.agent, 0) > other.position

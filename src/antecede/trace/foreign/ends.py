@@ -1,4 +1,4 @@
-"""Compare the sends and the deliveries of an imported log: which deliveries will ``verify`` not be able to check?
+"""Compare the sends and the deliveries of an imported log, and find the deliveries that ``verify`` cannot check.
 
 ``verify`` sets a delivery aside (does not judge it) in two cases: its message has no send, or the send names only other
 destinations. With a new mapping, the usual reason is a mistake. For example, a file is missing, or the names in ``to``
@@ -78,7 +78,7 @@ class Ends:
         }
 
     def _is_not_addressed(self, row: Row) -> bool:
-        """Return whether the process of a delivery is missing in the destinations that the send of the message names.
+        """Return ``True`` if a message was delivered at a process that is not one of the destinations in its send.
         Return ``False`` if the message has no send or several sends, or if the destinations are unknown."""
         send = self._sends.get(row.message or "")
         if send is None or send.to is None or row.message in self._sent_again:

@@ -93,7 +93,7 @@ class Logs:
 
     @property
     def unlogged(self) -> int:
-        """The number of clock entries whose event is missing in the logs."""
+        """The number of clock entries that refer to an event that was not logged."""
         return sum(log.unlogged for log in self._executions.values())
 
     def read(self, file: ForeignFile, pattern: Pattern, delimiter: Delimiter | None, header: int) -> None:

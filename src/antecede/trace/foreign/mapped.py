@@ -1,7 +1,8 @@
 """``import --map``: make a trace from any log whose records name processes and messages.
 
 A mapping says where these names are in the records. The send and the delivery of a message must have the same message
-id. So, unlike clocks and spans, such a log can *prove* that a delivery was late. Each record becomes at most one event:
+id. The ids show which delivery belongs to which send. So, unlike clocks and spans, such a log can *prove* that a
+delivery was late. Each record becomes at most one event:
 
 * A record becomes a **send** or a **delivery** if its kind matches ``--send`` or ``--deliver``, and if it names a
   process and a message. If only the message is missing, the record becomes a local event and is counted.
@@ -73,7 +74,8 @@ class Mapped:
         self.skipped = Skipped()
         self.kinds: dict[str, Counter[str]] = {SEND: Counter(), DELIVER: Counter(), LOCAL: Counter()}
         """The values of the mapped field ``kind`` and how often each value occurs, separately for sends, deliveries and
-        local records. Skipped records are counted, too. The number of different values is limited."""
+        local records. Records that are skipped are counted, too, except lines that no pattern matches. The number of
+        different values is limited."""
         self.records = self.events = 0
         self.preview: list[dict[str, Any]] = []
         """The first few events of each kind at each process, to be shown to the user."""

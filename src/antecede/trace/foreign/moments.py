@@ -1,20 +1,20 @@
-"""Convert a foreign record to a trace: the moments of each process in their order, connected by messages.
+"""Convert foreign data to a trace. Each process has a list of moments, and messages connect the moments.
 
 A **moment** is one recorded event in one process: a logged event, the start of a span, a transaction. In the trace it
 becomes one ``deliver`` row for each received message, then one ``send`` row for each sent message. A moment without
-messages becomes one ``local`` row. The recorded data of the moment is on its *main* row: the last delivery, or the
-first send if there is no delivery, or the local row if there is no message. In each moment, all deliveries come before
-the main row or are the main row. Therefore, the recorded vector clock of the moment is right for the main row: the
-clock includes everything that was received in the moment.
+messages becomes one ``local`` row. The recorded data of the moment is on its *main* row. The main row is the last
+delivery. If there is no delivery, it is the first send. If there is no message, it is the local row. In each moment,
+all deliveries come before the main row or are the main row. Therefore, the recorded vector clock of the moment is right
+for the main row: the clock includes everything that was received in the moment.
 
 **Clocks.** A vector clock has one entry for each process. The *own entry* of a row is the entry for the row's process.
 ``verify`` tests clocks by one of two rules (:mod:`antecede.trace.clocks`). If the own entry is ``index`` + 1 on most
 rows, ``verify`` uses the rule ``exact``: all entries must agree with the indices. Otherwise it uses the rule ``order``,
-which tests only the order of the vectors. A correct trace can break the rule ``exact`` in three ways: a moment with a
-clock has several rows, an own entry is not ``index`` + 1, or a vector counts events that were not logged. ``verify``
-must not use ``exact`` for such a trace. Therefore, the import adds a local row at the beginning of each process. This
-row increases all later indices by one. Then most own entries are not ``index`` + 1 any more, and ``verify`` uses
-``order``.
+which tests only the order of the vectors. A correct trace can break the rule ``exact`` in three ways. A moment with a
+clock may have several rows. An own entry may differ from ``index`` + 1. A vector may count events that were not logged.
+``verify`` must not use ``exact`` for such a trace. Therefore, the import adds a local row at the beginning of each
+process. This row increases all later indices by one. Then most own entries are not ``index`` + 1 any more, and
+``verify`` uses ``order``.
 """
 
 from collections import Counter
@@ -99,7 +99,7 @@ def mark_ties(line: Sequence[Moment]) -> None:
 
 
 class ConvertedTrace:
-    """A trace made from a foreign record: for each process, its moments (recorded events) in their order."""
+    """A trace made from foreign data: for each process, its moments (recorded events) in their order."""
 
     def __init__(self, lines: dict[str, list[Moment]]) -> None:
         self.lines = dict(sorted(lines.items()))
@@ -134,8 +134,8 @@ class ConvertedTrace:
     def impossible(self) -> tuple[int, int]:
         """Count the impossible deliveries, and return two numbers. ``verify`` will set these deliveries aside (not
         judge them). The first number counts the deliveries that come before their send in the same process. The second
-        number counts the other deliveries that, according to the trace, happened before their own send. (A chain of
-        events and messages leads from such a delivery to its send.)"""
+        number counts the other deliveries that happened before their own send: a chain of events and messages leads
+        from the delivery to its send."""
         sent = self._sent()
         early: set[str] = set()
         for number, line in enumerate(self.lines.values()):

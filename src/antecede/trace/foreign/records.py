@@ -42,8 +42,9 @@ class Record(NamedTuple):
 
 
 def form_of(file: ForeignFile, plan: Plan) -> str:
-    """Return the form of a file's records. If the mapping does not name the form, the beginning of the file shows it.
-    Raise a UsageError if the form remains unknown."""
+    """Return the format of a file's records. If the mapping does not name the format, guess it from the beginning of
+    the file. A file that is not Parquet is ``text`` if the mapping has patterns for lines. Raise a UsageError if the
+    format remains unknown."""
     if plan.mapping.format != "auto":
         return plan.mapping.format
     if file.head[:4] == b"PAR1":

@@ -317,8 +317,8 @@ def spans_of(file: ForeignFile, read: Callable[[bytes, bool], Iterator[Found]], 
 
 
 def _documents(file: ForeignFile) -> Iterator[tuple[int | None, bytes]]:
-    """Check whether the first line is a complete document. If so, yield each line that is not blank, with its number.
-    Otherwise yield the whole file as one document, with ``None`` as its number."""
+    """Yield the documents of a file, each with its line number. If the first line is a complete document, every line
+    that is not blank is a document. Otherwise the whole file is one document, with ``None`` as its number."""
     if _is_json(file.head.lstrip().partition(b"\n")[0]):
         for number, line in file.lines(limits.trace_line_bytes_max):
             if line.strip():

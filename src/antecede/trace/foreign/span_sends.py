@@ -7,15 +7,15 @@ spans. There are two cases:
 **A client's or producer's span** is the record of one send. This send took place between the span's start and its end.
 If the service sent and received nothing else in that interval, all positions in the interval are equivalent. Then the
 send is placed at the start of the span, and this position is certain. (Recorded times are rounded to a *tick*: the
-largest power of ten that divides all times of the service. The start and the duration are both rounded. So the import
-allows that a span ended two ticks later than recorded.)
+largest power of ten that divides all times of the service. The start and the duration are both rounded. So a span may
+have ended up to two ticks later than recorded.)
 
 **Otherwise the position is assumed.** The import chooses the latest position that the spans allow. The starts of all
 spans are put into one sequence. This sequence keeps the order of each service, puts every cause before its effect, and
 otherwise follows the clocks. The send is put directly before the start of the effect. But if the cause is a client's or
 producer's span, the send is not put after the end of the cause. So calls that were made one after the other stay in
-that order, whatever the services' names and clocks are. :mod:`antecede.trace.assumed` defines what a row with an
-assumed position can prove.
+that order. The names and the clocks of the services cannot change this. :mod:`antecede.trace.assumed` defines what a
+row with an assumed position can prove.
 
 These positions are assumed, too:
 
@@ -223,9 +223,9 @@ def _certain(ties: Sequence[Tie], above: Callable[[Span], Span | None], ticks: d
 
 
 def _mark(spans: list[Span], line: list[Moment], above: Callable[[Span], Span | None]) -> None:
-    """Mark the moments (events of a service) whose order is not shown by the clock of the service: their positions are
-    assumed. If the spans are from several instances, mark all moments. Otherwise mark moments with messages that have
-    the same start, unless each of their spans descends from the one before."""
+    """Mark the positions of moments (events of a service) as assumed if the service's clock does not show their order.
+    If the spans are from several instances, mark all moments. Otherwise look at the moments that have messages and
+    start at the same time: mark them, unless each of their spans descends from the span before it."""
     if len({span.instance for span in spans}) > 1:
         for moment in line:
             moment.assumed = SEVERAL_INSTANCES

@@ -8,14 +8,14 @@ of a span is an event.
   the same id, the *halves* of the call. The cause of the server's half is the client's half. If the parent of a
   span has two halves, the cause is the half in the span's own service. If neither half is in that service, the
   cause is the server's half.
-* **A message** leads from the cause to the span if they are in different services, or if the cause is the calling side
-  of a call (client, producer) and the span is the receiving side. Otherwise there is no message. The *links* of a span
-  to other spans (OpenTelemetry, Jaeger's *follows from*) are further causes. The message is delivered where the span
-  starts.
+* **A message** leads from the cause to the span if they are in different services. Within one service, there is a
+  message only if the cause is the calling side of a call (client, producer) and the span is the receiving side. The
+  *links* of a span to other spans (OpenTelemetry, Jaeger's *follows from*) are further causes. The message is delivered
+  where the span starts.
 * Within a service, spans are ordered by the service's wall clock. At equal times a parent comes before its child.
   The clocks of different services never decide an order. The import compares them only to count two things:
-  ``early_messages`` counts messages that, by the clocks, were received before they were sent. ``early_children``
-  counts spans that begin before their parent, in the same service or in another one.
+  ``early_messages`` counts messages whose cause begins after the effect. ``early_children`` counts spans that begin
+  before their parent, in the same service or in another one.
 
 :mod:`antecede.trace.foreign.span_sends` finds **where a message was sent**. A service is not a sequential process,
 because threads and replicas share its name. If the clock of a service does not show the order of some events, these
@@ -82,9 +82,9 @@ class Spans:
         return ConvertedTrace(placed(services, ties, self._above))
 
     def _ties(self, span: Span, taken: set[str]) -> Iterator[Tie]:
-        """Yield the messages that a span receives. Also increase three counts: ``without_parent`` (parents and linked
-        spans that were not recorded), ``early_children`` (this span, if it starts before its parent) and
-        ``early_messages`` (the messages whose cause starts after this span)."""
+        """Yield the messages that a span receives. Also increase three counts. ``without_parent`` counts the parents
+        and linked spans that were not recorded. ``early_children`` counts this span if it starts before its parent.
+        ``early_messages`` counts the messages whose cause starts after this span."""
         parent = self._parent(span)
         if parent is not None:
             halves = self._halves[parent.trace, parent.id]
@@ -119,8 +119,8 @@ class Spans:
                 yield linked
 
     def _caller(self, span: Span) -> Span | None:
-        """Return the client's span of a call, if the given span is the server's span of the same call. Both spans have
-        the same id. Return ``None`` if there is no client's span, or if the given span is not a server's span."""
+        """Return the calling span (client or producer) with the same id as the given receiving span (server or
+        consumer). Return ``None`` if there is no such span, or if the given span is not a receiving span."""
         if span.kind not in _receiving:
             return None
         halves = self._halves[span.trace, span.id]
@@ -165,14 +165,14 @@ class Spans:
 
 
 def _same(one: Span, other: Span) -> bool:
-    """Return whether two records with the same id are records of one span. They may be different spans: if a message
-    has several receivers, the spans of the receivers may have the same id."""
+    """Return whether two records with the same id describe the same span. Different spans may have the same id: if a
+    message has several receivers, the spans of the receivers may share one id."""
     return (one.service, one.kind, one.start, one.instance) == (other.service, other.kind, other.start, other.instance)
 
 
 def _named(cause: Span, span: Span, taken: set[str]) -> str:
-    """Return an id for the message from ``cause`` to ``span``. The id is not yet in ``taken``, and is added to
-    ``taken``. Every import of the same spans gives the message the same id."""
+    """Return an id for the message from ``cause`` to ``span``, and add it to ``taken``. The id differs from all ids
+    that were already in ``taken``. Every import of the same spans gives the message the same id."""
     if cause.trace != span.trace:
         name = f"{cause.trace}:{cause.id}->{span.trace}:{span.id}"
     elif cause.id != span.id:

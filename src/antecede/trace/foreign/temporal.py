@@ -1,11 +1,11 @@
 """Histories of Temporal (and of its predecessor Cadence): which workflow asked which worker to run which activity.
 
 A history is a document ``{"events": […]}``, or the list alone, as ``temporal workflow show --output json`` prints it.
-The workflow is a process. Its name is the id of the workflow or, if the history contains no such id, the name of the
-file. Every worker is a process, too. Its name is the identity of the worker. When the workflow schedules an activity,
-it sends a message. When a worker starts the activity, this message is delivered. The end of the activity (completed,
-failed, cancelled) is a message from the worker back to the workflow. All other events are local events of the workflow.
-A timeout of an activity is a local event, too, because the server records it, not the worker.
+The workflow is a process. Its name is the id of the workflow. If the history contains no such id, the name of the file
+is used. Every worker is a process, too. Its name is the identity of the worker. When the workflow schedules an
+activity, it sends a message. When a worker starts the activity, this message is delivered. The end of the activity
+(completed, failed, cancelled) is a message from the worker back to the workflow. All other events are local events of
+the workflow. A timeout of an activity is a local event, too, because the server records it, not the worker.
 
 **Order.** The events of a workflow are in the order of its history. The events of a worker are in the order of the
 server's times. (The history is not used here, because a start is written into it only when the activity ends.) Several

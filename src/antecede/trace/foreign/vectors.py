@@ -1,8 +1,8 @@
 """Logs with a vector clock on every event (ShiViz, GoVector): find the messages that the clocks prove.
 
 V(e) is the vector clock of an event e. The *own entry* of an event is the entry for its own host. Let q be the host of
-an event g. Event e *knows* g iff V(e)[q] is not smaller than the own entry of g. Event e *newly* knows g if e knows g,
-but no earlier event of e's host knows g. In this case a message carried the knowledge to e's host, from q or from
+an event g. Event e *knows* g iff V(e)[q] is at least as large as the own entry of g. Event e *newly* knows g if e knows
+g, but no earlier event of e's host knows g. In this case a message carried the knowledge to e's host, from q or from
 another host. We add a message for each *cross edge* (an arrow in the pictures of ShiViz). A cross edge leads from f to
 e, where f is the last event of q that e newly knows. The edge is left out if e also newly knows an event h of a third
 host, and h knows f. Together, the edges and the order of the events at each host have exactly the same information as
@@ -69,9 +69,9 @@ class ClockedLog:
     def _newly_known(
         self, host: str, moment: Moment, known: dict[str, int], owns: dict[str, list[int]]
     ) -> dict[str, int]:
-        """Count, for each other host, its logged events that ``moment`` (an event of ``host``) knows. Return the counts
-        that are larger than in ``known``, which has the earlier count of each host. ``owns``: for each host, the
-        entries for this host in the clocks of its events."""
+        """Count the logged events of each other host that ``moment`` (an event of ``host``) knows. Return only the
+        counts that increased: ``known`` has the counts before ``moment``. ``owns``: for each host, the entries for this
+        host in the clocks of its events."""
         new = {}
         assert moment.clock is not None
         for other, entry in moment.clock.items():
@@ -88,7 +88,7 @@ class ClockedLog:
 
 def _mark_contradictions(converted: ConvertedTrace) -> None:
     """Mark each event whose clock contradicts the clock of an event in its past: some entry became smaller. Also mark
-    all events that are on a cycle or come after a cycle.
+    all events that are on a *cycle* (events that would have to come before each other) or come after a cycle.
 
     These marks make every late delivery undecided. Suppose that the delivery of m at host h is late. Then an earlier
     delivery d at h brought send(m) into h's past. The clock of h at d did not include send(m). Otherwise m would have
