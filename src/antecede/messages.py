@@ -74,7 +74,8 @@ class Packet(msgspec.Struct, frozen=True, gc=False):
     message: Message | None
     """The application's message, if ``kind`` is ``copy``; otherwise None."""
     subject: str
-    """The id of the message that this packet concerns; empty if the packet concerns no message."""
+    """The id of the message that this packet concerns. If the packet concerns a root (:mod:`antecede.objects.roots`),
+    it is the name of this root. Otherwise it is empty."""
     stamp: Any
     """The order's own control information, opaque to all other code. It is hashable, so that the explorer can compare
     packets."""

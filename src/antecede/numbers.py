@@ -34,8 +34,8 @@ class Numbers:
             self._advance()
 
     def merge(self, upto: int, beyond: int) -> Sequence[int]:
-        """Add all numbers of another set, given by its ``upto`` and ``beyond``. The result contains every number that
-        this set did not have before. It may also contain some numbers that this set already had."""
+        """Add all numbers of another set, given by its ``upto`` and ``beyond``. Return the numbers that are new to this
+        set. The result may also contain some numbers that this set already had."""
         if not beyond and not self.beyond:
             fresh, self.upto = range(self.upto + 1, upto + 1), max(self.upto, upto)
             return fresh

@@ -1,10 +1,10 @@
 """Spans of reactions, for applications that use OpenTelemetry.
 
-Each try of a reaction (the handling of one letter) is one span. This span has a link to the span in which the letter
-was sent: another reaction's span, or a client's current span. So a chain of messages can be followed from span to span,
-through servers and crashes. For this purpose, each letter contains a W3C trace context: a short text that identifies
-the span in which the letter was sent. Only this module reads the text. Messages from a handler are sent in the
-reaction's span, and spans that the handler opens are children of that span.
+A *reaction* is the handling of one letter. Each attempt to handle a letter is one span. This span has a link to the
+span in which the letter was sent: another reaction's span, or a client's current span. So a chain of messages can be
+followed from span to span, through servers and crashes. For this purpose, each letter contains a W3C trace context: a
+short text that identifies the span in which the letter was sent. Only this module reads the text. Messages from a
+handler are sent in the reaction's span, and spans that the handler opens are children of that span.
 
 This module uses only the package ``opentelemetry-api`` (extra ``telemetry``), which does nothing without an SDK.
 Tracing is off if the package is missing or no SDK is set up. This is checked when a server starts, and when a client
@@ -50,8 +50,8 @@ def spans(server: str = "") -> "Spans | None":
 
 
 class Spans:
-    """An observer of reactions (:class:`antecede.engine.watching.Watch`). It opens one span when a try of a reaction
-    begins, and ends the span when the try ends."""
+    """An observer of reactions (:class:`antecede.engine.watching.Watch`). It opens one span when an attempt
+    to handle a letter begins, and ends the span when the attempt ends."""
 
     def __init__(self, server: str) -> None:
         from opentelemetry import trace

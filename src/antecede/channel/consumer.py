@@ -210,8 +210,8 @@ class MessageConsumer:
                     self.enqueue(targets, letter)
 
     def flush(self, now: float) -> bool:
-        """Stamp and send the trains of this step, in the sequence of their creation. Return whether there were any
-        trains."""
+        """Stamp and send the trains (groups of letters) of this step, in the sequence of their creation. Return whether
+        there were any trains."""
         trains, self.trains = self.trains, []
         traffic = self.traffic
         shares = self._copies_max < inf

@@ -56,8 +56,8 @@ def register(app: typer.Typer) -> None:
         With --order significant, a chain also names the operations that connect its messages. Instead of a chain, an
         explanation may name two objects that received two conflicting requests in different sequences.
 
-        With --order total or synchronous, an explanation is a cycle of messages. Each step names a process that saw one
-        message before the next message.
+        With --order total or synchronous, an explanation is a cycle of messages. Each step names two
+        messages of the cycle, and a process that sent or delivered the first one before the second one.
 
         Exit codes: 0: The late deliveries were explained, or no delivery is late. 2: The trace does not have the
         message of --message, or nothing could be read.

@@ -38,8 +38,8 @@ def register(app: typer.Typer) -> None:
         every: bool = typer.Option(
             False,
             "--all",
-            help="Several messages from one sender may race with the same message B. Default: of these races, count "
-            "only the race with the message that was delivered last before B. With --all, count all of them.",
+            help="Count all races. By default, if several messages from one sender race with the same message B, only "
+            "the one that was delivered last is counted.",
         ),
         engine: str = ENGINE,
         master: str | None = MASTER,

@@ -50,7 +50,7 @@ def register(app: typer.Typer) -> None:
             0.0,
             help="Share of a process's steps (send, arrival, timer) in which it crashes. It restarts later.",
         ),
-        partition: float = typer.Option(0.0, help="Share of sends at which the network splits for a while."),
+        partition: float = typer.Option(0.0, help="Probability that a send makes the network split for a while."),
         warmup: int = typer.Option(
             0,
             help="Number of sends before the measurement begins. The figures do not count these sends and their "

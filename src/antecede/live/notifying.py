@@ -26,7 +26,7 @@ class ServiceManager:
         self._handle: asyncio.TimerHandle | None = None
 
     def ready(self, pulse: Pulse) -> None:
-        """Report that the server has recovered and listens; then give signs of life from the event loop."""
+        """Report that the server has recovered and listens. Then send signs of life, if the manager expects them."""
         self._notify(f"READY=1\nSTATUS=running\nMAINPID={os.getpid()}")
         if self._seconds and self._address:
             self._beat(pulse)

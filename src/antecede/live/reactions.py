@@ -45,8 +45,8 @@ class Reactions:
         """The agents whose handlers are all plain functions and run in this process."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._of: dict[str, asyncio.Task[None]] = {}
-        """The running task of each agent. ``drop_agents`` removes the task of an agent from here, so that its outcome
-        is ignored."""
+        """The running task of each agent. ``drop_agents`` removes a task from this dictionary. Then the outcome of the
+        task is ignored."""
         self.reacting = ""
         """The agent whose plain handlers run at this moment."""
 

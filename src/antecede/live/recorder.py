@@ -69,8 +69,8 @@ class Recorder:
         self._release()
 
     def _release(self) -> None:
-        """Release the records that are in the converted trace. Some of them may be kept for longer, by the settings for
-        the log's age and size (:mod:`antecede.live.retention`)."""
+        """Release the records that are in the converted trace. But if a limit of age or size is set for the log, the
+        records within this limit are not released yet (:mod:`antecede.live.retention`)."""
         self._store.release(releasable(self._directory, self.converted, self._keep, time()))
 
     def prune(self, now: float) -> None:
@@ -96,8 +96,8 @@ class Recorder:
             self._task = loop.create_task(self._convert())
 
     def status(self) -> dict[str, Any]:
-        """Return the number of the last converted record, and the number of closed segments that wait for their
-        conversion. If the last conversion failed, also return the reason; otherwise this text is empty."""
+        """Return three values: the number of the last converted record, the number of closed segments that wait for
+        their conversion, and the reason why the last conversion failed (empty if it succeeded)."""
         return {"converted": self.converted, "segments_behind": len(self._closed), "trouble": self.trouble}
 
     async def stop(self) -> None:

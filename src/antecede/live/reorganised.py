@@ -1,7 +1,7 @@
 """The work of a running server when the topology changes: import classes, use new addresses, end a removed server.
 
-The rules are in :mod:`antecede.server.change.reorganising`. Work that may take long (importing classes, reading indices
-from the trace) is done by another thread, so that the server's other work continues.
+The rules are in :mod:`antecede.server.change.reorganising`. Work that may take long (importing classes, reading the
+trace) is done by another thread, so that the server's other work continues.
 """
 
 import asyncio
@@ -137,8 +137,8 @@ class LiveChanges(Adapter):
 
 
 def addresses_of(runtime: "ServerRuntime", server: str) -> list[tuple[str, int]]:
-    """Return the addresses of a server: its address in the topology in force and, if there is one, in the staged
-    topology (written to the log, but not in force yet)."""
+    """Return the addresses of a server in the topology in force and in the staged topology, if there is one. (A staged
+    topology is in the log, but not in force yet.)"""
     staged = runtime.machine.organisation.staged
     files = [runtime.topology] if staged is None else [runtime.topology, topology_in(staged.topology)]
     known = [file.servers[server] for file in files if server in file.servers]
@@ -146,8 +146,8 @@ def addresses_of(runtime: "ServerRuntime", server: str) -> list[tuple[str, int]]
 
 
 def staged_classes(runtime: "ServerRuntime", given: Classes | None) -> None:
-    """Import the classes for a *staged* change: it was already in the log when the server started, and is not in force
-    yet. It may come into force at any moment. ``given``: classes to use instead of importing them."""
+    """Import the classes for a *staged* change of the topology: a change that is in the log, but not in force yet. It
+    may come into force at any moment. ``given``: classes that are used as they are, without an import."""
     organisation = runtime.machine.organisation
     if organisation.staged is None:
         return
@@ -172,4 +172,4 @@ def _check_free(host: str, port: int, server: str) -> None:
 
 
 _listen_seconds = 1.0
-"""How long to wait before an address is tried again."""
+"""The number of seconds before the server tries again to listen on an address."""

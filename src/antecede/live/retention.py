@@ -3,8 +3,8 @@
 There may be a limit of age, a limit of size, or both. Files beyond a limit are deleted, the oldest first. The newest
 file of the trace is never deleted, because the trace continues from it. Segments of the log are not deleted here. They
 are only released, and the store deletes them when recovery does not need them (:mod:`antecede.store.retention`).
-Without a limit, the log keeps only the segments that are needed. With a limit, it also keeps segments that are no
-longer needed, up to this limit. The limit of size is then at most half of the log's maximal size
+A log without limits keeps only the segments that are needed. If a limit is set for the log, the log also keeps
+segments that are no longer needed, up to this limit. The limit of size is then at most half of the log's maximal size
 (``store_log_bytes_max``).
 """
 

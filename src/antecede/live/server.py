@@ -73,14 +73,14 @@ class ServerRuntime:
         files: Files | None = None,
         sizes: Sizes | None = None,
     ) -> None:
-        """``host``: the address to listen on, instead of the one in the topology. ``tls``: the contexts to listen and
-        to dial with. ``security``: the access file and this server's credentials; its contexts are used in place of
-        ``tls``. ``token``: the only credential if there is no access file. ``audit``: the file for the audit log, which
-        needs an access file. ``agents``: the classes of this server's agents and of all objects. If it is None, the
-        server imports the classes. ``trace``: record a trace. A server whose directory already has a trace always
-        records, because a trace must not have a gap. ``keep``: how long trace and log are kept. ``files``: the file
-        operations for the log. If it is None, the operations of the operating system are used. ``sizes``: the sizes of
-        the log."""
+        """``host``: the address to listen on, instead of the one in the topology. ``tls``: the TLS contexts for
+        incoming and outgoing connections. ``security``: the access file and this server's credentials; their TLS
+        contexts replace ``tls``. ``token``: the only credential if there is no access file. ``audit``: the file for the
+        audit log, which needs an access file. ``agents``: the classes of this server's agents and of all objects. If it
+        is None, the server imports the classes. ``trace``: record a trace. A server whose directory already has a trace
+        always records, because a trace must not have a gap. ``keep``: how long trace and log are kept. ``files``: the
+        file operations for the log. If it is None, the operations of the operating system are used. ``sizes``: the
+        sizes of the log."""
         self.name = server
         self.epoch = topology.epoch
         self.log = ServerLog(server)
@@ -98,7 +98,7 @@ class ServerRuntime:
         connections = connections_possible(peers)
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[StoreFailedError | BrokenStepError] = self._loop.create_future()
-        """A future that is done when the disk or a step has failed. The server must then end."""
+        """A future that is done when the disk or a step (processing of inputs) has failed. The server must then end."""
         self.removed: asyncio.Future[None] = self._loop.create_future()
         """A future that is done when a change of the topology has removed this server."""
 
@@ -310,7 +310,7 @@ class ServerRuntime:
 
     @property
     def unstepped(self) -> int:
-        """The number of inputs that are not processed yet. It is 0 while the server waits for disk space."""
+        """The number of inputs that are not processed yet. While the server waits for disk space, the value is 0."""
         return 0 if self.driver.behind else len(self.driver.inputs)
 
     # Connections.

@@ -2,7 +2,7 @@
 
 One call of ``send`` writes all its parts (:class:`antecede.wire.Part`) in one frame, unless they are too long for one
 frame. Nagle's algorithm is off, because the sender has already batched its output. If the input contains bytes that are
-not frames, the reason is sent to the other end, and the connection is closed.
+not frames, this end sends an error text to the other end and closes the connection.
 
 If the other end does not read, the write buffer grows to its limit, and the connection reports that it is full. A
 client then stops writing to its server, and a server stops writing to another server. A server continues to write to a
@@ -226,7 +226,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
 
     def _update_reading(self) -> None:
         """Stop or continue reading. Reading stops after ``hold(True)`` and after ``busy(True)``. After
-        ``expect_a_reader(True)``, it also stops while the connection is full."""
+        ``expect_a_reader(True)``, reading also stops while the write buffer is full."""
         paused = self._held or self._busy or (self.full and self._expects_a_reader)
         if self._closing or paused == self._reading_paused:
             return
@@ -354,8 +354,9 @@ async def listen(
     failed: Callable[[str, str], None] = lambda remote, reason: None,
 ) -> Listener:
     """Listen for connections. Raise UsageError if this process cannot listen. Every new connection is passed to
-    ``opened``. ``accept_failed``: a function that is called with the reason whenever no connection can be accepted for
-    a while. ``failed``: a function that is called with the address and the reason when a TLS handshake fails."""
+    ``opened``. ``accept_failed``: a function that is called with the reason when a connection cannot be accepted. (The
+    listener tries again later.) ``failed``: a function that is called with the address and the reason when a TLS
+    handshake fails."""
     loop = asyncio.get_running_loop()
     sockets: list[socket.socket] = []
     try:

@@ -53,8 +53,8 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     """The text of the exception with which a reaction failed. It is empty if no reaction failed."""
     traceback: str = ""
     too_early: bool = False
-    """Whether the batch ended early, because a handler asked for the id of its reaction too early
-    (:class:`antecede.engine.context.TooEarly`). Then ``failure`` is empty."""
+    """Whether a handler ended the batch because it asked for the id of its reaction while a crash could still change
+    this id (:class:`antecede.engine.context.TooEarly`). Then ``failure`` is empty."""
 
 
 ToWorker = Setup | Batch

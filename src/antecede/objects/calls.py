@@ -53,7 +53,7 @@ def unfit(body: bytes) -> str:
 
 
 def deadline_of(body: bytes, clock_ms: int) -> int:
-    """Return the time by which a call that begins now must have ended."""
+    """Return the deadline (in milliseconds) of a call that begins at the time ``clock_ms``."""
     timeout_ms: int = _decode(body)[0]
     return clock_ms + timeout_ms
 
@@ -148,7 +148,8 @@ class Calls:
 
     def answers(self, life: int) -> list[Letter]:
         """Return one letter with the answer for each call that has ended since the last use of this method. If the
-        caller does not wait for an answer, there is no letter. ``life``: how often the server has started."""
+        caller does not wait for an answer, there is no letter. ``life``: a number that increases with each restart of
+        the server; the ids of the letters contain it."""
         if self.site is None or not self.site.ended:
             return []
         ended, self.site.ended = self.site.ended, []
@@ -156,8 +157,8 @@ class Calls:
 
     def report(self, error: Callable[..., None]) -> None:
         """Log each call that failed at this replica after another server had committed it. (The server where a call
-        begins may commit and answer the call alone.) The cause of such a failure is a conflict that is not declared, or
-        code that is not deterministic."""
+        begins may commit and answer the call without waiting for the other replicas.) The cause of such a failure is a
+        conflict that is not declared, or code that is not deterministic."""
         while self.site is not None and self.site.failed:
             failed = self.site.failed.pop(0)
             error("replica-differs", operation=failed.operation, instance=failed.instance, reason=failed.reason)

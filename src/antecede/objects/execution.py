@@ -3,12 +3,12 @@ Takizawa).
 
 **Closed nesting.** A *root* is an operation that a user started, and its *home* is the object where it was started. The
 home decides whether the root commits or aborts. Until then, the effects of each instance of the root are only an
-*intention*: changes that are computed, but not yet applied to the state (:mod:`antecede.objects.replay`). Commit and
-abort travel down the tree of calls. An instance that fails aborts its own calls, and answers its callers with the
-reason. The callers may continue. An abort never restores an earlier state, because this would also undo compatible
-operations that other roots have committed meanwhile. A root may have several instances at one object. The object waits
-until each of these instances has got the commit or has been aborted. Then it applies the effects of the committed
-instances together.
+*intention*: changes that are computed, but not yet applied to the state (:mod:`antecede.objects.replay`). A commit or
+an abort is sent from each caller to the objects that it called. An instance that fails aborts its own calls, and
+answers its callers with the reason. The callers may continue. An abort never restores an earlier state, because this
+would also undo compatible operations that other roots have committed meanwhile. A root may have several instances at
+one object. The object waits until each of these instances has got the commit or has been aborted. Then it applies the
+effects of the committed instances together.
 
 **Replicas.** If several replicas make the same nested call, they all call one instance. This instance is computed once,
 and each replica gets the answer. An instance that failed or was aborted is not computed again for a slower replica,
@@ -16,11 +16,11 @@ because the outcome might be different.
 
 **Blind operations** conflict with nothing, call nothing and return nothing. Their order does not matter, no conflict
 can undo them, and their answer is the same everywhere. The option ``confirm=False`` of an operation makes use of this:
-if the home has a replica, it can compute, decide and answer the call in one step. The request is then marked as
+if the home has a replica, the home can compute, commit and answer the call in one step. The request is then marked as
 ``final``: each replica applies the call immediately, without a response or a commit.
 
-A nested call of a blind operation cannot be decided in this way, because it must commit or abort with its root. But if
-the calling object and the called object have replicas on the same servers, each replica of the calling object calls
+A nested call of a blind operation cannot be committed in this way, because it must commit or abort with its root. But
+if the calling object and the called object have replicas on the same servers, each replica of the calling object calls
 only the replica on its own server (``Members.near``).
 
 An object has several parts. This module uses only its state, its table of instances, its members and its outbox. The
@@ -71,7 +71,8 @@ class Execution:
         self.table = table
         self.outbox = outbox
         self.reports: list[Finished | Removed] = []
-        """The reports on instances, in sequence. After each call of a method, the site handles and removes them."""
+        """The reports on instances, in sequence. Each time a method of this class has returned, the site handles the
+        new reports and removes them."""
         self.undone: dict[str, str] = {}
         """The latest instances that failed here or were aborted by a caller, each with the reason."""
         self.unconfirmed: frozenset[str] = frozenset()
@@ -79,8 +80,8 @@ class Execution:
         replicas. These operations are blind: see the docstring of the module."""
         self.decides = False
         """Whether two shortcuts are used. First: if a root that was started here calls an operation in ``unconfirmed``,
-        this call is decided here. Second: a nested call of a blind operation goes only to the replica on the caller's
-        server, if possible."""
+        this object answers the call immediately, without waiting for other replicas. Second: a nested call of a blind
+        operation goes only to the replica on the caller's server, if possible."""
 
     # Start and continuation.
 
@@ -125,7 +126,7 @@ class Execution:
         self.outbox.order.forget(one.id)
 
     def begin(self, one: Instance) -> None:
-        """Begin a queued instance. The delivery of its requests is recorded now."""
+        """Begin a queued instance, and record the delivery of its requests."""
         self.table.begin(one)
         requests, one.pending = one.pending, []
         for message in requests:
@@ -324,7 +325,7 @@ class Execution:
         self.reports.append(Removed(one))
 
     def ignore(self, message: Message) -> None:
-        """Mark a message as delivered without any effect, because no instance here needs it."""
+        """Record the delivery of a message that has no effect, because no instance here needs it."""
         assert message.label is not None
         self.outbox.deliver_to_nobody(message, message.label.instance not in self.table.instances)
 

@@ -5,7 +5,7 @@ combined into *one* object. Its operations are ``account.deposit``, ``ledger.app
 states of all objects. Operations of different objects do not conflict.
 
 The order respects the relation *significantly precedes* between messages (§3.2 of Enokido, Higaki, Takizawa). The
-combination does not change this relation, because it depends only on the instances and on the conflicts between
+combination does not change this relation: the relation depends only on the instances and on the conflicts between
 operations. But in the vectors of the order, all objects of a server share one entry. So a message may also wait for
 messages that do not significantly precede it. Such waits cause no cycle: every message has an event number
 (:mod:`antecede.orders.objects`), and waits only for messages with smaller event numbers.
@@ -43,8 +43,8 @@ from antecede.objects.values import UNTYPED, encode_state, forms_of, is_deep
 from antecede.whereabouts import text_of
 
 ROOT: Final = "call"
-"""The name of the operation of all roots: it calls an object for a client or an agent. Every server has this operation,
-and it conflicts with nothing."""
+"""The name of an operation that every server has. It calls an object for a client or an agent, and conflicts with
+nothing. Each root (the outermost operation instance of a call) executes this operation."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -201,7 +201,7 @@ def _small(answer: Any) -> Any:
 
 def _within(what: str, value: Any) -> bytes:
     """Return a value as bytes; raise if it has more than ``limits.letter_bytes_max`` bytes, or is nested deeper than
-    ``limits.call_depth_max``. Unlike Python's own limit of nesting, both bounds are the same at every replica."""
+    ``limits.call_depth_max``. Both limits are the same at every replica; Python's own limit of nesting is not."""
     too_deep = ValueError(f"{what} nested deeper than {limits.call_depth_max}")
     try:
         encoded = _encode(value)

@@ -2,12 +2,12 @@
 
 A *root* is an operation that a user starts; its *home* is the object where it is started. The root's name contains its
 home and its number there: ``P1.3``. After an abort, the root is tried again. Each new try gets a new name (``P1.3~2``).
-But the age of the root (:data:`Number`) does not change, so the root stays older than all roots that began later.
+But the root keeps the time of its first start (:data:`Number`), so it stays older than all roots that began later.
 
-The name of an instance is a path: the root's name, and for each level of nesting the number of the call, as in
-``P1.3/2/1``. So the n-th call of an instance has the same name at every replica that computes the instance. If several
-replicas make the same nested call, the called object has only *one* instance for it. This instance is computed once,
-and each replica gets the answer.
+The name of an instance is a path: the root's name, and the numbers of the nested calls. For example, ``P1.3/2/1`` is
+the first call of the second call of ``P1.3``. So the n-th call of an instance has the same name at every replica that
+computes the instance. If several replicas make the same nested call, the called object has only *one* instance for it.
+This instance is computed once, and each replica gets the answer.
 """
 
 from typing import Any
@@ -18,8 +18,8 @@ from antecede.messages import Deliver, Label, Message
 from antecede.orders.contract import pack_message, unpack_message
 
 Number = tuple[int, int, int]
-"""The age of a root: the time of its first start, its home (a member number), and its number at this home. The root
-with the smallest value is the oldest."""
+"""A value by which the ages of roots are compared: the time of the root's first start, its home (a member number), and
+its number at this home. The oldest root has the smallest value."""
 
 Answer = tuple[bool, Any]
 """The answer to a call: whether the call succeeded, and its result or the reason of its failure."""

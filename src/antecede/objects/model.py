@@ -1,6 +1,6 @@
-"""Definition of an object: a class whose marked methods are its operations, and the relation of their conflicts.
+"""Definition of objects, their operations, and the conflicts between operations.
 
-::
+An object is an instance of a class. Its operations are the methods that are marked with ``@operation``::
 
     class Account(Object):
         balance: int = 0
@@ -15,8 +15,8 @@
 
 Two operations conflict if, and only if, the sequence of their execution can change the state or an answer. (§2 of
 Enokido, Higaki, Takizawa considers only the state. But an answer that depends on the sequence is just as important.)
-The relation is symmetric: if an operation names another one in ``conflicts_with``, the other operation need not name
-the first one. A class may also have a static method ``compatible(one, other)``. Then two operations also conflict if
+Conflicts are symmetric: if an operation names another one in ``conflicts_with``, the other operation need not name the
+first one. A class may also have a static method ``compatible(one, other)``. Then two operations also conflict if
 this method, called with their names, returns False.
 
 The attributes of an object are its state; they must be plain values. An operation that calls others is a generator: it

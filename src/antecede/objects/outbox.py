@@ -20,7 +20,7 @@ class Outbox:
     def __init__(self, me: int, name: str, order: Objects) -> None:
         self.me = me
         self.name = name
-        """The text at the beginning of the id of each message of this object."""
+        """The prefix of all message ids that this object creates."""
         self.order = order
         self.posted = 0
         """The number of messages sent so far."""
@@ -38,8 +38,8 @@ class Outbox:
         self.add(*self.order.send(Message(f"{self.name}-{self.posted}", self.me, to, payload, label)))
 
     def deliver(self, message: Message) -> None:
-        """Deliver a message to its instance. If the message is a request, the order treats it as received from now on
-        (§4.1 of Enokido, Higaki, Takizawa)."""
+        """Deliver a message to its instance. If the message is a request or has no label, the order treats it as
+        received from now on (§4.1 of Enokido, Higaki, Takizawa)."""
         if message.label is None or message.label.type == REQUEST:
             self.order.begin(message)
         self.add(Deliver(message))

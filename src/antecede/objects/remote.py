@@ -1,6 +1,6 @@
 """A replicated object as its clients see it: ``await account.deposit(10)``.
 
-A call goes to the client's own server, which ensures that either all replicas compute the call, or no replica does. If
+A call goes to the client's own server, which ensures that either all replicas apply the call, or no replica does. If
 the operation succeeds, the call returns the answer. If the operation fails, :class:`~antecede.errors.OperationError` is
 raised. If the deadline of the call passes, the server aborts the call and undoes all its effects. Then
 :class:`~antecede.errors.CallTimeoutError` is raised, which is a ``TimeoutError``. If the server itself does not

@@ -1,8 +1,8 @@
 """Notes about truncations. A truncation removes a torn write from the end of the log during recovery.
 
-A torn write is normal after a power cut. But the log may look the same if a group (the records of one write) was
-durable and was damaged later. Recovery sees the difference only if a later group proves that the damaged group was
-durable. So an operator should see every truncation.
+A torn write (a write that a crash interrupted) is normal after a power cut. But the log may look the same if a group
+(the records of one write) was durable and was damaged later. Recovery sees the difference only if a later group proves
+that the damaged group was durable. So an operator should see every truncation.
 
 A note is a small file. It is made durable before the torn bytes are removed. The owner of the log (the server) deletes
 the note when the log itself contains a record of the truncation.
@@ -18,8 +18,8 @@ from antecede.store.walk import Cut
 
 
 def note_cut(files: Files, directory: str, recovered: Recovered) -> Recovered:
-    """Write a note about the torn write, if ``recovered`` contains one. (The torn write itself is removed later.)
-    Return a copy of ``recovered`` in which ``cuts`` contains the truncations of all notes in the directory."""
+    """If ``recovered`` reports a torn write, write a note about it. (The torn write itself is removed later.) Then read
+    all notes in the directory, and return a copy of ``recovered`` with their contents in ``cuts``."""
     cut = recovered.cut
     if cut is not None:
         write_file(files, directory, cut_name(cut.group), msgspec.msgpack.encode(cut))

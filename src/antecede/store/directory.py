@@ -1,9 +1,11 @@
 """A data directory: its identity, the process that has it open, and its files.
 
-The first segment is written before the identity. So a directory that has an identity but no segment is refused. If a
-directory has segments or snapshots but no identity, there are two cases. If there is no snapshot, and all segments are
-filled with zeros, the creation was interrupted, and the log is created again. If a segment contains data, or if there
-is a snapshot, the identity was lost, and the directory is refused.
+The first segment (file of the log) is written before the file ``identity``. So a directory that has an identity but no
+segment is refused. If a directory has segments or snapshots but no identity, there are two cases:
+
+- If there is no snapshot, and all segments are filled with zeros, the creation was interrupted. The log is created
+  again.
+- If a segment contains data, or if there is a snapshot, the identity was lost. The directory is refused.
 """
 
 import os
@@ -128,7 +130,7 @@ def adopt(files: Files, directory: str, identity: Identity) -> Identity:
 
 
 def write_identity(files: Files, directory: str, identity: Identity) -> None:
-    """Write the identity, which makes a directory a data directory."""
+    """Write the identity file. A directory with this file is a data directory."""
     write_file(files, directory, IDENTITY, encode_identity(identity))
 
 

@@ -60,7 +60,7 @@ _group_magic = b"antegrp\n"
 HEADER_BYTES: Final = _group.size
 LENGTH_BYTES: Final = 4
 ALLOCATION_UNIT: Final = 64
-"""Groups record the allocated length of their segment in units of this number of bytes, rounded down."""
+"""The number of bytes in one unit of the header field ``allocated``. A length is rounded down to full units."""
 
 
 class Identity(msgspec.Struct, frozen=True):

@@ -7,11 +7,11 @@ method ``commit_here`` commits in the owner's thread, without a notification. Th
 
 A failed write or sync is final. The kernel may have dropped the bytes and marked them as written, so the log can
 neither try again nor continue. From then on, ``append``, ``snapshot``, ``adopt_snapshot`` and ``release`` raise an
-error. ``wait`` also raises an error if its record is not durable. Opening the directory again shows what is durable.
+error. ``wait`` also raises an error if its record is not durable. To find out what is durable, open the log again.
 
 The setting *durability* decides what is synced. With ``disk``, every group is synced. With ``os``, groups are only
-given to the kernel, so they survive a kill of the process, but not a power cut. (Even with ``os``, full segments
-and snapshots are synced, and ``close`` syncs all.) ``memory`` is a store without a disk: :mod:`antecede.store.memory`.
+given to the kernel, so they survive a kill of the process, but not a power cut. (Even with ``os``, snapshots and full
+segments are synced, and ``close`` syncs all.) ``memory`` is a store without a disk: :mod:`antecede.store.memory`.
 """
 
 import logging
@@ -95,7 +95,7 @@ class LogStore(Closing):
         self._vouch = False
         """Whether ``vouch`` was called after the newest group was written."""
         self._look = False
-        """Whether the commit thread must check again whether there is space for the next segment."""
+        """Whether the commit thread must try again to allocate the next segment."""
         self._look_after = 0.0
         self._waiting = Waiting()
 
@@ -345,13 +345,13 @@ class LogStore(Closing):
             self._admit()
 
     def _admit(self) -> None:
-        """Compute the limit up to which ``append`` accepts bytes; called with the lock held."""
+        """Compute how many bytes ``append`` may accept in total. The caller must hold the lock."""
         if self._accepted_bytes_max != _shut:
             self._accepted_bytes_max = self.figures.durable_bytes + self._segments.room()
 
     def _make_room(self, accepted: int, size: int) -> None:
-        """Make the next segment longer, so that one more record fits. Raise an error if the log cannot accept the
-        record. This waits for the disk, but happens only a few times, until the segments have their full size."""
+        """Make the next segment longer, so that a new record fits. Raise an error if the log cannot accept the record.
+        (The method waits for the disk. It is needed only a few times, until the segments have their full size.)"""
         with self._turn:
             pending = accepted - self.figures.durable_bytes
             if not (self._failure or self._closed or self.full or size > self._record_bytes_max):
@@ -372,7 +372,7 @@ class LogStore(Closing):
                 raise self._refusal(size)
 
     def _refusal(self, size: int) -> StoreError:
-        """Return the error for a refused record of this size; called with the lock held."""
+        """Return the error for a refused record of this size. The caller must hold the lock."""
         if self._failure:
             return again(self._failure)
         if self._closed:
@@ -387,13 +387,13 @@ class LogStore(Closing):
         return type(self.full)(str(self.full))
 
     def _ask_for_room(self) -> None:
-        """Let the commit thread check for space, unless it did so a short time ago; called with the lock held."""
+        """Let the commit thread check for space, unless it did so a short time ago. The caller must hold the lock."""
         if monotonic() >= self._look_after and not self._look:
             self._look = True
             self._wake_thread()
 
     def _fail(self, error: Exception) -> None:
-        """Record that the log has failed, so that no more records become durable, and notify the owner."""
+        """Mark the log as failed, and notify the owner. From now on, no more records become durable."""
         reason = getattr(error, "strerror", None) or repr(error)
         failure = StoreFailedError(
             f"{self._segments.directory}/{segment_name(self._segments.current)}: {reason}; "
@@ -426,7 +426,7 @@ class LogStore(Closing):
                 self._wake_thread()
 
     def _wake_thread(self) -> None:
-        """Wake the commit thread if it sleeps; called with the lock held."""
+        """Wake the commit thread if it sleeps. The caller must hold the lock."""
         if self._asleep:
             self._asleep = False
             self._wake.release()

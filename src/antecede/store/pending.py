@@ -22,7 +22,7 @@ class Pending:
         return bool(self.queue or self._rest)
 
     def take(self) -> tuple[list[bytes], int]:
-        """Take the oldest records that fit into one group together. Return these records and their total size in bytes,
+        """Take as many records as fit into one group, oldest first. Return these records and their total size in bytes,
         including their length fields."""
         pull, count = self.queue.popleft, len(self.queue)
         if count == 1 and not self._rest:
@@ -65,7 +65,7 @@ class Waiting:
         return woken
 
     def remove(self, woken: Lock) -> None:
-        """Forget a lock from ``add``, because its thread stops waiting."""
+        """Forget a lock that ``add`` returned. The thread with this lock has stopped waiting."""
         self._waiting = [pair for pair in self._waiting if pair[1] is not woken]
 
     def wake(self, upto: int | None = None) -> None:

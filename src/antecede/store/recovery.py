@@ -4,9 +4,9 @@
    log must have all records from the first one on. Otherwise the directory is refused as corrupt.
 2. Follow the chain of commit groups to its end (:mod:`antecede.store.walk`). A snapshot covers only durable records.
    So if the log ends before the last record of the snapshot, it has lost durable records, and is refused.
-3. Remove a torn write. All segments after the end of the chain are deleted. In the segment with the end of the chain,
-   the bytes after this end are filled with zeros. This segment keeps its length, because a segment that is too
-   short is treated as corrupt.
+3. Remove a torn write. All segments after the end of the chain are deleted. In the segment where the chain ends, the
+   bytes after the chain are filled with zeros. The length of this segment does not change, because a segment that is
+   too short is treated as corrupt.
 4. **Write the last groups again** and sync. Perhaps these groups are not on the disk yet. After a kill, they may be
    only in the kernel's memory. After a failed sync, the kernel may treat them as written, although they are not. The
    server will act on these groups now, so they must be durable first.
@@ -133,8 +133,8 @@ def _erase(files: Files, file: int, begin: int, end: int) -> None:
 
 def _newest(files: Files, directory: str, seal: int, oldest: int) -> tuple[Snapshot | None, list[str]]:
     """Return the newest readable snapshot, or None if no snapshot is readable. Also return one error message for each
-    newer snapshot; all newer snapshots are unreadable. Raise CorruptLogError if the log begins after record 1 and no
-    snapshot covers the records before the beginning of the log."""
+    damaged snapshot that is newer. ``oldest``: the number of the log's first record. Raise CorruptLogError if earlier
+    records were deleted and no readable snapshot covers them all."""
     unreadable: list[str] = []
     for upto in reversed(numbered(files.names(directory), "snapshot")):
         try:

@@ -1,7 +1,7 @@
 """Decides which records may be deleted, and when.
 
-The two newest snapshots are kept. So if the newest one is damaged, nothing is lost. A segment is deleted when both
-conditions hold for all its records:
+The two newest snapshots are kept. So if the newest one is damaged, nothing is lost. A segment is deleted when these
+two conditions hold for all its records:
 
 - The *older* of the two newest good snapshots covers the records. So recovery can use this snapshot if the newest
   snapshot is damaged.

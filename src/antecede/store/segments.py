@@ -7,8 +7,8 @@ that fit into the rest of the current segment are accepted.
 
 The first segment is small, and each segment has twice the size of the previous one, up to the full size. If a new
 record and the pending records together would not fit into the spare segment, the spare segment is made longer before
-the record is accepted. This is possible because nothing was written to the spare segment yet. So a segment keeps its
-length from its first group on, and no segment is shorter than the one before it.
+the record is accepted. This is possible because nothing was written to the spare segment yet. So the length
+of a segment does not change after its first group is written. No segment is shorter than the one before it.
 
 Each group contains the checksum of the group before it, so the groups form a chain. A segment may be deleted when all
 its records are released and the next segment has a durable group. Recovery can then begin the chain at this group.
@@ -147,9 +147,9 @@ class Segments:
 
     @contextmanager
     def _allocating(self, more: int) -> Iterator[None]:
-        """Return a context manager for a ``with`` statement whose body allocates ``more`` bytes for the spare segment.
-        After the body, these bytes are added to the recorded sizes. Raise StoreFullError if there is no space or no
-        file descriptor."""
+        """Return a context manager. The body of the ``with`` statement allocates ``more`` bytes for the spare segment.
+        After the body, ``more`` is added to the recorded sizes. Raise StoreFullError if there is no space or no file
+        descriptor."""
         if self.total_bytes + more > self.sizes.log_bytes_max:
             raise StoreFullError(
                 f"{self.directory}: the log is full: {self.total_bytes} bytes in segments that are not released, "
@@ -223,8 +223,8 @@ class Segments:
             dropped += 1
 
     def closed(self) -> int:
-        """Find the newest segment that has a durable group. Return the number of the last record in the segments
-        before it; 0 if there is no such record."""
+        """Find the newest segment that has a durable group. Return the number of the last record before this
+        segment (even if that record was deleted), or 0 if there was no earlier record."""
         with self._lock:
             return max(self._starts.values(), default=1) - 1
 

@@ -7,8 +7,9 @@ file with a final name was written completely, though the disk may have damaged 
 
     magic 8 · seal u64 · format u16 · 0 u16 · upto u64 · (length u32 · part) … · end u32 · parts u64 · checksum u32
 
-``end`` is the length 2^32-1, and the checksum is the CRC-32 of everything before it. The two newest snapshots are kept.
-Recovery uses the newest readable snapshot, if the log still has all records after it.
+``end`` is the number 2^32-1 instead of a length. ``parts`` is the number of parts. The checksum is the CRC-32 of
+everything before it. The two newest snapshots are kept. Recovery uses the newest readable snapshot, if the log still
+has all records after it.
 """
 
 import struct

@@ -2,17 +2,18 @@
 
 A group is good if it matches its checksum and follows the previous group. This means: it contains the number of its
 segment and the checksum of the previous group, and its group number and its first record number are the next ones.
-If the next group is not good, there are exactly three possible reasons:
+If the next group is not good, there are exactly three cases:
 
 1. The segment is full, and the chain continues at the beginning of the next segment. This is checked first.
 2. The bad group was durable and is damaged now. The proof is a later group, in this or a later segment, that is intact
    and has the flag **vouches**. The flag means that all earlier groups were synced before the later group was written.
    A crash cannot damage durable bytes, so the log is corrupt. A :class:`CorruptLogError` is raised, and nothing is
    removed.
-3. No later group proves that the bad bytes were on disk. With durability ``disk``, group k+1 is written only after
-   group k is synced. So the bad bytes are the last write before a crash. This write was never reported as durable.
-   (With durability ``os``, the bad bytes were perhaps never synced.) This is a torn write. Everything after the last
-   good group will be removed. (If all these bytes are zeros, nothing is torn: the log simply ends there.)
+3. No later group proves that the bad bytes were on disk. Then they are treated as a torn write: everything after the
+   last good group will be removed. (If all these bytes are zeros, the log simply ends there.) With durability ``disk``,
+   group k+1 is written only after group k is synced. So the bad bytes are the last write before a crash, and this write
+   was never reported as durable. (But damage to the last durable group looks the same; see
+   :mod:`antecede.store.cuts`.) With durability ``os``, the bad bytes were perhaps never synced.
 
 A segment gets its length before its first group is written, and every group records this length. A segment that is
 shorter than recorded has lost durable bytes. Such a segment is corrupt even if its groups are good. Each segment, even
@@ -62,7 +63,7 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 class Tail(msgspec.Struct):
-    """The end of the chain, and the place of the next group."""
+    """The end of the chain of groups: the last good group, and the offset after this group in its segment."""
 
     segment: int
     offset: int = 0
@@ -270,7 +271,8 @@ def records_after(walk: Walk, after: int, upto: int | None = None) -> Iterator[t
 
 
 def first_record(files: Files, directory: str, seal: int, segment: int) -> int | None:
-    """Return the number of the first record of a segment, from its first group; None if that group is not good."""
+    """Read the first group of a segment, and return the number of its first record. Return None if the group is not
+    intact or belongs to another segment."""
     with files.opened(f"{directory}/{segment_name(segment)}") as file:
         found = read_group(files, file, 0, seal)
     return None if isinstance(found, str) or found[0].segment != segment else found[0].first

@@ -1,9 +1,10 @@
-"""Tests for your own programs: agents in a simulated world, assertions about recorded traces, and a kit for orders.
+"""Tools to test your programs: a simulated world for agents, assertions about recorded traces, and tests of orders.
 
 * :class:`World` runs your agents on simulated servers, with faults (:mod:`antecede.testing.world`).
 * :func:`assert_causal`, :func:`assert_fifo` and :func:`assert_order` judge a recorded trace and explain a failure with
   a diagram (:mod:`antecede.testing.assertions`). The pytest plug-in uses them for its fixture.
-* :func:`check_order` runs the conformance kit on an order of your own (:mod:`antecede.testing.order_kit`).
+* :func:`check_order` tests your own order, a class that decides when each message may be delivered
+  (:mod:`antecede.testing.order_kit`).
 
 Names are imported when they are used: a test that only judges a trace does not load the simulator.
 """

@@ -8,14 +8,14 @@ a requirement, the error message states this requirement in one sentence. The st
 * **declaration**: the class has a name and a source (a paper), its guarantees and needs are among those that the kit
   knows, and an instance can be created.
 * **effects**: a step (one call of the order) sends and delivers nothing before its changes are durable.
-* **stamps**: a stamp is hashable and never changes, can be converted to bytes and back, and ``size`` is the length of
-  these bytes.
+* **stamps**: a stamp (the order's control information on a packet) is hashable and never changes. It can be converted
+  to bytes and back, and ``size`` is the length of these bytes.
 * **hostile bytes**: for any bytes, ``decode`` raises :class:`~antecede.errors.StampError` or returns a stamp. The
   encoding of this stamp must be exactly these bytes, and no later step may fail because of the stamp.
 * **clones**: ``load`` copies what ``dump`` returns, so that an order and its clone share nothing that changes.
 * **snapshots**: an order that is restored in the middle of a run continues exactly as the original does.
 * **small scopes** (:mod:`antecede.simulator.explorer`): in every possible run with few members and messages, the
-  guarantees hold, and everything is delivered once. (A search that reaches more than 12,000 states ends early.) A
+  guarantees hold, and each message is delivered once. (A search that reaches more than 12,000 states ends early.) A
   failure is shown as a scenario file for ``antecede play``.
 * **schedules** (:mod:`antecede.simulator.campaign`): the same requirement in random runs with larger groups, on
   networks that reorder and repeat packets, and on links with losses and crashes.
@@ -205,8 +205,8 @@ class _Run:
         return answer[0], answer[1]
 
     def take(self, effects: Effects) -> None:
-        """Check that a step returns ``Persist`` before its first ``Send`` or ``Deliver``. Then add the packets that the
-        step sends to the packets in transit."""
+        """Check that ``effects`` contains ``Persist`` before the first ``Send`` or ``Deliver``. Put the sent packets
+        into the lists ``sent`` and ``flying`` (the packets in transit)."""
         __tracebackhide__ = True
         durable = False
         for effect in effects:
@@ -258,7 +258,7 @@ def _check_stamps(spec: OrderSpec, checked: Checked) -> None:
 
 
 def _check_clones(spec: OrderSpec, checked: Checked) -> None:
-    """Check that steps of a clone change neither the original nor another clone."""
+    """Check that a clone can receive and send, and that this does not change the original or another clone."""
     run = _Run(spec, 0)
     for order in run.orders:
         others = [order, run.step("clone", order.clone)]
@@ -316,8 +316,12 @@ def _decoded(run: _Run, order: Order, kind: str, source: int, data: bytes) -> tu
 
 def _check_forged(run: _Run, packet: Packet, source: int, data: bytes, honest: bytes) -> None:
     """Check that the order handles the forged bytes ``data`` safely. The order may refuse these bytes. If it decodes
-    them to a stamp, two conditions must hold: the stamp is encoded as exactly the same bytes, and no later step fails
-    because of this stamp."""
+    them to a stamp, three conditions must hold:
+
+    * The stamp is encoded as exactly the same bytes.
+    * ``data`` is at most 7 bytes longer than ``honest``, the real stamp. More bytes mean a number that is too large.
+    * No later step fails because of this stamp.
+    """
     order = run.orders[packet.target]
     found = _decoded(run, order, packet.kind, source, data)
     if found is None:

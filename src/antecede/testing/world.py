@@ -7,10 +7,10 @@
     world.check()
 
 The simulated servers use the same state machines as real servers. Each server has the real log on a simulated disk.
-When the power is cut, this disk may lose data that was not synced. A world has no threads, no sockets and no wall
-clock, so the same seed gives the same run. The run may differ if a handler uses random numbers or a clock. When such a
-handler is called again after a crash, its second call may differ from the first. Only the effects of the
-committed call remain.
+When the power is cut, this disk may lose data that was not synced. A world uses no threads, no sockets and no
+real clock, so the same seed gives the same run. The only exception: the run may differ if a handler uses random numbers
+or the real clock. When such a handler is called again after a crash, its second call may differ from the first. Only
+the effects of the committed call remain.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ _Kind = TypeVar("_Kind", bound=Notification)
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A dead letter, for example one that its agent could not handle."""
+    """A letter that a server has set aside with a reason, for example because its agent could not handle it."""
 
     agent: str
     type: str
@@ -85,8 +85,8 @@ class World:
     # Actions.
 
     def send(self, client: str, to: str | Iterable[str], notification: Notification) -> None:
-        """Let a client, ``name@server``, publish to one address or several. If a publish was not accepted, the client
-        repeats it."""
+        """Let a client, ``name@server``, publish to one address or several. If the connection fails before the
+        server has accepted the publish, the client sends it again."""
         self._world.send(client, to, notification)
 
     def call(self, client: str, object_: str, operation: str, *arguments: Any, timeout: float = 30.0) -> None:
@@ -117,7 +117,7 @@ class World:
         self._world.cut(one, other, seconds)
 
     def set_clock(self, server: str, seconds: float) -> None:
-        """Move a server's wall clock by this number of seconds, forward or back."""
+        """Change a server's simulated wall clock by this number of seconds: forward, or back if it is negative."""
         self._known(server)
         self._world.servers[server].set_clock(round(seconds * 1000))
 

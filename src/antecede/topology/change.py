@@ -69,11 +69,11 @@ class Change(msgspec.Struct, frozen=True):
     region. In these domains, a server that has made the change does not connect to a server that has not made it.
     (The two servers would forward letters differently.)"""
     leaving: dict[str, str]
-    """Agents that leave their server, each with the server that gets its state. If the agent is removed, an empty text
-    takes the place of this server."""
+    """The key is an agent that leaves its server. The value is the server that gets the agent's state, or an empty text
+    if the agent is removed."""
     emptied: dict[str, str]
-    """Servers that are removed, each with the server that gets its clients. If the clients are removed, too, an empty
-    text takes the place of this server."""
+    """The key is a server that is removed. The value is the server that gets the removed server's clients, or an empty
+    text if these clients are also removed."""
     refusals: tuple[str, ...]
     """The reasons why the change must not be made, one line each."""
     needed: tuple[str, ...] = ()

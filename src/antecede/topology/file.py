@@ -21,11 +21,11 @@
 Nothing in the file is guessed: an unknown key, an undeclared server or a repeated address is an error. The message
 names the file and, if known, the line.
 
-**Canonical form.** The sequence in the file does not matter, because all names are sorted in natural order (``s2``
-before ``s10``). The servers within a domain are sorted, too, and a server's position there is its member number in the
-order's stamps. So the layout of a file has no effect. Two servers have the same **epoch** (a hash of the canonical
-form) if their files differ only in layout. Any other difference gives another epoch. Exceptions are the addresses of
-metrics pages and the settings of mailboxes and reactions (:mod:`antecede.topology.mailboxes`,
+**Canonical form.** The sequence of the entries does not matter, because all names are sorted in natural order (``s2``
+before ``s10``). The servers of a domain are sorted, too. A server's position in this sorted list is its member number
+in the order's stamps. So the layout of a file has no effect. Two servers have the same **epoch** (a hash of the
+canonical form) if their files differ only in layout. Any other difference gives another epoch. Exceptions are the
+addresses of metrics pages and the settings of mailboxes and reactions (:mod:`antecede.topology.mailboxes`,
 :mod:`antecede.topology.reactions`). They are not part of the epoch, so they may change, and may differ between servers.
 """
 
@@ -77,7 +77,7 @@ class DomainEntry(Domain, frozen=True):
 
 
 class AgentHome(msgspec.Struct, frozen=True):
-    """An agent of the file, and its server."""
+    """An agent in the file, and its server."""
 
     name: str
     server: str
@@ -116,7 +116,8 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
     """The limits of reactions, and the agents whose handlers run in a worker process. These settings are not part of
     the epoch."""
     moved: dict[str, str] = {}
-    """Servers that were removed, each with the server that has its clients now. The clients keep their addresses."""
+    """The key is a removed server. The value is the server that has the removed server's clients now. The clients keep
+    their addresses."""
 
     @cached_property
     def organisation(self) -> Topology:
@@ -153,7 +154,7 @@ class TopologyFile(msgspec.Struct, frozen=True, dict=True):
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
 
     def text(self) -> str:
-        """Return the file's text, for people and for :func:`parse_topology`."""
+        """Return the content as TOML, which people can read and :func:`parse_topology` can parse."""
         lines = [] if self.guarantee == "causal" else [f'guarantee = "{self.guarantee}"', ""]
         lines += ["[servers]", *(f'{_key(server)} = "{address}"' for server, address in self.servers.items())]
         lines += ["", "[domains]"]

@@ -262,7 +262,7 @@ def _require(expected: bool) -> None:
 
 
 def folded_in(schema: Any) -> set[str]:
-    """Return the names of the columns in which a Parquet file stores other columns as JSON."""
+    """Return the names of those columns of a Parquet file that contain other columns, as JSON."""
     return {field.name for field in schema if field.metadata == _folded}
 
 

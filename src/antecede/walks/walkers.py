@@ -62,7 +62,7 @@ def name_of_walker(number: int) -> str:
 
 def next_of(walk: str, left: int, walkers: int) -> str:
     """Return the name of the next walker of a walk. ``left``: the number of steps that remain when the walk has
-    arrived there. ``walkers``: the number of all walkers."""
+    arrived at this walker. ``walkers``: the number of all walkers."""
     return name_of_walker(crc32(f"{walk}:{left}".encode()) % walkers)
 
 

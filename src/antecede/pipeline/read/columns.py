@@ -85,8 +85,8 @@ class Names:
 
 
 class Encoder:
-    """The encoder for the rows of one task. ``names`` gives a number to each name of a process, a destination or an
-    entry of a clock. ``servers`` gives a number to each server that recorded ``hop`` rows."""
+    """The encoder for the rows of one task. ``names`` gives numbers to the names of processes and destinations,
+    and to the names in clocks. ``servers`` gives a number to each server that recorded ``hop`` rows."""
 
     def __init__(self) -> None:
         self.names = Names()

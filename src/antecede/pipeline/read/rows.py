@@ -47,7 +47,7 @@ class Piece(msgspec.Struct):
         return len(self.rows.code) if isinstance(self.rows, Narrow) else int(self.rows.num_rows)
 
     def batch(self) -> Any:
-        """Return the rows as an Arrow batch, in which each name is given by its number in the split."""
+        """Return the rows as an Arrow batch. Numbers stand for names; each split of the input numbers its own names."""
         if not isinstance(self.rows, Narrow):
             return self.rows
         same = np.arange(_names_max, dtype=np.int32)

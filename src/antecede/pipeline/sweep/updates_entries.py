@@ -3,8 +3,8 @@
 
 Each process has a matrix of n × n entries for n processes. Entry (line, column) has the number line · n + column. The
 stamp of a copy is a list of the entries that changed since the sender's last stamp for the same target. The stamp does
-not contain entries that the sender learned from this target. There is one exception: the entry with the number of
-messages that the target has sent to itself. If this entry changed, the stamp always contains it.
+not contain entries that the sender learned from this target. There is one exception: one entry counts the messages
+that the target has sent to itself. If this entry changed, the stamp always contains it.
 """
 
 from typing import NamedTuple

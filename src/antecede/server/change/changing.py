@@ -205,7 +205,7 @@ def _classes(request: ChangeRequest, views: dict[str, View], old: TopologyFile) 
 
 def _send_commit(servers: list[str], moment: tuple[str, str]) -> Part[list[str]]:
     """Send ``change-commit`` to servers after the change is decided. Return the servers that do not answer. If a
-    command fails, return an empty list."""
+    server refuses this command, return an empty list."""
     if not servers:
         return []
     try:

@@ -157,8 +157,8 @@ class Participant:
         return {"server": machine.name}
 
     def classes(self, topology: str) -> dict[str, Any]:
-        """Confirm that this server can use the classes of a topology. The preparation of this command has checked
-        them."""
+        """Confirm that this server can use the classes of a topology. They are checked before this method is called
+        (``preparation``)."""
         return {"server": self._machine.name}
 
     def lesson(self) -> dict[str, Any]:
