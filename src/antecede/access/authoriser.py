@@ -18,8 +18,9 @@ action          name
 ``operate``     an operator's command, or a page of the metrics server
 ==============  ===================================================================================================
 
-A client's permissions are checked by the server that it is connected to. Agents, and clients in the server's own
-process, may do everything.
+A permission to subscribe to a topic is also a permission to receive the letters of this topic. A client's permissions
+are checked by the server that the client is connected to. Agents, and clients in the server's own process, may do
+everything.
 """
 
 import hashlib
@@ -244,8 +245,8 @@ def _is_temporary_of(identity: str, client: str) -> bool:
 
 
 def _part(identity: str) -> str:
-    """Return the part of a temporary name that identifies the identity: the identity's name or, if this name is too
-    long, a hash of it. The part is so short that the whole temporary name has at most 64 characters."""
+    """Return the middle part of a temporary name: the name of the identity. If this name is too long, return a hash of
+    the name instead. So the whole temporary name has at most 64 characters."""
     return identity if len(identity) <= _part_chars else hashlib.sha256(identity.encode()).hexdigest()[:_part_chars]
 
 

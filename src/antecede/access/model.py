@@ -76,8 +76,8 @@ class Identity(msgspec.Struct, frozen=True):
     """Whether a certificate with one of the names in ``certificates`` is enough to prove the identity, without a
     key."""
     tokens: tuple[str, ...] = ()
-    """Hashes of secrets, each in the form ``sha256:…``. Callers of the metrics server's pages show such a secret to
-    prove this identity. Only operators have tokens."""
+    """Hashes of secrets, each in the form ``sha256:…``. A caller of the metrics server's pages sends one of these
+    secrets to prove this identity. Only operators have tokens."""
     names: tuple[str, ...] = ()
     """Patterns of client names. A client may connect under its own name, and under every name that matches one of the
     patterns."""

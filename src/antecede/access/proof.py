@@ -16,15 +16,15 @@ about itself except its role, its name and its protocol versions.
 
 An identity is proved by a signature with one of its valid keys. If the access file lists certificates for the identity,
 and the other end shows a certificate, then this certificate must also have one of the listed names. An identity with
-``certificate_alone`` is proved by its certificate, which TLS has checked. An identity without keys and without
-``certificate_alone`` cannot be proved. So an identity with keys is revoked when all its keys are removed from the
-access file.
+``certificate_alone`` is proved by its certificate, which TLS has checked. An identity that has neither keys nor
+``certificate_alone`` cannot be proved. So, to revoke an identity that has keys, remove all its keys from the access
+file.
 
 While a key is replaced (rotation), its owner has the old and the new key, and signs with both. So every process that
 knows one of the two keys accepts the identity. The processes can get their new access files in any sequence.
 
 A refusal does not say whether the name or the key is wrong. So an unknown program cannot find out which names exist.
-The server's log contains the same reason, and also the claimed name and the address of the other end.
+The server's log contains the text of the refusal, the claimed name, and the address of the other end.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +36,8 @@ from antecede.access.model import ROLES, SERVER, Identity, Refusal
 
 
 class Signer(Protocol):
-    """Signs with the private keys of an identity. There are two keys during a rotation, and otherwise one."""
+    """Signs with the private keys of an identity. There is one key or, after a rotation (the replacement of the key),
+    there can be two: the new key and the previous key."""
 
     def sign(self, content: bytes) -> bytes:
         """Return one signature of this content for each key, joined without a separator. If a certificate alone proves

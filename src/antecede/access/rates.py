@@ -1,6 +1,6 @@
-"""Limits for the number of events per second. Each limit is a bucket of units, from which callers take units. Units are
-added to the bucket at a constant rate. The bucket can hold the units that are added in one second, or 1 unit if this
-number is smaller than 1."""
+"""Limits for the number of events per second. Each limit is a *bucket*: units are added to it at a constant rate, and
+callers take units out of it. The bucket can hold as many units as are added in one second. But even the smallest bucket
+can hold 1 unit."""
 
 
 class Bucket:

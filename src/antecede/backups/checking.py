@@ -109,8 +109,8 @@ def other_topology(snapshots: Mapping[str, bytes], file: TopologyFile) -> list[s
 
 def recovered_of(backup: Backup, server: str) -> tuple[Recovered, int]:
     """Read a server's folder in the backup. Return the snapshot and the log in this folder, and the server's
-    incarnation (the random number that identifies its data directory). Raise StoreError if the log does not end with
-    the record number that is in the manifest."""
+    incarnation (the random number that identifies its data directory). Raise StoreError if the number of the log's last
+    record differs from the number in the manifest."""
     folder, saved, files = backup.folder(server), backup.manifest.servers[server], TrimmedFiles()
     path = f"{folder}/{IDENTITY}"
     with named(folder):

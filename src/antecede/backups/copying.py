@@ -32,8 +32,9 @@ class Cut(msgspec.Struct, frozen=True):
 
 
 class ServerCopy:
-    """Copies the files of one server into a backup. ``pages`` yields the name of a file, and the offset at which the
-    caller must read next. The caller passes the bytes that it reads to ``take``, which stores them."""
+    """Copies the files of one server into a backup. For each *page* (a piece of a file), ``pages`` yields the name of
+    the file and the offset of the page. The caller reads the page and passes its bytes to ``take``, which stores
+    them."""
 
     def __init__(self, folder: str, cut: Cut) -> None:
         self._folder = folder
@@ -54,8 +55,8 @@ class ServerCopy:
         return sum(self._cut.files.values())
 
     def pages(self) -> Iterator[tuple[str, int]]:
-        """Yield the name of a file, and the offset at which the caller must read next. The caller must pass the bytes
-        that it reads to ``take`` before it asks for the next page."""
+        """Yield one pair for each page (a piece of a file): the name of the file, and the offset of the page. The
+        caller must read the page and pass its bytes to ``take`` before it asks for the next page."""
         files = self._cut.files
         segments = [segment_name(number) for number in numbered(list(files), "segment")]
         others = [name for name in files if name not in segments and name != OWN_IDENTITY]

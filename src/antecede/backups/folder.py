@@ -13,9 +13,9 @@ While a backup is made, its folder has the name ``BACKUP.partial``. The manifest
 all files in the folder are durable, the folder is renamed to its final name. So an interrupted backup never looks
 complete.
 
-While a command makes a folder, the folder is locked and contains a marker file. If the command is interrupted, the next
-command for the same folder removes its files. It does this only if the folder contains the marker and no other command
-holds the lock. It removes the marker after all other files.
+While ``backup`` or ``restore`` makes a folder, the folder is locked and contains a marker file. If the command is
+interrupted, the next command for the same folder first removes all files in the folder. It does this only if the folder
+contains the marker and no other command holds the lock. It removes the marker after all other files.
 """
 
 import fcntl
@@ -71,7 +71,8 @@ class Manifest(msgspec.Struct, frozen=True):
     version: str
     """The version of Antecede that made the backup."""
     made: str
-    """The time of the cut, in UTC."""
+    """The time at which the files of all servers had been copied, in UTC. The state in the backup is older than this
+    time."""
     epoch: str
     servers: dict[str, SavedServer]
     topology: SavedFile

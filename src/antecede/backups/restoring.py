@@ -1,11 +1,11 @@
 """Make a new system from a backup: one data directory for each server.
 
 First the backup is checked: the checksum of every file, the recovery of all servers, and the links between the servers.
-Nothing is written before this check. Then each server gets a directory with a new incarnation (a random number that
-identifies the directory) and a snapshot of the server's state in the backup. The Parquet files of the server's
-trace, if there are any, are copied. The log records that are not in these files are copied only if the backup contains
-all of them. Otherwise the trace of the server cannot be continued. All directories are made in one folder with a
-temporary name. The last step renames this folder.
+If this check fails, nothing is written. Then each server gets a directory with a new incarnation (a random number that
+identifies the directory) and a snapshot of the server's state in the backup. The Parquet files of the server's trace,
+if there are any, are copied. The log records whose rows are not yet in these files are also copied, but only if the
+backup contains all of them. If one of them is missing, none is copied, and the trace of the server cannot be continued.
+All directories are made in one folder with a temporary name. The last step renames this folder.
 """
 
 import os
@@ -101,12 +101,12 @@ def new_incarnations(files: Files, servers: list[str]) -> Mapping[str, int]:
 
 
 def history(found: Recovered, after: int, former: int, begin: bytes, has_trace: bool) -> tuple[int, Iterator[bytes]]:
-    """Return the number of the first record of a restored log, and an iterator over the records of this log. The log
-    begins with copies of the backup's records after number ``after``. Then it has one new record, ``begin``. If the
-    backup does not contain all records after ``after``, the server's trace cannot be continued, and the log contains
-    only ``begin``. ``after``: the number of the last record whose rows are in the trace's Parquet files, or 0 if there
-    are no such files. ``former``: the incarnation of the log in the backup. ``has_trace``: whether the backup contains
-    Parquet files of the trace."""
+    """Return the log of a restored server: the number of its first record, and an iterator over its records. The log
+    contains copies of the backup's records with numbers larger than ``after``, and then one new record, ``begin``. If
+    one of the records to copy is missing in the backup, the log contains only ``begin``, and the server's trace cannot
+    be continued. ``after``: the number of the last record whose rows are in the trace's Parquet files, or 0 if there
+    are no such files. ``former``: the incarnation (the number that identifies a data directory) of the log in the
+    backup. ``has_trace``: whether the backup contains Parquet files of the trace."""
     last = found.last
     if found.walk is None or found.first > after + 1 or not (has_trace or found.first == 1):
         return last + 1, iter([begin])
@@ -130,8 +130,9 @@ def _whole(found: Recovered) -> Walk:
 
 
 def marked(record: bytes, former: int) -> bytes:
-    """Return a copy of a log's first record, with the incarnation of the log filled in. If the record already contains
-    an incarnation, the copy has the same incarnation. ``former``: the incarnation of the log in the backup."""
+    """Return a copy of a log's first record. The copy always contains an incarnation (the number that identifies a data
+    directory). If the record already contains an incarnation, the copy keeps it. Otherwise the copy gets ``former``,
+    the incarnation of the log in the backup."""
     items = decode_record(record)
     marked = [
         msgspec.structs.replace(item, incarnation=item.incarnation or former) if isinstance(item, Began) else item

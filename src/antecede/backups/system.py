@@ -2,8 +2,9 @@
 
 A server sends the id at the start of each connection, as a part of its epoch (the value by which servers compare their
 topologies). So a server of the old system and a server of the restored system refuse each other, like servers with
-different topologies. The state of their links does not change. (The two servers also have different incarnations. But
-if only the incarnations differed, the links would stop, and an operator would have to reset the domain.)
+different topologies. The state of their links does not change. The two servers also have different incarnations (the
+numbers that identify data directories). If only these numbers were different, the links would stop, and an operator
+would have to reset the domain.
 
 In a restored system, a server may start without data: the server was added later, or it starts again with an empty
 directory. ``antecede topology apply`` sends the id to such a server (:mod:`antecede.server.change.changing`).

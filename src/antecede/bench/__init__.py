@@ -9,16 +9,18 @@ meaningful. A side that is not installed is skipped, and the output says so.
 **The shapes.** In most shapes, our side has a server in each of the two processes. The two servers are in one domain of
 order ``pruned``. In the shapes *clients* and *accepted*, and in the side ``ping-pong-client``, only one server runs.
 
-- *pipelined*: a program calls ``bus.send()`` once per message, on the bus of its server. An agent without state on the
-  other server receives the messages. The time is measured from the first send until the agent's answer to the last
-  message is back at the sender. This answer comes only when all messages before it are on both disks.
+- *pipelined*: a program calls ``bus.send()`` once per message, on the bus of its server. An agent on the other server
+  receives the messages. It has no state, except in the side ``stateful``. The time is measured from the first send
+  until the agent's answer to the last message is back at the sender. When the answer arrives, all messages are on the
+  disks of both servers, except in the side ``not-durable``.
 - *clients*: one client sends to another client of the same server. The server writes the messages to its disk. Each
-  message passes through two sockets, as with a broker. The sender passes 500 notifications to each
-  ``bus.send_many()``. The time is measured until the other client has handled the last notification.
+  message passes through two sockets, as with a broker. Each call of ``bus.send_many()`` sends 500 notifications. The
+  time is measured until the other client has handled the last notification.
 - *accepted*: there is a client in one process, and a server in the other. The client awaits each ``bus.send()`` before
   it calls the next one.
-- *exchange*: there is an agent at each end, and one letter goes back and forth. Each agent's reaction is on disk before
-  the letter is sent back. So a round trip costs one fdatasync at each end, as in :mod:`~antecede.bench.bare`.
+- *exchange*: two agents, one on each server, send one letter (a message) back and forth. Each agent's reaction is on
+  disk before the letter is sent back. So a round trip costs one fdatasync at each end, as in
+  :mod:`~antecede.bench.bare`.
 - *ping-pong*: a program in one process calls ``await bus.ask()``, and an agent on the server of the other process
   answers.
 

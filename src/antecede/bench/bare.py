@@ -1,10 +1,10 @@
 """Minimal programs, with which Antecede is compared. They do only the unavoidable work: TCP on the event loop, msgspec,
 and in some measurements a disk.
 
-A frame has four bytes with its length, and a MessagePack list of pairs (number, body). A receiver in the role *log*
-writes the bodies into a file that was allocated before the measurement. One thread takes all bodies that have arrived,
-writes them, and syncs once, as our log does. The receiver answers when the last body is on the disk. If the roles
-*echo* and *ping* use a disk, each end writes and syncs a message before sending the message.
+A frame contains a MessagePack list of pairs (number, body), after four bytes with the length of this list. A receiver
+in the role *log* writes the bodies into a file that was allocated before the measurement. One thread takes all bodies
+that have arrived, writes them, and syncs once, as our log does. The receiver answers when the last body is on the disk.
+If the roles *echo* and *ping* use a disk, each end writes and syncs a message before sending the message.
 """
 
 import asyncio

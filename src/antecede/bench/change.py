@@ -9,8 +9,9 @@ The result is the ratio of the round-trip times during changes to the round-trip
 near 1 if adding an agent does not pause the other agents. To estimate the noise, the ratio is computed many times, each
 time from rounds that are drawn at random (bootstrap). The reported interval contains 95 % of these ratios.
 
-There are four windows: before the first command, dry runs, changes, and after the last command. A round trip belongs to
-the window in which it began. In the first and the last window there is only the load.
+The run has four *windows*: the time before the first command, the time of the dry runs, the time of the changes, and
+the time after the last command. A round trip belongs to the window in which it began. In the first and the last window
+there is only the load.
 """
 
 import asyncio

@@ -96,7 +96,7 @@ class Ours(msgspec.Struct, frozen=True):
 def _clients(messages: int, place: str) -> Sample:
     """Measure a client that sends to another client of the same server. Each message passes through two sockets, as
     with a broker. The receiver's mailbox has no quota. But the server limits the mailboxes of all its clients together,
-    so the number of messages is limited here."""
+    so this function limits the number of messages."""
     messages = min(messages, _clients_messages_max)
     topology = topology_text(free_ports(2)) + '\n[mailboxes]\n"taker@s2" = { letters = 0, bytes = 0 }\n'
     with ExitStack() as stack:

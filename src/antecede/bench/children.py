@@ -121,9 +121,9 @@ class Child:
 
 
 def party(module: str, role: str, source: str | None = None, /, **settings: Any) -> Child:
-    """Start a party (a process of the measurement). It runs the module with this name. The file of the module always
-    comes from this version of the package. If ``source`` is given, everything that this file imports from the package
-    comes from the directory ``source``."""
+    """Start a party (a process of the measurement). The party runs the module with this name. The file of this module
+    always comes from the package that runs the benchmark. If ``source`` is given, everything that this file imports
+    from the package comes from the directory ``source``."""
     if source is None:
         return Child([sys.executable, "-m", f"antecede.bench.{module}", role, json.dumps(settings)])
     script = str(Path(__file__).with_name(f"{module}.py"))

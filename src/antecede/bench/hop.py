@@ -1,18 +1,18 @@
 """``antecede bench hop``: the constants of the planner's cost model, measured on this machine.
 
-* **α** is the CPU time of one durable hop (a message from one server to the next). Two real servers send one letter
-  back and forth, and both write it to disk. Each letter has its own stamp, frame and record, as the model assumes. α is
-  computed from the difference between a short and a long run. The start of the processes takes the same time in both
-  runs, so the difference does not include it.
+* **α** is the CPU time of one durable hop (a message from one server to the next). Two real servers answer each other's
+  messages (*letters*), one at a time, and both write each letter to disk. Each letter has its own stamp, frame and
+  record, as the model assumes. α is computed from the difference between a short and a long run. The start of the
+  processes takes the same time in both runs, so the difference does not include it.
 * **β** is the time that one byte of a stamp takes. An *order* is the algorithm that decides when a message may be
   delivered. A *stamp* is the control information that the order adds to a message. β is the sum of a CPU time and 8 ns
   for a network of 1 Gbit/s. To measure the CPU time, messages are sent, encoded, decoded and received with the order
   ``matrix``, in a small group and in a large group. The additional time in the large group is divided by the additional
   bytes of its stamps.
-* **σ** is the mean size of an order's stamps, for each size of a domain. It comes from short simulations, one for each
-  size. Each message goes to one other member, which is chosen at random (*uniform unicasts*). The stamps of some orders
-  still grow at the end of such a run. Therefore the planner's own table comes from the longer runs of ``antecede sweep
-  stamps``.
+* **σ** is the mean size of an order's stamps in a domain (a group of servers). One short simulation measures it for one
+  order and one number of servers. Each message goes to one other member, which is chosen at random (*uniform
+  unicasts*). The stamps of some orders still grow at the end of such a run. Therefore the planner's own table comes
+  from the longer runs of ``antecede sweep stamps``.
 
 α and β are medians over the rounds. α is noisy if there are few letters, because it is a difference of two runs. A busy
 machine makes both α and β larger.
@@ -49,8 +49,8 @@ def bench_hop(
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """Measure three things: α (the CPU time of one durable hop), β (the time that one byte of a stamp takes), and the
-    mean size of the stamps for each order and each size of a domain. Return the report. ``step`` is called after each
-    measurement."""
+    mean size of the stamps for each order and each size of a domain. A *stamp* is the control information in a message.
+    Return the report. ``step`` is called after each measurement."""
     total, done = 2 * rounds + len(orders) * len(sizes), count(1)
 
     def stepped(value: float) -> float:
@@ -101,8 +101,8 @@ def _byte_ns() -> float:
 
 
 def _stamp_cost(members: int, messages: int = 400) -> tuple[float, float]:
-    """Return two means per message. The first is the time to send, encode, decode and receive a matrix stamp, in
-    nanoseconds. The second is the size of the stamp in bytes."""
+    """Measure messages with the order ``matrix``, and return two mean values per message. The first is the CPU time to
+    send, encode, decode and receive the message, in nanoseconds. The second is the size of its stamp, in bytes."""
     spec = parse("matrix")
     sender, receiver = spec.create(0, members), spec.create(1, members)
     total = 0
@@ -119,6 +119,7 @@ def _stamp_cost(members: int, messages: int = 400) -> tuple[float, float]:
 
 
 def stamp_bytes(order: str, size: int) -> float:
-    """Return the mean size of an order's stamps in a simulated domain with ``size`` members and uniform unicasts."""
+    """Return the mean size of an order's stamps, in bytes, from a simulation. The domain has ``size`` members. Each
+    message goes to one other member, which is chosen at random."""
     setup = Setup(parse(order), size, max(3_000, 100 * size), warmup=max(1_000, 40 * size))
     return float(simulate(setup)["stamp"]["bytes_mean"])

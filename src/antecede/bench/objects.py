@@ -199,9 +199,9 @@ def _row(key: tuple[str, bool, int, str, int], found: list[dict[str, float]]) ->
 
 
 def _compared(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add ratios to each row of our side, and return all rows. The latency and the rate of the row are divided by the
-    latency and the rate of etcd and of the floor. The CPU time of the row is divided by the CPU time of the same calls
-    with the smallest state."""
+    """Add ratios to each row of our side, and return all rows. The latency and the rate of the row are divided by those
+    of etcd, and by those of the floor (the lower bound). The CPU time of the row is divided by the CPU time of the same
+    calls with the smallest state."""
     others = {(row["side"], row["durable"], row["under_way"]): row for row in rows if row["side"] != "ours"}
     smallest = min((row["state"] for row in rows), default=0)
     small = {_place(row): row for row in rows if row["side"] == "ours" and row["state"] == smallest}

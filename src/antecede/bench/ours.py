@@ -118,9 +118,9 @@ class Meter:
 
 
 settle_memory = import_module(f"{ServerRuntime.__module__.rpartition('.')[0]}.process").settle_memory
-"""A function of the server. It excludes existing objects from garbage collection, because the server needs these
-objects until its end. In every version, the function is in the module ``process`` of the package that contains the live
-server."""
+"""The server's function that excludes existing objects from garbage collection. The server needs these objects until it
+stops. In every version of Antecede, this function is in the module ``process``, next to the module of
+``ServerRuntime``."""
 _meter = Meter()
 _soak_parts = 10
 _instants: list[float] = []

@@ -122,8 +122,7 @@ def _campaign(order: str, seeds: range, faults: bool | None, jobs: int) -> dict[
 
 
 Part = tuple[Counter[str], list[str]]
-"""The result of some schedules, as two values: the counts by their names, and texts about the first schedules that
-failed."""
+"""The result of one part of a campaign: the counts by their names, and texts about the first schedules that failed."""
 
 
 def tally(

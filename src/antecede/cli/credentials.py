@@ -286,9 +286,9 @@ class _Issue:
         return self._folder / FOLDERS[role] / name
 
     def _issued(self, role: str, name: str, uri: str, authority: Any, days: float, keys: tuple[Any, ...]) -> Any:
-        """Write a folder with a new key. If there is an authority and ``uri`` is not empty, also write a certificate
-        for this key. Return the identity. The identity has the previous keys (``keys``), the new key, and all
-        permissions that an identity with this role can have."""
+        """Write a folder with a new key. If there is a certificate authority and ``uri`` is not empty, also write a
+        certificate for this key. Return the identity. The identity has the previous keys (``keys``), the new key, and
+        all permissions that an identity with this role can have."""
         from msgspec.structs import replace
 
         from antecede.access.model import SERVER, Identity, Key
@@ -307,8 +307,8 @@ class _Issue:
         return replace(issued, **dict.fromkeys(_actions.get(role, ()), ("*",)))
 
     def _finish(self, issued: list[tuple[str, str]], revoked: dict[str, Any] | None = None) -> None:
-        """Write the keys of the servers into all folders of clients and operators, then write the access file, and
-        print the result."""
+        """Write the public keys of the servers into all folders of clients and operators. Then write the access file,
+        and print the result."""
         from antecede.access.model import CLIENT, OPERATOR
         from antecede.live.issuing import FOLDERS, write_servers
 

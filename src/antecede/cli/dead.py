@@ -130,9 +130,9 @@ def _many(group: typer.Typer, name: str, does: str, again: str) -> None:
 
 
 def _holding(one: dict[str, Any]) -> str:
-    """Return a text about the letters of an agent that are held until an operator decides about the agent's dead
-    letters. The text says how many letters are held, and how many of them may be independent of the dead letters. If
-    no letter is held because of the dead letter ``one``, return an empty text."""
+    """Return a text about the letters that wait because of the dead letter ``one``. Such letters have the same agent as
+    ``one``. They wait until an operator replays or removes this agent's dead letters. The text says how many letters
+    wait, and how many of them may be independent of the dead letters. If no letter waits, return an empty text."""
     if not one.get("holds"):
         return ""
     held, undecided = counted(one["holds"], "letter"), one["undecided"]

@@ -36,13 +36,12 @@ class Filters(NamedTuple):
 
     @property
     def any(self) -> bool:
-        """Whether at least one filter is set."""
+        """Return whether at least one filter is set."""
         return bool(self.agent or self.type_ or self.reason or self.older is not None)
 
     def arguments(self) -> tuple[str, str, str, str]:
-        """Return the filters as the last four arguments of a request for a page. The filter ``older`` is an age in
-        seconds. The request has a point in time instead (now minus this age), in milliseconds since 1970. If ``older``
-        is not set, the request has "0"."""
+        """Return the filters as the last four arguments of a request for a page. The age ``older`` becomes a point in
+        time: now minus this age, in milliseconds since 1970. If ``older`` is not set, this argument is "0"."""
         now = time.time()
         if self.older is not None and not 0 <= self.older <= now:
             raise UsageError(f"--older {self.older}: expected a number of seconds, at most the time since 1970")
@@ -188,8 +187,8 @@ def one_letter(where: str, keys: Keys, command: str, letter: str) -> Any:
 
 
 def many(where: str, keys: Keys, action: str, filters: Filters) -> dict[str, Any]:
-    """Replay or bury all dead letters that match the filters, on all servers that answer. Letters that become dead
-    letters while this function runs are not included."""
+    """Replay (deliver again) or bury (remove) all dead letters that match the filters, on all servers that answer.
+    Letters that become dead letters while this function runs are not included."""
     servers = Servers(where, keys)
     done = f"{action}ed" if action == "replay" else "buried"
     document: dict[str, Any] = {done: 0, "skipped": 0, "servers": {}}

@@ -25,8 +25,8 @@ _plain_event_seconds = 8e-6
 busy machine, from Parquet and from JSON Lines, with 8 to 1,024 processes."""
 
 _entry_seconds = {True: 1e-9, False: 5e-9}
-"""The additional time that the plain engine takes per entry of an event's vector. A vector has one entry per process.
-The key says whether numpy is installed."""
+"""The additional time per event and process. For each event, the plain engine computes a vector that has one entry per
+process. The key is True if numpy is installed."""
 
 
 def chosen_engine(engine: str, master: str | None, conf: list[str] | None, paths: list[str]) -> str:
@@ -66,9 +66,9 @@ def plain_seconds(events: int, processes: int) -> float:
 
 @contextmanager
 def trace_inputs(paths: list[str]) -> Iterator[list[str]]:
-    """Yield the files to read for the given paths. If a path is or contains the data directory of a server, files with
-    the server's trace replace this directory. Some of these files are temporary, and are deleted at the end of the
-    context."""
+    """Yield the files to read for the given paths. Instead of the data directory of a server (a path, or a folder below
+    a path), yield files with the server's trace. Some of these files are temporary, and are deleted when the context
+    ends."""
     if all(path == "-" or "://" in path or os.path.isfile(path) for path in paths):
         yield paths
         return

@@ -191,8 +191,8 @@ def _old_trace_named(to: str | None) -> Iterator[None]:
 def _mapping(
     path: str | None, pairs: list[str] | None, given: dict[str, str | None], pattern: list[str] | None
 ) -> Mapping:
-    """Return the mapping for the import. If the file ``path`` is given, read the mapping from this file, and then
-    replace the settings that are given as options."""
+    """Return the mapping for the import. If the file ``path`` is given, read the mapping from this file. Settings that
+    are given as options override the settings in the file."""
     kept = foreign.read_mapping(path) if path is not None else Mapping()
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     if pattern:
@@ -258,4 +258,4 @@ _caveats = {
     ("zipkin", "otlp", "jaeger", "spans"): "a service counts as one process, in the order of its wall clock",
 }
 """Warnings for the report of an import. Each key contains the formats to which the warning applies. A warning says why
-``antecede verify`` cannot find all violations in a trace from these formats, or what was assumed to make the trace."""
+``antecede verify`` cannot find all violations in a trace from these formats, or which assumptions the import made."""

@@ -231,10 +231,13 @@ def find_credentials(given: str | None, where: str, role: str, name: str = "") -
     """Return the credentials of a role. If ``name`` is not empty, search only for credentials with this name.
 
     If the folder ``given`` itself contains credentials, return these credentials, without a check of the role and the
-    name. If it does not, search the folders below ``given``, and raise :class:`UsageError` if no credentials match. If
-    ``given`` is None, search ``credentials`` in the folder of the topology file ``where``. In this case, return None if
-    no credentials are found, if the folder of the topology file has no ``access.toml``, or if ``where`` is the address
-    of a server. If a search finds several credentials, raise :class:`UsageError`.
+    name. Otherwise, search the folders below ``given``, and raise :class:`UsageError` if no credentials match.
+
+    If ``given`` is None, search the folder ``credentials`` next to the topology file ``where``. Return None if this
+    search finds no credentials, or if there is no ``access.toml`` next to the topology file. Also return None if
+    ``where`` is the address of a server.
+
+    If a search finds several credentials, raise :class:`UsageError`.
     """
     from antecede.live.keys import Credentials
 

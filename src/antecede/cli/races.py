@@ -90,9 +90,9 @@ def _declaring(metadata: Sequence[Metadata]) -> Declared:
 
     An order that is not installed here guarantees nothing. Domains that form a cycle also guarantee nothing.
 
-    The metadata may name no order. Then return the weakest guarantee of all epochs in the metadata. An *epoch* is a
-    topology that was in force. In two cases, the epochs do not say enough, and the default guarantee (FIFO) is
-    returned: no file has epochs, or a file without epochs was not recorded by a server.
+    If the metadata names no order, return the weakest guarantee of all epochs in the metadata. An *epoch* is a topology
+    that was in force. If no file has epochs, return the default guarantee (FIFO). Also return the default guarantee if
+    a file has no epochs and was not recorded by a server.
     """
     from antecede.recording.segments import RECORDED_BY
 

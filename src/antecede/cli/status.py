@@ -42,7 +42,8 @@ def register(app: typer.Typer) -> None:
         These are the conditions:
         health: Every server is ok.
         links: No server refuses the connection of another server.
-        access: All servers use the same access file, and could read this file. Or no server uses an access file.
+        access: All servers use the same access file, and could read this file. Or no server uses an access file. In
+        this case, either all servers require a token, or no server requires a token.
         """
         if watch is not None and not 0.1 <= watch <= 86_400:
             raise UsageError(f"--watch {watch}: expected 0.1 to 86400 seconds")
@@ -193,8 +194,8 @@ def _report_change(topology: dict[str, Any] | None) -> None:
 
 
 def _report_access(access: dict[str, Any] | None) -> None:
-    """Print the digest of the access file in use, the error if it could not be reloaded, and the keys that expire
-    soon."""
+    """Print the digest of the access file in use, the error if this file could not be reloaded, and the keys that have
+    expired or expire soon."""
     if access is None or access["mode"] != "access-file":
         return
     print(f"  access file {access['digest']}, {access['identities']} identities")
@@ -213,7 +214,8 @@ def _days(days: float) -> str:
 
 
 def _access_differs(servers: dict[str, Any]) -> bool:
-    """Return whether servers use different access files."""
+    """Return whether servers check identities in different ways. For example, the servers use different access files, or
+    only some servers use an access file, or only some servers require a token."""
     used = [one["access"] for one in servers.values() if one.get("access")]
     return len({(one["mode"], one["digest"]) for one in used}) > 1
 

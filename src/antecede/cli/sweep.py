@@ -192,9 +192,9 @@ _factors = {"held": 100.0, "latency_mean": 1e3, "conflicting_latency": 1e3, "com
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of the report as text. The table has one row per entry of the summary. Its columns are the order,
-    the number of processes, each other setting that differs between entries, the number of runs, and the figures. A
-    figure is shown as the mean ± half the width of its confidence interval."""
+    """Yield the lines of the report as text. The table has one row per entry of the summary. The first columns
+    are the order and the number of processes. Then come the settings that are not the same in all entries, the number
+    of runs, and the figures. A figure is shown as the mean ± half the width of its confidence interval."""
     entries = document["summary"]
     done, kept = document["done"], document["kept"]
     yield f"{done} of {document['cells']} cells done ({kept} of them by an earlier command): {document['table']}"

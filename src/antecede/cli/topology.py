@@ -149,8 +149,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _classes(topology: TopologyFile, path: str) -> dict[str, dict[str, Any]]:
-    """Import the classes of agents and objects, as the servers do. Return for each agent and object: its class, and the
-    notifications that it handles (empty for objects)."""
+    """Import the classes of agents and objects, as the servers do. Return the class of each agent and each object, and
+    the notifications that it handles (an empty list for objects)."""
     from antecede.engine.agents import handlers_of
     from antecede.live.application import agents_of, find_beside, plan_of
 

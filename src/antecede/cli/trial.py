@@ -287,7 +287,7 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Change random topologies of simulated servers, while servers crash and `antecede topology apply` is killed.
 
-        Some servers that a change does not need are down during the change. The result counts these servers as
+        During a change, some of the servers that the change does not need are down. The result counts these servers as
         absences.
 
         Exit codes:
@@ -407,6 +407,6 @@ server was down. ``absences``: servers that were down during a change that did n
 _zeros = ("undelivered", "late")
 _faults = ("backups", "failures", "kills", "stops", "cuts", "blackouts", "broken", "full")
 _attributes = {"absences": "missed"}
-"""Name of a count in the report → name of the attribute that contains this count in the outcome of a schedule. If both
-names are equal, the count is not listed here."""
+"""The counts that have two different names. Each key is the name in the report. Each value is the name of the attribute
+in the outcome of a schedule."""
 _figures = (*_faults, "walks", "messages", "deliveries", *_zeros)

@@ -75,8 +75,8 @@ def register(app: typer.Typer) -> None:
 
 def _ready(path: str, file: TopologyFile, folder: str) -> bool:
     """Return True if the data in the folder has the topology of the file. Otherwise print the differences. If the
-    change is possible and the command runs on a terminal, ask the user whether to change the topology of the data.
-    Return True if the topology was then changed, and False in all other cases."""
+    change is possible and the command runs on a terminal, also ask the user whether to change the topology of the data.
+    If this change is made, return True. If it is not made, return False."""
     from antecede.live.directories import differing
     from antecede.server.organisation import explain
 

@@ -72,8 +72,8 @@ _ansi = {
 _gap_min = 3
 """The smallest number of columns from one process's line to the next."""
 _gap_max = 16
-"""If the rows with their notes are wider than the terminal, the lines of the processes are drawn closer together, down
-to this number of columns from one line to the next. If the lines alone are too wide, ``_gap_min`` is the limit."""
+"""The smallest number of columns from one process's line to the next, if the rows are too wide for the terminal only
+because of their notes. If the lines alone are too wide, ``_gap_min`` is the limit."""
 _gap_wide = 34
 """The largest number of columns from one process's line to the next."""
 

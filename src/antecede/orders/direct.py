@@ -9,8 +9,9 @@ messages in before[p]. A message that is ordered after its direct predecessors i
   only this message.
 * A message may be delivered at process i when all messages in the before[i] of its stamp have been delivered there.
 * At delivery, the receiver adds the entries of the stamp to its own sets. Of several entries (k, x) with the same k, it
-  keeps only the newest. There is one exception. If p is another destination of the message, the receiver removes from
-  its before[p] the entries that the stamp has for p, and adds the message itself.
+  keeps only the newest. There is an exception for every other destination p of the message. The receiver adds only the
+  message itself to its before[p]. It also removes each entry from this set if the stamp's before[p] has the same
+  message, or a later message of the same process.
 * **recent**, a part of the stamp, contains the last deliveries of the message's sender s. The receiver notes these
   deliveries in its matrix ``known``, and removes the delivered messages from its own before[s].
 

@@ -127,8 +127,8 @@ class Reader:
         return value
 
     def ordinal(self, known: int, what: str = "sequence number") -> int:
-        """Read a counter that starts at 1, such as the number of a message. Raise if it is 0, or if it is refused by
-        :meth:`counter`. ``known``: as for :meth:`counter`. ``what`` names the counter in the error message."""
+        """Read a counter that starts at 1, such as the number of a message. Raise if it is 0, or if :meth:`counter`
+        refuses it. ``known``: as for :meth:`counter`. ``what`` names the counter in the error message."""
         value = self.counter(known)
         if value == 0:
             raise StampError(f"{what} 0 in a stamp: expected 1 or more")
@@ -148,11 +148,11 @@ class Reader:
 class RecordedReader(Reader):
     """A reader of a stamp from the log. It does not compare counters with their last known values.
 
-    The stamp was compared with the state when its packet arrived. If the packet was held, packets that arrived later
-    may have been delivered earlier. The log then contains the records of these packets first. So in a recovery the
-    state is newer than it was when the packet arrived, and the stamp of a faulty member may contradict this newer
-    state. The stamp is accepted nevertheless, because it was accepted when it arrived. Otherwise the log could not be
-    replayed.
+    The stamp was compared with the state when its packet arrived. If the packet was then held, other packets may have
+    arrived and been delivered while it waited. Their records come before its record in the log. So when a recovery
+    reads the stamp, the state is newer than it was at the arrival of the packet. The stamp of a faulty member may
+    contradict this newer state. The stamp is accepted nevertheless, because it was accepted when it arrived. Otherwise
+    the log could not be replayed.
     """
 
     __slots__ = ()

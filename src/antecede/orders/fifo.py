@@ -1,8 +1,9 @@
 """``none`` and ``fifo``: the two baselines for every other order (Garg §12.1).
 
-``none`` delivers every message on arrival. ``fifo`` numbers the messages from each process to each other process, and a
+``none`` delivers every message on arrival. ``fifo`` numbers the messages from each sender to each destination, and a
 receiver delivers the messages of one sender in the sequence of their numbers. Suppose that a process sends two messages
-to one destination: first s1, then s2. Then the receipt r2 does not come before the receipt r1 (s1 ≺ s2 ⇒ ¬(r2 ≺ r1)).
+to one destination. Let s1 and s2 be the sends, and r1 and r2 the receipts. If s1 comes before s2, then r2 does not come
+before r1 (s1 ≺ s2 ⇒ ¬(r2 ≺ r1)).
 Each copy of a multicast gets the next number of its link, so the copies may have different numbers.
 """
 

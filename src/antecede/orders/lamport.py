@@ -20,8 +20,8 @@ All packets are numbered on their link (``resequence``), because the argument be
 all messages of a sender in sequence. So an ack or a release names a message by its number: the n-th message of its
 sender.
 
-**Why no smaller message can come later.** Suppose that q removes m = (t, p), and that m' = (t', r) < m reaches q only
-after that. Before m was removed, p had marked m, so r had acknowledged m. After this ack the clock of r is beyond t, so
+**Why no smaller message can come later.** Suppose that q removes m = (t, p), and that m' = (t', r) < m reaches q after
+this removal. Before the removal, p had marked m, so r had acknowledged m. After this ack the clock of r is beyond t, so
 r sent m' before the ack. Links are FIFO, so m' reached p before the ack. (If r = p, there is no ack, but m' was in p's
 queue since its send.) But m was the smallest message in p's queue when p marked it, so p had already removed m'. So r
 had released m', and before that, q had acknowledged m'. This means that m' had already reached q: a contradiction.
@@ -52,9 +52,9 @@ ACK = "ack"
 RELEASE = "release"
 
 Entry = tuple[int, int, int, int, str, Message | None]
-"""An entry of the queue: (time, sender, number, own copy, id, message). ``number`` counts the messages of the sender.
+"""An entry of the queue: (time, sender, number, own copy, id, message). Each sender numbers its messages 1, 2, 3 …
 ``own copy`` is the packet number of our copy to ourselves, or 0 if we sent none. ``message`` is None if the message is
-not addressed to us. Entries are compared by their first three values, because no two entries have the same three."""
+not addressed to us. No two entries have the same first three values, so these values alone decide the order."""
 
 
 class Lamport(SequencedOrder):

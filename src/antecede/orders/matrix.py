@@ -2,7 +2,7 @@
 
 M[j][k] at a process is the number of messages that j has sent to k, as far as this process knows. To send a message, a
 process first increases its counts for *all* destinations, and only then makes the stamp. (Garg's ``multicast`` in Fig.
-12.4 is a loop of single sends. So the stamp of a copy does not include the copies that are sent after it, and causal
+12.4 is a loop of single sends. So the stamp of a copy does not count the copies that the loop sends later, and causal
 order is broken.) A message from j with matrix W may be delivered at i when
 
 * W[j][i] = (delivered from j) + 1, and
@@ -14,8 +14,8 @@ soon as this message is sent. With the rule of Fig. 12.2, the message therefore 
 Fig. 12.4, a duplicate of the message is also delivered. So this module counts deliveries in a separate vector.
 
 **Rows are shared, never copied.** Only process j changes row j, and its counts only grow. So of two different versions
-of row j, the one with the greater total is newer, and none of its entries is smaller. Therefore a matrix is a list of
-immutable rows, a stamp consists of references to n rows, and a merge of n² counters needs only n comparisons.
+of row j, the one with the greater total is newer, and all its entries are equal or greater. Therefore a matrix is a
+list of immutable rows, a stamp consists of references to n rows, and a merge of n² counters needs only n comparisons.
 """
 
 from operator import gt

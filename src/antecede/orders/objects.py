@@ -2,8 +2,8 @@
 
 An *operation instance* is one execution of an operation. One instance sends a message, another receives it, and the
 :class:`~antecede.messages.Label` names both. A message m1 **significantly precedes** a message m2 (m1 → m2, §3.2) if
-one object sends or receives m1 and later sends m2, in one instance or in two instances of conflicting operations. m1
-also precedes m2 if a chain of such pairs leads from m1 to m2. Two rules hold at an object that gets both (§3.3, SO):
+an object sends or receives m1 and later sends m2. Both must happen in one instance, or in two instances of conflicting
+operations. Chains count, too: m1 → m2 → m3 implies m1 → m3. Two rules hold at an object that gets both (§3.3, SO):
 
 1. If m1 → m2, then m1 comes first in two cases: both messages go to one instance, or they go to conflicting instances
    and m2 is a request.
@@ -18,21 +18,21 @@ The vector of an instance is the maximum of the receipt vectors RV of all messag
 sent (:mod:`antecede.orders.objects_stamp`). The vector of an operation is the maximum for all its instances. (The paper
 has ``V_tj := m.V_j``, which contradicts Table 1.) The vector V of a message is the maximum of the sending instance's
 vector and the vectors of all operations that conflict with this instance's operation. A message gets its event number
-(tno) from a Lamport clock that ticks at sends. (The paper's number begins with the *instance* number. With it, two
+(tno) from a Lamport clock that ticks at sends. (The paper's number begins with the *instance* number. Then two
 nested calls can each precede the other.) Every send is numbered, not only "changing actions": otherwise two sends of
 one instance would be unordered. A response has its own number, and its label names its request's instance. So:
 
     m1 → m2  implies  m1.RV ≤ m2.V, in every entry, and m1.tno < m2.tno.
 
-**Stability (§4.3), as interpreted here.** Messages are numbered on each link. Every copy and ``clock`` packet carries
-the last number and the sender's time. So an object knows up to which time *all messages from each k have arrived*.
+**Stability (§4.3), as interpreted here.** Messages are numbered on each link. Every copy and ``clock`` packet has the
+last number and the sender's time. So an object knows for each k up to which time *all messages from k have arrived*.
 
 * For rule 1, m waits until all messages that each object k sent up to the time m.V[k] have arrived. (The paper waits
   for the *next* message of the same sender, but a predecessor may come from a third object.) Then all predecessors of m
   have arrived, and m waits only for undelivered predecessors. m need not be first in the queue.
 * Rule 2 concerns *requests of kind (2)*: they go to several objects, and conflict with some operation. Such a request
   with the time t waits until all messages that were sent up to t have arrived. Then event numbers decide the order.
-* A request that conflicts with nothing, a response to a call to one object, and a commit wait for nothing.
+* Three kinds of messages never wait: requests without conflicts, responses to a call to one object, and commits.
 
 **Clocks.** An object must learn the times of other objects even if it receives no messages from them. For this purpose,
 the paper sends a null message after a silence of δ. Here the time is sent when it is needed. With ``clocks=eager``, a
@@ -40,7 +40,7 @@ sender sends its time to all objects that do not get a copy. An object that lear
 time to the request's destinations. So a decision takes two one-way delays. With ``clocks=asked``, if a message must
 wait, its destination asks for the times (packet ``ask``). A decision then takes three delays, but no packets are needed
 if no message waits. Servers (``sparing``) use ``eager`` for requests of kind (2) and unlabelled messages, and ``asked``
-for others. Links handle loss and resends, so no timer is needed. An idle group sends nothing.
+for the rest. Links handle loss and resends, so no timer is needed. An idle group sends nothing.
 
 **Why nothing waits for ever.** A message first waits for packets with messages and times; the links deliver these. Then
 it waits for undelivered messages with smaller event numbers. The message with the smallest number waits for no other.
@@ -119,22 +119,22 @@ class Objects(Order):
         self.rules = self.judge(self.relation, members)
         self.eager: bool = self.settings["clocks"] == "eager" and bool(self.relation)
         self.defer = False
-        """Whether a request counts as received only when its instance begins, not already when it is delivered."""
+        """Whether a request is treated as received when its instance begins, and not when it is delivered."""
         self.clock = 0
         self.no = 0
         self.sent = [0] * members
         """``no``: the number of messages sent. ``sent``: the number of messages sent to each member."""
         self.sent_times = [0] * members
         self.asked = [0] * members
-        """``sent_times``: the latest time sent to each member. ``asked``: the latest time for which we asked it."""
+        """``sent_times``: the latest time sent to each member. ``asked``: the latest time that we asked it for."""
         self.sparing = False
-        """Whether most times are sent only if a member asks. "Clocks" at the top of this file lists the exceptions."""
+        """Whether we send our time to members only if they ask. "Clocks" at the top of this file lists the exceptions."""
         self.together = False
-        """Whether the times are sent at the end of each step, in one packet for each member (:meth:`times`)."""
+        """Whether ``clock`` packets are sent at the end of each step, by :meth:`times`, and not immediately."""
         self._later: dict[int, tuple[int, int]] = {}
-        """By member: the time to send to it, and a mask of the members to which it should then send its own time."""
+        """For each member: our clock time that we must send to it, and the mask ``wanted`` of :meth:`_send_time`."""
         self._copied = [0] * members
-        """The time of the last message to each member in this step, or 0."""
+        """For each member: our clock time in the last message that this step sent to it, or 0 if there is none."""
         self.arrivals = Arrivals(me, members)
         self.vectors: dict[str, Vector] = {}
         self.seen: dict[str, Vector] = {}
@@ -183,7 +183,7 @@ class Objects(Order):
         return vector
 
     def _note(self, instance: str, operation: str, vector: Vector) -> None:
-        """Merge the vector of a message into the vectors of the instance and operation that received or sent it."""
+        """Merge a message's vector into the vectors of ``instance`` and ``operation``, which sent or received it."""
         if instance:
             join(self.vectors.setdefault(instance, {}), vector.items())
         if self.relation.matters(operation):
@@ -198,8 +198,8 @@ class Objects(Order):
             effects.append(Send(self.control(CLOCK, target, "", (self.sent[target], self.clock, wanted))))
 
     def times(self) -> Effects:
-        """End a step: send our time to the members in ``_later``. Skip a member if a message of this step already
-        carries the needed time to it, and if it need not send its own time to other members."""
+        """End a step: send our time to the members in ``_later``. Skip a member if it already gets the needed time in a
+        message of this step, except if this member must send its own time to others."""
         later, self._later = self._later, {}
         # What a step sends must not depend on earlier ones except by the durable state.
         copied, self._copied = self._copied, [0] * self.members
@@ -259,8 +259,8 @@ class Objects(Order):
             self._try([key], effects)
 
     def _send_times(self, to: int, time: int, effects: Effects) -> bool:
-        """Send our time to the destinations ``to`` of a request, except those to which we have already sent ``time`` or
-        a later time. Return whether a time was sent."""
+        """Send our time to the destinations of a request. Skip those to which we have already sent ``time`` or a later
+        time. ``to``: a mask of the destinations. Return whether a time was sent."""
         outdated = [t for t in members_of(to & ~(1 << self.me)) if self.sent_times[t] < time]
         for target in outdated:
             self._send_time(target, effects)
@@ -280,8 +280,8 @@ class Objects(Order):
         return (Verdict.DELIVER, effects) if later or fresh or any_sent else (Verdict.DUPLICATE, [])
 
     def _answer(self, packet: Packet) -> tuple[Verdict, Effects]:
-        """Answer a member that waits until our clock reaches a certain time. Send nothing if this member already got
-        that time or a later one from us."""
+        """Answer a member that waits until our clock reaches a certain time. Send nothing if we have
+        already sent that time, or a later one, to this member."""
         (time,) = packet.stamp
         self.clock = max(self.clock, time)
         effects: Effects = [PERSIST]
@@ -327,7 +327,7 @@ class Objects(Order):
         effects.append(Deliver(waiting.message))
 
     def _lacks(self, key: Key, waiting: Waiting, effects: Effects) -> bool:
-        """Return whether a message must wait for others. If so, record what it waits for, and ask for missing times."""
+        """Return whether a message must still wait. If so, record what it waits for, and ask for missing times."""
         missing = [needed for needed in self.rules.needed(waiting) if not self.arrivals.reached(*needed)]
         if missing:
             member, time = missing[0]
@@ -408,7 +408,7 @@ class Objects(Order):
         return len(packet.stamp.vector) if packet.kind == COPY else 0
 
     def paper_bytes(self, packet: Packet) -> int:
-        """Return the size in Enokido et al. (§4.2): n + 1 event numbers of 10 bytes, n sequence numbers of 4 bytes."""
+        """Return the stamp size in the paper (§4.2): n + 1 event numbers of 10 bytes, n sequence numbers of 4 bytes."""
         return self.members * 14 + 10 if packet.kind == COPY else 0
 
     # State.

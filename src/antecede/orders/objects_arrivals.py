@@ -2,9 +2,9 @@
 
 Every member numbers its messages to each other member, and its clock rises with every send. Let k be a member. As soon
 as its messages 1 … s to us have arrived, we have everything that k sent to us up to the time of message s. A heartbeat
-(packet ``clock``) from k contains s, the number of messages that k had sent to us, and c, its time. As soon as these s
-messages have arrived, we have everything up to the time c, because k's later messages have later times (Enokido,
-Higaki, Takizawa §4.3; in the paper, a null message has its own number, which is equivalent).
+(packet ``clock``) from k contains two numbers: the number s of messages that k had sent to us, and k's time c. As soon
+as these s messages have arrived, we have everything up to the time c, because k's later messages have later times
+(Enokido, Higaki, Takizawa §4.3; in the paper, a null message has its own number, which is equivalent).
 
 An object needs no heartbeats from itself: it knows which of its messages to itself are still in transit.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Arrivals:
-    """A record of the messages and heartbeats that have arrived from every member, in any sequence."""
+    """A record of the messages and heartbeats that have arrived from each member. They may arrive in any sequence."""
 
     def __init__(self, me: int, members: int) -> None:
         self.me = me

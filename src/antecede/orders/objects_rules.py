@@ -19,7 +19,7 @@ process to another, and each process as one operation instance that never ends."
 
 
 class Waiting(msgspec.Struct, frozen=True, gc=False):
-    """A message that has arrived, with what the rules must know about it. It waits for its delivery, or it is a
+    """A message that has arrived, and the facts about it that the rules need. It waits for its delivery, or it is a
     delivered request whose instance has not begun yet."""
 
     source: int
@@ -65,9 +65,9 @@ class Rules:
         self.members = members
 
     def lasts(self, label: Label) -> bool:
-        """Return whether later messages can depend on a message with this label. They can if the event number of this
-        message can become part of the later messages' vectors. The result is False if the label names no instance, and
-        neither of its two operations conflicts with any operation."""
+        """Return whether the vectors of later messages can contain the event number of a message with this label. If
+        they cannot, no later message depends on this message. The result is False if the label names no instance, and
+        its two operations conflict with no operation."""
         sender, receiver = (label.by_instance, label.by_operation), (label.instance, label.operation)
         return any(instance or self.relation.matters(operation) for instance, operation in (sender, receiver))
 
@@ -109,8 +109,8 @@ class Rules:
         )
 
     def precedes(self, earlier: Waiting, later: Waiting) -> bool:
-        """Return whether ``earlier`` significantly precedes ``later``. It does if each entry of its receipt vector RV
-        is at most as large as the same entry in the vector V of ``later``."""
+        """Return whether ``earlier`` significantly precedes ``later``. It does if no entry of its receipt vector RV is
+        larger than the entry for the same object in the vector V of ``later``."""
         times = later.times
         if earlier.stamp.clock > times.get(earlier.source, 0):
             return False

@@ -90,8 +90,8 @@ def _in_all_copies(clock: int, no: int, vector: Entries, label: Label | None) ->
 
 
 def read_stamp(data: Reader, source: int, expected: int, clock: int) -> Stamp:
-    """Read and validate the stamp of a copy from ``source``. ``expected``: the number up to which all messages from
-    ``source`` have arrived; the number of the copy must not be much larger. ``clock``: our own clock."""
+    """Read and validate the stamp of a copy from ``source``. Messages 1 to ``expected`` from ``source`` have
+    arrived; raise StampError if the number of this copy is much larger. ``clock``: our own clock."""
     number = data.ordinal(expected)
     own_clock, no = _event(data, clock)
     entries: list[tuple[int, int, int]] = []

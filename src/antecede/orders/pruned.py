@@ -36,7 +36,7 @@ from antecede.orders.stamped import StampedOrder
 
 
 def merge_logs(mine: Log, theirs: Log) -> Log:
-    """Return the combined knowledge of two logs about one sender (rules R5, R6 and R9)."""
+    """Merge two logs about one sender by the rules R5, R6 and R9 at the top of this file. Return the result."""
     if not mine or mine == theirs:
         return theirs
     if not theirs:

@@ -28,7 +28,7 @@ class SequencedOrder(PlainOrder):
     def __init__(self, me: int, members: int, **options: object) -> None:
         super().__init__(me, members, **options)
         self.numbered = [0] * members
-        """The number of the last packet from here to each member."""
+        """For each member, the number of the last packet that we sent to it."""
         self.taken = [0] * members
         """For each member, the number of its last packet that was processed here."""
         self._early: dict[tuple[int, int], Packet] = {}
@@ -76,7 +76,7 @@ class SequencedOrder(PlainOrder):
             self.take(packet, effects)
 
     def explain_early(self) -> Iterator[tuple[Message, list[Reason]]]:
-        """Yield each message that is held because it arrived out of sequence, with the packets that it waits for."""
+        """Yield pairs: a message that is held because it arrived out of sequence, and the reasons (missing packets)."""
         for packet in self.held_packets():
             if packet.message is not None:
                 taken = self.taken[packet.source]

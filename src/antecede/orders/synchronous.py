@@ -4,13 +4,13 @@ The events of a message are its send and its deliveries. A multicast is one mess
 different messages, and an event of m precedes an event of m' in some process. A computation is synchronous iff ⇒ is
 acyclic. The protocol is a rendezvous that uses locks:
 
-* A process takes part in one message at a time. For this, it has one **lock**; requests for the lock are granted first
-  come, first served.
+* A process has one **lock**. It needs this lock for each send and each delivery, so it works on one message at a time.
+  It grants requests for the lock in the order of their arrival.
 * To send m, the sender needs its own lock and the locks of all destinations. It acquires them one after the other, in
   ascending order of members, with the packets ``request`` and ``grant``; for its own lock it needs no packets. It
   acquires locks for one message at a time; its later messages wait.
-* When the sender has all these locks, the send event takes place (``Sent``) and the copies leave. Then the sender's own
-  lock is free again, unless the sender is itself a destination.
+* When the sender has all these locks, the send event takes place (``Sent``), and the copies are sent. Then the sender's
+  own lock is free again, unless the sender is itself a destination.
 * A destination delivers the copy as soon as the copy arrives. Then the lock of the destination is free again.
 
 **Why it is synchronous.** Let T(m) be the moment of m's send event. At T(m), the sender and all destinations of m are

@@ -118,7 +118,7 @@ class Region(msgspec.Struct, tag="region"):
     copies: NDArray[Any]
     delivered: Ints
     """The place of each delivery. ``source`` has the sender of each delivered message. ``argument`` has the position of
-    the send in the sender's line."""
+    the send among the events of its sender."""
     source: NDArray[Any]
     argument: Ints
 

@@ -166,9 +166,10 @@ def raced(packed: Iterable[bytes], task: LinesTask, question: Question | None) -
 
 
 class _Search:
-    """The search for races. It keeps a vector for each process, with one entry (*lane*) for each sender: the position
-    after the last send of this sender that the process knows. The lanes are divided into blocks, so that the vectors of
-    one block fit into memory. The search goes through all events twice for each block."""
+    """The search for races. It keeps a vector for each process, with one entry (*lane*) for each sender. A process
+    knows some of the sends of each sender. The entry is the position after the last of these sends. The lanes are
+    divided into blocks, so that the vectors of one block fit into memory. The search goes through all events twice for
+    each block."""
 
     def __init__(self, lines: Lines, question: Question, arrived: Longs, delivered: Longs) -> None:
         self._lines, self._question = lines, question

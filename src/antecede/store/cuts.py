@@ -18,8 +18,8 @@ from antecede.store.walk import Cut
 
 
 def note_cut(files: Files, directory: str, recovered: Recovered) -> Recovered:
-    """If ``recovered`` reports a torn write, write a note about it. (The torn write itself is removed later.) Then read
-    all notes in the directory, and return a copy of ``recovered`` with their contents in ``cuts``."""
+    """Write a note about the torn write in ``recovered``, if there is one. (The torn write itself is removed later.)
+    Then read all notes in the directory, and return a copy of ``recovered`` with their contents in ``cuts``."""
     cut = recovered.cut
     if cut is not None:
         write_file(files, directory, cut_name(cut.group), msgspec.msgpack.encode(cut))

@@ -131,9 +131,9 @@ def _joined(blobs: Any) -> bytes:
 
 
 def _excluded(trace: Trace, circular: tuple[tuple[int, int], ...]) -> Excluded:
-    """Return the valid rows that must not be measured, or must be measured only once: the deliveries on a cycle, and
-    ``hop`` rows with the same process and index as another ``hop`` row. ``circular`` has the deliveries on a cycle,
-    each as (split, number of the row)."""
+    """Return two kinds of valid rows that need special treatment. Deliveries that are part of a cycle are not measured.
+    If several ``hop`` rows have the same process and index, only one of them is measured, or none if they differ.
+    ``circular`` has the deliveries that are part of a cycle, each as (split, number of the row)."""
     numbers = {name: number for number, name in enumerate(trace.names)}
     runs = tuple(
         (numbers[place.name], first, end - 1)

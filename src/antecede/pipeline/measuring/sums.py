@@ -28,7 +28,7 @@ from antecede.trace.costs import drawn
 Longs = NDArray[np.int64]
 
 _sample_size = 2_048
-"""Largest number of delays that a part reports in the first round."""
+"""The largest number of delays in the sample that one task reports."""
 
 _safe = 2**62
 """A sum is computed in 64 bits only if its absolute value is certainly below this number."""
@@ -127,8 +127,8 @@ def interval(parts: Sequence[tuple[int, Longs, Longs]], rank: int) -> tuple[int,
     """Return a lower and an upper bound of one value. This is the value at position ``rank`` (from 0) if the values of
     all parts are sorted together.
 
-    Each part is given by the number of its values, the ranks of its sample, and the values of its sample. The sample
-    must contain the smallest and the largest value of the part.
+    Each part is a tuple: the number of its values, the positions of the sampled values in the sorted part, and the
+    sampled values. The sample must contain the smallest and the largest value of the part.
     """
     sampled = np.unique(np.concatenate([values for _, _, values in parts]))
     at_least = np.zeros(len(sampled), np.int64)
@@ -159,11 +159,13 @@ def inside(packed: Iterable[bytes], bounds: Sequence[tuple[int, int]]) -> bytes:
 
 
 def on_lines(packed: Iterable[bytes], task: LinesTask) -> bytes:
-    """Return the figures that depend on the sequence of events: the number of direct arrivals of each process, the
-    number of compared messages, and the number of ordered pairs among these messages. The arrival of a message is
-    direct if the process recorded only deliveries between this arrival and the delivery of the message. Only the
-    arrivals in :class:`Waits` are examined. Two messages are ordered if one was sent in the causal past of the
-    other."""
+    """Return three figures that depend on the sequence of events: the number of *direct* arrivals of each process, the
+    number of compared messages, and the number of *ordered* pairs of these messages.
+
+    The arrival of a message is direct if the process recorded only deliveries between this arrival and the delivery of
+    the message. Only the arrivals in :class:`Waits` are examined. Two messages are ordered if one was sent in the
+    causal past of the other.
+    """
     waits: list[Waits] = []
 
     def pieces() -> Iterable[Piece]:

@@ -1,10 +1,11 @@
 """Compiled code that searches for a good plan by simulated annealing.
 
-The search minimises log(cost) + strictness · excess. The excess measures by how much a plan breaks the bounds, and the
-strictness is the weight of the excess. Each step changes the plan by random moves
-(:mod:`antecede.pipeline.planning.moves`). During the search the temperature falls and the strictness rises. If no
-better plan is found during a fifth of the search, the search continues from its best plan. The result is the cheapest
-plan without excess or, if every plan has excess, the plan with the least excess.
+The search minimises log(cost) + penalty. The *excess* of a plan measures by how much the plan breaks its bounds and
+pins. The penalty is 0 for a plan without excess. For all other plans it is strictness · (excess + 0.05), where the
+strictness is a weight. Each step changes the plan by random moves (:mod:`antecede.pipeline.planning.moves`). During the
+search the temperature falls and the strictness rises. If no better plan is found during a fifth of the search, the
+search continues from its best plan. The result is the cheapest plan without excess or, if every plan has excess, the
+plan with the least excess.
 """
 
 import numpy as np
@@ -26,8 +27,8 @@ def _energy(figures: Floats, strictness: float) -> float:
 
 @compiled
 def better(one: Floats, other: Floats) -> bool:
-    """Return whether the first plan is better: it has less excess over the bounds or, if both have the same excess, it
-    costs less."""
+    """Compare the figures of two plans. Return whether the first plan is better. The plan with less excess over the
+    bounds and pins is better. If both have the same excess, the cheaper plan is better."""
     if (one[EXCESS] > 1e-9) != (other[EXCESS] > 1e-9):
         return bool(one[EXCESS] <= 1e-9)
     if one[EXCESS] > 1e-9 and abs(one[EXCESS] - other[EXCESS]) > 1e-9:

@@ -51,8 +51,8 @@ class Inputs(NamedTuple):
     degree: Floats
     """For each server, the number of unicasts that it sends or receives."""
     first: Ints
-    """Multicast g goes from ``source[g]`` to the other servers in ``member[first[g]:first[g + 1]]``, and it was sent
-    ``times[g]`` times."""
+    """For each multicast g, ``member[first[g]:first[g + 1]]`` has its source and its targets. The source is
+    ``source[g]``. The multicast was sent ``times[g]`` times."""
     member: Ints
     source: Ints
     times: Floats
@@ -189,8 +189,8 @@ def evaluate(parent: Ints, block: Ints, inputs: Inputs, figures: Floats) -> None
 
 @compiled
 def _multicasts(parent: Ints, block: Ints, inputs: Inputs, carried: Floats, forwarded: Floats) -> None:
-    """Add the multicasts to the counts of messages: to ``carried`` for each domain that carries a multicast, and to
-    ``forwarded`` for each router that forwards it."""
+    """Add the multicasts to two arrays: ``carried`` (the number of messages in each domain) and ``forwarded`` (the
+    number of messages that each server forwards)."""
     first, member, source, times = inputs.first, inputs.member, inputs.source, inputs.times
     n = len(parent)
     inside = np.zeros(n, np.int32)

@@ -56,7 +56,8 @@ class Model(msgspec.Struct, frozen=True):
     beta: float
 
     def stamp(self, size: int) -> float:
-        """Return the size of one stamp, in bytes, in a domain of ``size`` servers."""
+        """Return the mean size of a stamp in a domain of ``size`` servers. The size is a number of bytes or, for the
+        model ``paper``, a number of counters."""
         family = self.order.partition(":")[0]
         if self.name == "paper" or family == "matrix":
             return float(size * size)

@@ -168,8 +168,8 @@ def move(
 
 @inner
 def _relocate(parent: Ints, block: Ints, v: int, t: int, state: State, used: Bytes) -> bool:
-    """Move the server v and its subtree to the server t: into the domain above t, into an existing domain below t, or
-    into a new domain below t. Return False if this is not possible or changes nothing."""
+    """Move the server v and its subtree to the server t. Put v into the domain of t and its parent, into a domain of t
+    and its children, or into a new domain of t and v. Return False if this is not possible or changes nothing."""
     if parent[v] < 0 or v == t or _is_below(parent, t, v):
         return False
     way = random(state)
@@ -209,8 +209,8 @@ def _free_with(parent: Ints, block: Ints, v: int, used: Bytes) -> int:
 
 @inner
 def _merge_down(parent: Ints, block: Ints, v: int, t: int) -> bool:
-    """Merge one domain below v into the domain above v. The children of v in the merged domain become children of v's
-    parent."""
+    """Merge two domains of v: a domain of v and some of its children, and the domain of v and its parent. The children
+    in the first domain become children of v's parent. Return False if v has no children."""
     n = len(parent)
     chosen = -1
     if parent[t] == v:

@@ -168,7 +168,7 @@ def communities(problem: Problem, seed: int) -> Iterator[Domains]:
 
 
 def _gateway(problem: Problem, graph: Any, part: list[int]) -> int:
-    """Return the server in ``part`` that has most traffic with servers outside of ``part``."""
+    """Return the server in ``part`` that has the most traffic with servers outside ``part``."""
     inside = set(part)
 
     def outward(server: int) -> float:

@@ -20,9 +20,9 @@ from antecede.pipeline.planning.traffic import Traffic
 Ints = NDArray[np.int32]
 Floats = NDArray[np.float64]
 Plan = tuple[Ints, Ints]
-"""A plan as two arrays, with one entry per server: the server above it in the tree (its parent, -1 for the root), and
-the number of its block. A server forms a domain with those of its children that are in one block
-(:mod:`antecede.pipeline.planning.kernel`)."""
+"""A plan as two arrays with one entry for each server. The first array has the server's parent in the tree, or -1 for
+the root. The second array has the number of the server's block. A server forms a domain with those of its children that
+are in one block (:mod:`antecede.pipeline.planning.kernel`)."""
 
 
 class Pins(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """The figures of one plan, by which it is compared with other plans."""
+    """The figures of one plan. Plans are compared by these figures."""
 
     cost: float
     hops_mean: float
@@ -124,9 +124,10 @@ class Problem:
         """Return two arrays. The first array has the partners of server 0, then the partners of server 1, and so on.
         The partners of a server are the servers with which it exchanges messages. A partner has one entry for all
         unicasts, and one more entry for each group of multicasts with the same source and the same targets. The entries
-        of a server are sorted by their number of messages, in descending order. For this, the messages of a group are
-        divided equally among its targets. The second array has, for each server, the position in the first array at
-        which its partners begin. The last entry of the second array is the length of the first array."""
+        of a server are sorted by their number of messages, in descending order. In this sorting, each target of a group
+        counts for an equal part of the group's messages. The second array has, for each server, the position in the
+        first array at which its partners begin. The last entry of the second array is the length of the first
+        array."""
         inputs = self.inputs
         ends, others = np.concatenate([inputs.one, inputs.other]), np.concatenate([inputs.other, inputs.one])
         weights = np.concatenate([inputs.weight, inputs.weight])

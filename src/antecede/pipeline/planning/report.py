@@ -1,8 +1,8 @@
 """Make the report of the command ``plan`` for some traffic. Convert this report to a topology file.
 
-If the setting ``disconnected`` is true, servers form a group if they exchange messages, or if a pin (a constraint from
-the operator) keeps them together. Each group becomes a separate tree of domains, and there is no route between two
-groups. If the setting is false, all servers form one tree. The report uses the server names of the traffic.
+If the setting ``disconnected`` is true, servers that exchange messages are put into one group. A pin (a constraint from
+the operator) can also put servers into one group. Each group becomes a separate tree of domains, and there is no route
+between two groups. If the setting is false, all servers form one tree. The report uses the server names of the traffic.
 """
 
 import time
@@ -131,7 +131,7 @@ def _summed(figures: Sequence[Figures]) -> Figures:
 def _today(traffic: Traffic, model: Model, before: Sequence[Sequence[str]] | None) -> Figures | None:
     """Return the figures of the current domains for this traffic. ``before`` has the current domains; None means one
     flat domain. Return None if the given domains are not one tree, or have servers that the traffic does not have. Also
-    return None if there is one flat domain with only one server."""
+    return None if ``before`` is None and there are fewer than two servers."""
     problem = Problem(traffic, model, Bounds(), Pins(), traffic.messages or 1.0)
     if before is None:
         return problem.figures(plans.plan_of(plans.flat(problem.n), problem.n)) if problem.n > 1 else None

@@ -188,8 +188,9 @@ def _guesses(problem: Problem) -> list[Candidate]:
 
 def _by_traffic(problem: Problem) -> list[int]:
     """Return a sequence of all servers. Servers that exchange many messages are close to each other in the sequence.
-    After each server comes the first of its partners (``Problem.near``) that is not yet in the sequence. If all its
-    partners are already in the sequence, the server with the most unicasts among the remaining servers comes next."""
+    The next server is a partner of the last server in the sequence: the first partner in the list ``Problem.near`` that
+    is not yet in the sequence. If all partners of the last server are already in the sequence, the next server is the
+    one with the most unicasts among the remaining servers."""
     left = dict.fromkeys(np.argsort(-problem.inputs.degree, kind="stable").tolist())
     order: list[int] = []
     while left:
@@ -203,7 +204,7 @@ def _by_traffic(problem: Problem) -> list[int]:
 
 
 def choose(found: Sequence[Candidate]) -> Candidate:
-    """Return the best of some plans. The plans are compared by their excess over the bounds, then by cost, then by
+    """Return the best plan in ``found``. The plans are compared by their excess over the bounds, then by cost, then by
     hops, then by the load of the busiest router."""
     return min(found, key=_rank)
 

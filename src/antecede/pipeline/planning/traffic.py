@@ -44,8 +44,8 @@ class Traffic(msgspec.Struct, frozen=True):
         return sum(self.pairs.values()) + sum(self.multicasts.values())
 
     def flows(self) -> Iterator[tuple[int, tuple[int, ...], float]]:
-        """Yield the source, the targets and the number of messages for each entry of ``pairs`` and then of
-        ``multicasts``."""
+        """Yield the source, the targets and the number of messages of each entry: first all entries of ``pairs``, then
+        all entries of ``multicasts``."""
         for (source, target), count in self.pairs.items():
             yield source, (target,), count
         for (source, targets), count in self.multicasts.items():
@@ -130,8 +130,8 @@ class _Counter:
 
     def traffic(self, local: float = 0.0) -> Traffic:
         """Return the counted traffic; ``local`` is added to its number of local messages. If there are more than
-        ``limits.plan_multicasts_max`` different multicasts, only the most frequent ones are kept, and their counts are
-        increased in proportion to keep the total."""
+        ``limits.plan_multicasts_max`` different multicasts, only the most frequent ones are kept. Their counts are all
+        multiplied by the same factor, so that the total does not change."""
         kept = self._multicasts
         if len(kept) > limits.plan_multicasts_max:
             heaviest = sorted(kept, key=lambda group: (-kept[group], group))[: limits.plan_multicasts_max]

@@ -7,8 +7,8 @@ these batches without a Python object for each row. A row in a batch looks odd i
 value is required, an unknown kind or a negative index. Odd rows are decoded by the reader that is used without Spark.
 So the same faults are reported with and without Spark.
 
-Each task numbers the names in its rows (:class:`Names`). The numbers of the whole trace are known only when every task
-has reported its names.
+Each task numbers the names in its own rows (:class:`Names`). Later, each name also gets a number for the whole trace.
+This is possible only when every task has reported its names.
 """
 
 from collections.abc import Iterable, Sequence

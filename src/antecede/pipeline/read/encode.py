@@ -38,7 +38,7 @@ Longs = NDArray[np.int64]
 
 _runs_at_once = 1 << 20
 _piece_rows = 8192
-"""The average number of rows in a *piece*. A piece has the rows that are sent to one bucket together. Pieces should be
+"""The average number of rows in a *piece* (a group of rows that is sent to a bucket as one packet). Pieces should be
 large, because writing and reading a piece has a fixed cost."""
 
 
@@ -73,8 +73,8 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class Runs(msgspec.Struct, tag="runs"):
-    """Runs of consecutive indices, each with its start and end. If ``hop`` is true, the indices belong to the hops of
-    servers. Otherwise they belong to processes."""
+    """Runs of consecutive indices, each with its start and end. If ``hop`` is true, they are the indices of ``hop``
+    rows, which servers record. Otherwise they are the indices of rows that processes record."""
 
     names: list[str]
     hop: bool

@@ -1,8 +1,8 @@
 """The first stage for measuring: it adds times, sizes and hops to the encoded rows.
 
-Routers record ``hop`` rows. Measuring needs them. So each ``hop`` row is put into the same bucket (group of rows) as
-the other rows of its message, and the names of routers and processes are numbered together. Clocks are dropped, because
-measuring does not use them.
+Measuring needs the ``hop`` rows, which routers record. So each ``hop`` row is put into the same bucket (group of rows)
+as the other rows of its message, and the names of routers and processes are numbered together. Clocks are dropped,
+because measuring does not use them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,9 +27,10 @@ CARRIED = ("stamp_bytes", "hop", "domain", "held", "payload")
 
 _folded = "extra"
 _sizes = {"bytes", "size"}
-"""The columns that may contain the payload size. A file can also have a *folded* column: a column of JSON texts that
-contain the values outside the trace format. If a file has both, one row may have a size in both. The reader that is
-used without Spark merges such values, so this reader reads the file."""
+"""The columns that may contain the payload size. A file can also have a *folded* column. It has JSON texts with
+the values outside the trace format, and such a text can also contain the size. So a row of a file that has both kinds
+of columns may have two sizes. Such files are read by the reader that is used without Spark, because this reader handles
+this case."""
 
 
 class FigureTask(Task):
@@ -81,8 +82,8 @@ def _extended(batch: Any, *columns: Any) -> Any:
 
 
 def _with_figures(batch: Any, piece: Arrow) -> Any:
-    """Add the columns for measuring to an encoded batch. The values of these columns come from ``piece``. It has the
-    same rows in their form before encoding."""
+    """Add the columns for measuring to an encoded batch. The values of these columns are copied from ``piece``, which
+    contains the same rows before they were encoded."""
     rows = pa.array(batch.column("at").to_numpy() - piece.first)
     given = piece.batch.take(rows)
     present = given.schema.names

@@ -441,7 +441,7 @@ _inputs_few: Final = 2
 _full_seconds: Final = 0.1
 """The pause before the next attempt to append a record for which the log had no space."""
 _calm_seconds: Final = 0.00005
-"""If no turn ran for this time, the server is idle. It then takes the next input without waiting for more."""
+"""The time without a turn after which the server is idle. It then takes the next input without waiting for more."""
 _steps_together: Final = 4
 """The largest number of turns with a step in one run of turns. After them, other work of the process can run."""
 _early_seconds: Final = 0.001
