@@ -127,7 +127,7 @@ def test_the_exit_code_is_1_if_servers_use_different_access_files(
     file.write_text(servers + '[domains]\nA = { servers = ["s1", "s2"] }\n')
     monkeypatch.setattr("antecede.cli.status.ask_server", lambda address, *given: answers[address.port - 7101])
     assert run(["status", str(file)]) == code
-    assert ("servers use different access files" in capsys.readouterr().out) == differs
+    assert ("servers check identities in different ways" in capsys.readouterr().out) == differs
     assert run(["status", str(file), "--json"]) == code
     document = json.loads(capsys.readouterr().out)
     assert (document["well"], document["access_differs"]) == (code == 0, differs)

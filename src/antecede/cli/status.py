@@ -68,7 +68,10 @@ def register(app: typer.Typer) -> None:
                 for one in servers.values():
                     _report(one)
                 if differs:
-                    print("servers use different access files: give all of them the same one, then SIGHUP")
+                    print(
+                        "servers check identities in different ways: give all of them the same access file (or, "
+                        "without access files, the same --token-file), then SIGHUP"
+                    )
             if watch is None:
                 return 0 if well else 1
             sys.stdout.flush()
@@ -214,8 +217,8 @@ def _days(days: float) -> str:
 
 
 def _access_differs(servers: dict[str, Any]) -> bool:
-    """Return whether servers check identities in different ways. For example, the servers use different access files, or
-    only some servers use an access file, or only some servers require a token."""
+    """Return whether servers check identities in different ways. For example, they use different access files, or only
+    some servers use an access file, or only some servers require a token."""
     used = [one["access"] for one in servers.values() if one.get("access")]
     return len({(one["mode"], one["digest"]) for one in used}) > 1
 
