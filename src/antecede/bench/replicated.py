@@ -9,7 +9,7 @@ kinds of calls:
   the call on disk;
 * *shared*: ``share``, which is compatible with itself. It is in conflict with ``audit``, but ``audit`` is never called;
 * *conflicting*: ``put``, which is in conflict with itself;
-* *nested*: ``move``, which is in conflict with itself. Each replica that executes ``move`` calls the other table.
+* *nested*: ``move``, which is in conflict with itself. When a replica executes ``move``, it calls the other table.
 """
 
 import asyncio
@@ -136,8 +136,9 @@ async def caller(topology: str, kind: str, calls: int, under_way: int, pids: lis
 
 
 async def timed(one: Any, calls: int, under_way: int, pids: list[int], warm: int) -> dict[str, float]:
-    """Make calls with the function ``one``, ``under_way`` at a time. Return the rate and the latency of the calls, and
-    the CPU time per call of the processes ``pids``."""
+    """Call the function ``one``: first some times to warm up, then ``calls`` times for the measurement. At most
+    ``under_way`` calls run at a time. Return the rate and the latency of the measured calls, and the CPU time that the
+    processes ``pids`` needed per call."""
     times: list[float] = []
     left = [0]
 

@@ -6,8 +6,8 @@ operation): it sends the frames, and it syncs the logs.
 A client sends a request to the first process. The first process writes the request to its log and sends it to two other
 processes. These write the request to their logs and answer. When both have answered, the first process answers the
 client and writes the end of the request to its log. Then it informs the two other processes, which also write the end
-to their logs. Each process writes and syncs together all items that wait for its disk. If a process has no folder for
-its log, it writes nothing.
+to their logs. When several items wait for a disk, the process writes them together and syncs only once. If a process
+has no folder for its log, it writes nothing.
 """
 
 import asyncio

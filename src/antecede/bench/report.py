@@ -24,7 +24,7 @@ class Target(msgspec.Struct, frozen=True):
 
     side: str
     against: str
-    """The side with which ``side`` is compared. If it is empty, the limit is for the figure of ``side`` itself."""
+    """The side with which ``side`` is compared. If it is empty, the target is for the figure of ``side`` itself."""
     least: float | None = None
     most: float | None = None
 
@@ -57,9 +57,10 @@ targets = [
 
 
 def chosen(only: str | None) -> list[Side]:
-    """Return the sides in ``only``, a list of names that are separated by commas. If ``only`` is None, return all
-    sides. If the list has ``durable`` and ``redis-pipelined``, add the side ``durable-clients``, in which the sender
-    and the receiver are clients. Raise UsageError if a name is not the name of a side."""
+    """Return the sides (the compared systems) that ``only`` names, or all sides if ``only`` is None. ``only``: names of
+    sides, separated by commas. If ``only`` contains both ``durable`` and ``redis-pipelined``, add the side
+    ``durable-clients``, in which the sender and the receiver are clients. Raise UsageError if a name is not the name of
+    a side."""
     if only is None:
         return sides
     names = [name.strip() for name in only.split(",")]
@@ -80,8 +81,8 @@ def bench_channel(
     report_status: Callable[[str], None],
     step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Measure all sides, one after the other in each round, and return the report. ``step`` is called for each side in
-    each round, before the side is measured or skipped."""
+    """Measure the sides ``wanted`` (systems to compare) in several rounds, and return the report. Each round measures
+    one side after the other. ``step`` is called for each side in each round, before the side is measured or skipped."""
     samples: dict[str, list[Sample]] = {}
     skipped: dict[str, str] = {}
     for side in wanted:

@@ -3,7 +3,8 @@ wait in mailboxes.
 
 Two logs are made by calling the server's state machine directly, without sockets. The log *single* has many records
 with one letter each. All letters except the last one are handled. The log *crowd* has multicasts to clients that are
-absent. For each log, a separate process then restarts from this log, as a server does.
+absent. For each log, a separate process then restarts from this log, as a server does. There are two restarts from
+*crowd*: the first restart replays the records and writes a snapshot, and the second restart reads this snapshot.
 """
 
 import json

@@ -143,8 +143,8 @@ def _row(side: Side, found: dict[str, list[Sample]]) -> dict[str, Any]:
 
 
 def issue(folder: Path) -> Path:
-    """Write keys for both servers and the client, and an access file with the client's permissions, to this folder.
-    Return the folder."""
+    """Write these files to the folder: keys for both servers and the client, and an access file with the client's
+    permissions. Return the folder."""
     from antecede.access.model import CLIENT, SERVER, Identity, Key
     from antecede.live.issuing import new_key, table, write_folder, write_servers
 

@@ -1,5 +1,5 @@
-"""ZeroMQ as a side of the benchmark, through pyzmq: PUSH to PULL over TCP. msgspec encodes and decodes typed structs,
-as in Antecede.
+"""ZeroMQ as a side of the benchmark (a compared system), through pyzmq: PUSH to PULL over TCP. msgspec encodes and
+decodes typed structs, as in Antecede.
 
 ZeroMQ is measured twice: with plain blocking calls, and with ``zmq.asyncio``. Blocking calls are the fastest. But while
 a blocking call waits, its thread cannot run an event loop. So a program that also awaits other things would use

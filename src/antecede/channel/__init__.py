@@ -1,17 +1,17 @@
 """The Channel: it moves letters between the agents and the domains of this server (Laumay et al. §5, Fig. 7).
 
 The Channel has one MessageConsumer per domain. It handles one letter after the other: letters that agents and clients
-of this server send, and letters that a domain delivers. Destinations on this server get a letter immediately. For the
-others, the Channel puts the letter on a *train* (a batch of letters, :mod:`antecede.channel.letters`) in the next
-domain of each route. A letter is received from one domain and stamped for the next domain in **one step, in delivery
-order**, as Theorem 1 of the paper requires ("no crossover"). Forwarding in a later step would break causal order, even
-in a tree of domains.
+of this server send, and letters that a domain delivers. A destination on this server usually gets a letter immediately.
+For other destinations, the Channel finds the next domain of each route, and adds the letter to a *train* (a batch of
+letters, :mod:`antecede.channel.letters`) in that domain. The Channel receives a letter from one domain and stamps it
+for the next domain in **one step, in delivery order**, as Theorem 1 of the paper requires ("no crossover"). Forwarding
+in a later step would break causal order, even in a tree of domains.
 
-A letter with several destinations crosses each domain as one message. There is only one route to each server. So no
-router sends a letter back into the domain that delivered it: destinations there get the letter through other members.
+A letter with several destinations crosses each domain as one message. There is only one route to each server. So a
+letter never goes back into the domain from which it came. Destinations in that direction get it from other members.
 
-A letter from here may go to agents here and, through a domain with a total order, to other servers. Then this server
-also sends the letter to itself through this order, and delivers it only when it comes back. Otherwise, servers could
+A letter from here may go to agents here, and also to other servers through a domain with a total order. Then this
+server sends a copy to itself through that domain, and delivers it only when it comes back. Otherwise, servers could
 see multicasts in different sequences. Later messages must not overtake the letter (:mod:`antecede.channel.returns`).
 """
 
@@ -75,7 +75,7 @@ class Channel:
     ) -> None:
         self.me = me
         self.arrived: list[tuple[str, list[Letter]]] = []
-        """Pairs (local agent, letters for this agent), in delivery order. ``AgentServer.collect`` empties this list."""
+        """Pairs (local agent or client, its letters), in delivery order. ``AgentServer.collect`` empties this list."""
         self.lost: list[tuple[Letter, str]] = []
         """Pairs (letter, reason) of the letters that could not be delivered or forwarded."""
         self.faults: list[tuple[str, str, str]] = []
@@ -241,8 +241,8 @@ class Channel:
             self.consumers[domain].enqueue_many(members, letters)
 
     def hold_for(self, agents: set[str], pasts: dict[str, Past]) -> None:
-        """From now on, when a domain delivers a letter to one of these agents, store the letter's :class:`Past` (the
-        messages on which the letter depends) in ``pasts``, under ``{letter id} {agent}``, if they are known."""
+        """For each letter that a domain delivers to one of these agents from now on, store in ``pasts`` the letter's
+        :class:`Past` (the messages on which the letter depends), if it is known. The key is ``{letter id} {agent}``."""
         self._holding, self._pasts = agents, pasts
         for consumer in self._consumers:
             consumer.tells_past = bool(agents)

@@ -10,7 +10,7 @@ the stamp were computed again for a resend, it would differ from the first stamp
 or deliver in a wrong order.)
 
 **Accepting.** The step that accepts a packet also accepts the number of the packet's frame. The record of the step must
-contain the packets that the step accepts, in the same sequence. A packet that the order cannot deliver yet is held. A
+contain the accepted packets in the sequence of acceptance. A packet that the order cannot deliver yet is held. A
 held packet is neither on disk nor acknowledged, so the peer sends it again after a crash of this server. If the order
 recognises a packet as a repeat of an earlier packet, only the state of the link changes. In the record of the step,
 such a packet is marked as a repeat, and a replay relies on this mark.
@@ -61,8 +61,8 @@ class SavedConsumer(msgspec.Struct, frozen=True, array_like=True):
     links: dict[str, bytes]
     generation: int
     lives: dict[str, int] = {}
-    """For each peer, the number of its *life* (the time from one start of a server to the next), as the peer sent it
-    when it last connected. The oldest snapshots do not have this field."""
+    """For each peer, the number of its *life* (the time from one start of a server to the next). Each peer sends this
+    number when it connects. The oldest snapshots do not have this field."""
 
 
 class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -340,8 +340,8 @@ class MessageConsumer:
 
     def unsettled(self) -> tuple[tuple[tuple[str, ...], bytes], ...]:
         """Return the trains that this server must send after a reset of the domain. These are trains that have not left
-        yet, and trains that were sent but not acknowledged. Some of the sent trains may come from other members, and
-        this server has only passed them on. Each result is a pair (members to send to, train)."""
+        yet, and trains that were sent but not acknowledged. The trains of other members that this server forwarded are
+        included. Each result is a pair (members to send to, train)."""
         trains: list[tuple[tuple[str, ...], bytes]] = []
         detours: set[str] = set()
         for peer, link in self.links.items():

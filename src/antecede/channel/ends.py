@@ -1,8 +1,8 @@
 """The links of this server in all its domains, with the acknowledgements that wait and the frames to send again.
 
 Most steps need not examine the links. A step examines them in three cases. (1) The step sends acknowledgements. (2) A
-link may have to send a frame again now. (3) No acknowledgement waited after the last examination. Then the step must
-look for new acknowledgements.
+link may have to send a frame again now. (3) The last examination left no acknowledgement waiting. Then the step
+looks for new acknowledgements, so that the server can plan when to send them.
 """
 
 from collections.abc import Collection
@@ -27,15 +27,15 @@ class Links:
         """The earliest time at which a link may have something to send again."""
 
     def begin_life(self, life: int, kept: Collection[str] = ()) -> None:
-        """Tell all links, except the links in the domains ``kept``, the number of this server's new *life* (the time
-        from one start of the server to the next)."""
+        """Begin a new *life* (the time from one start of the server to the next) on all links, except on the links in
+        the domains ``kept``. ``life``: the number of the new life."""
         for domain, _, link in self.ends:
             if domain not in kept:
                 link.begin_life(life)
 
     def look(self, now: float, acknowledge: bool, outgoing: list[Outgoing]) -> None:
-        """Add to ``outgoing`` the frames that must be sent again now. If ``acknowledge`` is set, also add the
-        acknowledgements."""
+        """Add to ``outgoing`` the frames that must be sent now: frames that were not acknowledged in time, and frames
+        that waited until the peer could accept more. If ``acknowledge`` is set, also add the acknowledgements."""
         waits, resend_at = False, now + self._resend_after
         for domain, peer, link in self.ends:
             if link.ack_due:

@@ -4,8 +4,8 @@ A *place* is where a letter is kept: a mailbox, a timer, the held letters or the
 contain a multicast share one Python object. So the memory of a letter, with its envelope, is counted only once, even if
 many places contain the letter. A list of destinations that several letters share is counted only once, too.
 
-Adding or removing a letter takes constant time, with one exception: adding the first letter with a list of
-destinations, or removing the last letter with this list, takes time proportional to the length of the list.
+Adding or removing a letter usually takes constant time. It takes longer if no other kept letter has the same list of
+destinations: then the time is proportional to the length of this list.
 
 The sizes in bytes are those of 64-bit CPython. A test compares them with the memory that letters really take.
 """

@@ -59,8 +59,8 @@ body_of: Callable[[Letter], bytes] = attrgetter("body")
 
 
 class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The messages of one domain on which a train of letters depends. This information comes from the stamp of the
-    train."""
+    """The messages on which a train of letters depends, within one domain. This information comes from the stamp of
+    the train."""
 
     domain: str
     source: int
@@ -193,7 +193,8 @@ def decode_train(train: bytes) -> list[Letter]:
 
 
 def unshared(train: bytes) -> bytes:
-    """Return a train in the old form, which servers and clients with a wire version lower than 3 can read."""
+    """Return a train in the old form, which has a list of destinations in every letter. Servers and clients with a wire
+    version lower than 3 can read this form."""
     return encode_train(decode_train(train)) if train[:2] == _with_lists else train
 
 

@@ -75,7 +75,8 @@ def _message(order: Order, peer: int, body: _Body) -> Message:
 
 
 def unshared_packet(data: bytes) -> bytes:
-    """Return the bytes of a packet in the old form, which servers with a wire version lower than 3 can read."""
+    """Return the bytes of a packet with its train of letters in the old form (a list of destinations in every letter).
+    Servers with a wire version lower than 3 can read only this form."""
     body = _decoder.decode(data)
     payload = unshared(body.payload)
     return data if payload is body.payload else _encoder.encode(msgspec.structs.replace(body, payload=payload))
@@ -94,7 +95,7 @@ class Copy(msgspec.Struct, frozen=True, gc=False):
 
 def copy_of(data: bytes) -> Copy | None:
     """Return the copy of a message that a packet contains, or None if the packet is a control packet. The content of
-    the packet is not checked here, because it was checked when the packet was accepted."""
+    the packet is not checked here: the server has made the packet itself, or has checked it on acceptance."""
     try:
         body = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

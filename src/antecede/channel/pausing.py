@@ -9,7 +9,7 @@ because the domains form a forest (a graph without cycles). This server stamps t
 ``docs/design/change.md`` has the proof.
 
 If only some destinations of a letter are reached through the region, the other destinations get the letter immediately.
-If an agent moves to another server, letters to this agent that are sent on its old server wait, too.
+If an agent of this server will move to another server, letters from this server to the agent wait, too.
 """
 
 from collections.abc import Callable, Iterable

@@ -42,7 +42,7 @@ class Said(Notification):
 
 
 class Room(Agent):
-    """A room of the chat. It keeps the list of its members, and sends every change of the list to all members."""
+    """A room of the chat. It keeps the list of its members, and sends the new list to all members after each change."""
 
     members: tuple[str, ...] = ()
 

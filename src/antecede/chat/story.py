@@ -75,7 +75,7 @@ class _Chat:
         self._world.send(PEOPLE[name], [one for one in rooms[-1].names if one != PEOPLE[name]], line)
 
     def look(self) -> None:
-        """Show on the screen of each person all lines that the person has received since the last call."""
+        """Update the screen of each person: add the lines that the person has received since the last call."""
         for name, client in PEOPLE.items():
             letters = [one for one in self._world.client(client).inbox if one.type == name_of(Said)]
             for letter in letters[self._seen[name] :]:

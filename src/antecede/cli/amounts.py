@@ -27,7 +27,7 @@ def size(option: str, text: str | None) -> int | None:
 
 
 def check_serving(options: "Serving") -> "Keep":
-    """Check the options of a server. Return how long, and up to which size, the server keeps its trace and its log."""
+    """Check the options of a server. Return the limits of age and size for its trace and its log."""
     from antecede import limits
     from antecede.live.retention import Keep
 

@@ -235,8 +235,8 @@ def _read(
 
 def _home(known: TopologyFile | None, homes: dict[str, str] | None) -> Callable[[str], str]:
     """Return a function that finds the server of a process. If the option ``--servers`` is given, the function uses the
-    table of this option. Otherwise the function uses the topology. If there is no table and no topology, each process is
-    treated as a server."""
+    table of this option. Otherwise the function uses the topology. If there is neither a table nor a topology, each
+    process is treated as a server."""
 
     def by_file(process: str) -> str:
         if homes is None or process not in homes:

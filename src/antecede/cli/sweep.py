@@ -193,8 +193,8 @@ _factors = {"held": 100.0, "latency_mean": 1e3, "conflicting_latency": 1e3, "com
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of the report as text. The table has one row per entry of the summary. The first columns
-    are the order and the number of processes. Then come the settings that are not the same in all entries, the number
-    of runs, and the figures. A figure is shown as the mean ± half the width of its confidence interval."""
+    are the order and the number of processes. The next columns are the settings that are not the same in all entries,
+    the number of runs, and the figures. A figure is shown as the mean ± half the width of its confidence interval."""
     entries = document["summary"]
     done, kept = document["done"], document["kept"]
     yield f"{done} of {document['cells']} cells done ({kept} of them by an earlier command): {document['table']}"

@@ -128,7 +128,7 @@ class Objects(Order):
         self.asked = [0] * members
         """``sent_times``: the latest time sent to each member. ``asked``: the latest time that we asked it for."""
         self.sparing = False
-        """Whether we send our time to members only if they ask. "Clocks" at the top of this file lists the exceptions."""
+        """Whether we send our time only to members that ask. "Clocks" at the top of this file lists the exceptions."""
         self.together = False
         """Whether ``clock`` packets are sent at the end of each step, by :meth:`times`, and not immediately."""
         self._later: dict[int, tuple[int, int]] = {}
