@@ -67,8 +67,8 @@ class Numbering(msgspec.Struct, frozen=True):
     narrow: int = 2**64 - 1
 
     def together(self) -> tuple[Longs, Ints]:
-        """Join the tables of all splits (``splits``) into one array. Return two arrays: for each split, the position
-        at which its table begins in the joined array; and the joined array itself."""
+        """Join the tables of all splits (``splits``) into one array. Return the positions at which the tables begin in
+        this array, and the array."""
         first = np.zeros(max(self.splits, default=-1) + 1, np.int64)
         tables = []
         total = 0

@@ -1,8 +1,8 @@
 """Match the sends and deliveries of each bucket of rows, and collect the operation instances of the rows. This is the
 pipeline's second stage for significant order.
 
-In each bucket, the names of instances, operations and parents get numbers. The task that assembles the lines replaces
-these numbers by numbers for the whole trace. This task also decides which row belongs to which instance, by the rules
+In each bucket, the names of instances, operations and parents get numbers. A later task joins the rows of all buckets.
+It gives new numbers to the names, which are the same in the whole trace. It also decides which row belongs to which instance, by the rules
 of :mod:`antecede.trace.instances`.
 """
 

@@ -58,8 +58,8 @@ class Crowd:
         self._busy = bool(named)
 
     def join(self, world: ServerWorld, shared: SharedData) -> None:
-        """Schedule the events around the mailboxes with special settings. If ``absent`` names a client, this client
-        connects at the beginning. Later its process ends, and it never returns. Clients send letters to the mailboxes.
+        """Schedule the events that test the mailboxes with small quotas or held letters. If ``absent`` names a client,
+        this client connects at the beginning. Later its process ends, and it never returns. Clients send letters to the mailboxes.
         Servers do their regular work, which checks quotas."""
         random, seconds, clients = self._random, world.faults.seconds, shared.clients
         if self.absent:
