@@ -346,8 +346,8 @@ def _stage_of(
 
 def _hand_over(ready: list[dict[str, object]], attempt: str) -> Part[None]:
     """Copy agents and clients, with all their data, from the servers that they leave to their new servers. ``ready``:
-    the answers of all servers to ``change-ready``. New clients may connect until the change is staged, so ``change-ready``
-    is sent only after that."""
+    the answers of all servers to ``change-ready``. New clients may connect until the change is staged, so
+    ``change-ready`` is sent only after that."""
     for source, targets in [(str(one["server"]), one["targets"]) for one in ready]:
         for target in targets if isinstance(targets, list) else ():
             page, more = 0, True

@@ -2,8 +2,8 @@
 
 A failed reaction is tried again after a pause. If it fails again, the next pause is longer. Meanwhile its agent reacts
 to nothing else. After the last try the letter becomes a dead letter, with the reason. If earlier letters of the same
-batch were handled, the reactions to them are kept. Failed tries are counted in memory, so the count begins again after a
-restart.
+batch were handled, the reactions to them are kept. Failed tries are counted in memory, so the count begins again after
+a restart.
 
 While a change of the topology adds agents, a letter does not become dead if its handler raises exceptions. The reason:
 another server may use the new topology earlier than this server, so letters of a new agent may arrive. A handler that

@@ -59,8 +59,8 @@ class Crowd:
 
     def join(self, world: ServerWorld, shared: SharedData) -> None:
         """Schedule the events that test the mailboxes with small quotas or held letters. If ``absent`` names a client,
-        this client connects at the beginning. Later its process ends, and it never returns. Clients send letters to the mailboxes.
-        Servers do their regular work, which checks quotas."""
+        this client connects at the beginning. Later its process ends, and it never returns. Clients send letters to the
+        mailboxes. Servers do their regular work, which checks quotas."""
         random, seconds, clients = self._random, world.faults.seconds, shared.clients
         if self.absent:
             client = world.client(self.absent)
