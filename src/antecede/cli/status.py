@@ -42,8 +42,8 @@ def register(app: typer.Typer) -> None:
         These are the conditions:
         health: Every server is ok.
         links: No server refuses the connection of another server.
-        access: All servers check identities in the same way: with the same access file, which they could read; with a
-        token; or not at all.
+        access: All servers use the same access file, and could read it. If there are no access files, all servers
+        require a token, or no server requires one.
         """
         if watch is not None and not 0.1 <= watch <= 86_400:
             raise UsageError(f"--watch {watch}: expected 0.1 to 86400 seconds")

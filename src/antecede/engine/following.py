@@ -18,14 +18,15 @@ the dead letter. Every such letter is held. In three cases the stamps show nothi
 domain has an order without such stamps. A letter that may follow from a *held* letter is also held, because it must not
 overtake the held letter.
 
-A letter that the agent sent to itself does not follow from the dead letter, because the agent did not react to the dead
-letter. Such a letter is held in two cases only. (1) Another letter from the agent to itself is dead or held. (2) The
-letter is a multicast, and one of the dead or held letters has no stamp. Timers are not messages and are never held.
+A letter that the agent sent to itself does not follow from the dead letter. (The agent sends letters only when it
+reacts to a letter, and it did not react to the dead letter.) Such a letter is held in two cases only. (1) Another
+letter from the agent to itself is dead or held. (2) The letter is a multicast, and one of the dead or held letters has
+no stamp. Timers are not messages and are never held.
 
 A letter that an operator sent again is never held, because the operator has decided about it. Such a letter does not
-follow from any held letter, so it cannot overtake a letter on which it depends. The reason: the client ``dead-letters``
-publishes the letter, although the letter still names its first sender as its source. The client ``dead-letters``
-receives nothing. So the letter follows only from letters that were sent again earlier. These are never held.
+follow from any held letter, so it cannot overtake a letter on which it depends. This is true because a special client,
+named ``dead-letters``, publishes all such letters, and receives nothing. So such a letter follows only from letters
+that were sent again earlier, and these are never held.
 """
 
 from collections.abc import Iterable

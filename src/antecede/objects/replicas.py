@@ -223,9 +223,9 @@ class Replicas(Site):
         self.execution.decides = rules >= 4
 
     def settle(self) -> Effects:
-        """End a step of the server, and return effects. First admit the waiting roots that may run now. If there are
-        none, return the packets that bring clock times to other members. Call this method again until it returns no
-        effects."""
+        """End a step of the server, and return effects. First admit the waiting roots (calls by users) that may run
+        now. If no root may run, return the packets with clock times for other members. Call this method again until it
+        returns no effects."""
         if self.rules >= 3 and (admitted := self.roots.admitted()):
             for root in admitted:
                 self._queue(root)

@@ -83,9 +83,9 @@ class Connection(Protocol):
         ...
 
     def expect_a_reader(self, expected: bool) -> None:
-        """Set whether this end waits for a slow reader. If ``expected`` is true, this end stops reading while the
-        connection is full, that is, until the other end has read enough. Between two servers, ``expected`` is false: if
-        both servers stopped reading, they might wait for each other forever."""
+        """Set whether this end waits for a slow reader. If ``expected`` is true, this end reads nothing while the
+        connection is full because the other end reads too slowly. Between two servers, ``expected`` is false: if both
+        servers stopped reading, they might wait for each other forever."""
         ...
 
 

@@ -107,9 +107,10 @@ def counted_at(
     rivals: Sequence[Collection[int]],
     request_rivals: Sequence[Collection[int]],
 ) -> tuple[int, int]:
-    """Count the orderings at one object. Return the number that causal order enforces, and the number that significant
-    order needs. ``received``: the deliveries at the object, in sequence. ``causal`` and ``significant``: the two lists
-    that ``_pasts`` returns. ``rivals`` and ``request_rivals``: see :class:`antecede.trace.cells.Cells`."""
+    """Count the orderings (pairs of deliveries in a fixed sequence) at one object. Return the number that causal order
+    enforces, and the number that significant order needs. ``received``: the deliveries at the object, in sequence.
+    ``causal`` and ``significant``: the two lists that ``_pasts`` returns. ``rivals`` and ``request_rivals``: see
+    :class:`antecede.trace.cells.Cells`."""
     here = 0
     requests: dict[int, int] = {}
     responses: dict[int, int] = {}

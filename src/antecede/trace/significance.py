@@ -9,18 +9,17 @@ significantly precedes m2. An *instance* is one execution of an operation. m1 �
    conflicts with the one that sends m2;
 3. m1 → m3 → m2 for some message m3.
 
-In (1-2) and (2-2) the first instance must *precede* the second: it must be complete before the second begins. The
-reason is that by the cases S2.2 and R2.2 of §3.2, messages of interleaved instances are unrelated. An instance that
-aborted precedes nothing (§4.1). A message that no instance sends has no predecessors. In (2-1), the messages that an
-instance receives include messages that repeat its request, commit it or abort it. :mod:`antecede.trace.cells` defines
-which instances conflict.
+In (1-2) and (2-2) the first instance must *precede* the second: it must be complete before the second begins. (In the
+paper, this is required by the cases S2.2 and R2.2 of §3.2.) An instance that aborted precedes nothing (§4.1). A message
+that no instance sends has no predecessors. In (2-1), an instance also receives repeated requests, commits and aborts of
+its operation. :mod:`antecede.trace.cells` defines which instances conflict.
 
 **The computation** is one walk over all events of the trace. The walk visits an event after all events that happened
 before it. An instance *knows* the messages that it received and sent, and all messages that precede these. A message
 carries the messages that its sender knows. Each instance i also has a *base*. Take all instances that conflict with i
 and ended before i began: the base contains the messages that they knew at their end. When i sends its first message,
-the base is added to the messages that i knows. The base is not added earlier: by (1-2) and (2-2), its messages
-precede only messages that i sends. Conflicting instances are found by *cell*: a cell is a group of instances of one
+the base is added to the messages that i knows. The base is not added earlier, because (1-2) and (2-2) apply only to
+messages that i sends. Conflicting instances are found by *cell*: a cell is a group of instances of one
 object that have the same conflicts. An object keeps one set of messages for each cell: all messages that the completed
 instances of the cell knew. (Conflict is not transitive, so several cells cannot share a set.) The base of an instance
 is the union of the sets of all cells that conflict with its own cell.

@@ -6,11 +6,11 @@ with an entry for each sending instance. All sends are numbered in the sequence 
 number of a send. It means that this send and all earlier sends of the same instance are known. So one entry per
 instance is enough.
 
-**Lanes.** A lane is one position in all vectors. Only messages that are not yet delivered have to be distinguished. So
-an instance has a lane from its first send to the last delivery of its messages. Then another instance can use the lane.
-The old values in the lane are not erased. Serials only grow, so the old values are smaller than all serials of the
-other instance. If no lane is free and the walk may not add lanes, an instance is *put off*: this walk judges none of
-its messages, and another walk judges all of them.
+**Lanes.** A lane is a position in vectors: in every vector, it is the entry of the same instance. Only messages that
+are not yet delivered have to be distinguished. So an instance has a lane from its first send to the last delivery of
+its messages. Then another instance can use the lane. The old values in the lane are not erased. Serials only grow, so
+the old values are smaller than all serials of the other instance. If no lane is free and the walk may not add lanes, an
+instance is *put off*: this walk judges none of its messages, and another walk judges all of them.
 
 **Rows of vectors.** A running instance has three rows: its base, its knowledge, and what it received. A *cell* is a
 group of instances of one object that have the same conflicts, usually all instances of one operation. A cell has two
@@ -63,9 +63,9 @@ class Instances(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """The lane of each instance (``of``), and the free lanes. A lane is one position in all vectors. ``wanted`` marks
-    the instances whose messages this walk judges. For each instance, ``remaining`` counts those deliveries of
-    its messages that the walk has not reached yet."""
+    """The lane of each instance (``of``), and the free lanes. A lane is the position of an instance in every vector.
+    ``wanted`` marks the instances whose messages this walk judges. For each instance, ``remaining`` counts those
+    deliveries of its messages that the walk has not reached yet."""
 
     wanted: Bytes
     remaining: Longs

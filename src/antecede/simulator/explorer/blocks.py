@@ -64,9 +64,10 @@ class Node(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A block of one process: first the silent arrivals (arrivals that cause no output) that lead to ``node``, then the
-    input ``entry``, which other processes can notice. If this input is an arrival, ``entry`` is the number of the
-    packet. If it is a send, ``entry`` is the bitwise complement of the mask of destinations."""
+    """A block consists of inputs of one process. First come *silent* arrivals (they cause no output), which lead to the
+    state ``node``. Then comes the input ``entry``, which other processes can notice. If this input is an arrival,
+    ``entry`` is the number of the packet. If it is a send, ``entry`` is the bitwise complement of the mask of
+    destinations."""
 
     cell: int
     """The number of the cell of the process after the block. A cell is a state of a process together with the packets
