@@ -25,7 +25,7 @@ from antecede.server.change.requests import Command
 from antecede.server.change.surveying import ChangeRequest, Wait
 from antecede.server.change_items import Abandoned, Committed, Paused, Staged
 from antecede.server.inputs import OPERATOR, Look, OnBehalf, Replay
-from antecede.server.items import Published, Reacted
+from antecede.server.items import Forgot, Published, Reacted
 from antecede.server.operations.dead_letters import DeadLetters
 from antecede.server.recovery import recover
 from antecede.simulator.servers.changing_world import plan_of
@@ -396,3 +396,16 @@ def test_given_classes_are_not_imported_for_a_staged_change() -> None:
     assert errors == []
     staged_classes(runtime, None)
     assert len(errors) == 1, "the module nowhere does not exist"
+
+
+def test_a_reset_does_not_hand_out_what_waits_for_the_end_of_a_change() -> None:
+    """Such a letter was never sent into the domain with a total order, so it cannot have been lost there."""
+    system = _System(topology({"A": "12"}, {"a": 1, "b": 2}, {"A": "skeen"}))
+    machine = system.machines["s1"]
+    system.step("s1", Paused(1, ["A"], []))
+    system.step("s1", Published("alice", 1, ("a", "b"), "Note", b""))
+    assert system.step("s1", Forgot("A", 1)) == [], "no agent gets the letter yet"
+    assert machine.channel.letters_waiting == 1
+    machine.channel.resume()
+    machine.collect()
+    assert [len(machine.engine.mailboxes.get(agent, ())) for agent in ("a", "b")] == [0, 0], "it travels now"

@@ -331,11 +331,11 @@ class Channel:
     def begin_again(self, domain: str, generation: int, again: tuple[tuple[tuple[str, ...], bytes], ...]) -> None:
         """Reset a domain, and then send the trains in ``again`` into the domain. Each entry of ``again`` is a pair
         (members to send to, train). Some letters that this server sent to itself through the domain may not be back
-        yet. If no train in ``again`` brings such a letter back, handle the letter as if it had come back now."""
+        yet. Handle such a letter as if it had come back now, unless it is sent now (``again``) or after a change."""
         consumer = self.consumers[domain]
         self.links.changed()
         consumer.begin_again(generation)
-        coming: set[str] = set()
+        coming = {one.letter.id for one in (self.pausing.waiting if self.pausing else ()) if one.returns}
         for targets, train in again:
             letters = decode_train(train)
             for letter in letters:
