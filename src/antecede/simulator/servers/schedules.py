@@ -289,7 +289,9 @@ def _ask(world: ServerWorld, when: float, source: str, shared: SharedData) -> No
 def _probe(world: ServerWorld, shared: SharedData) -> Callable[[], int]:
     """Let a client send a message to an agent. Return a function that counts how often the agent has received the
     message."""
-    id_, agent = shared.id(), shared.one(shared.agents)
+    # A mailbox that is full may refuse several letters that are sent at once.
+    quota = world.plan.mailboxes.quota
+    id_, agent = shared.id(), shared.one([one for one in shared.agents if quota(one, True).full != "refuse"])
     home = world.servers[world.plan.homes[agent]]
     world.send(shared.one([one for one in shared.clients if not world.client(one).over]), agent, Work(id=id_, depth=0))
 
