@@ -68,10 +68,14 @@ class Intruder:
         self._what = what
         self._answer = answer
         self.end = mine = End(world, server.name, self._arrived, lambda end, reason: None, lambda end: None)
+        mine.receiver = self
+        if not server.up:
+            # Nobody listens: the connection is refused.
+            mine.open = False
+            return
         theirs = server.end(INTRUDER)
         connect(mine, theirs)
         server.guard(server.life, server.accept, theirs)
-        mine.receiver = self
         mine.send([first])
 
     def _arrived(self, end: End, parts: list[wire.AnyPart]) -> None:
