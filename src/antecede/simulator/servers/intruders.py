@@ -70,7 +70,7 @@ class Intruder:
         self.end = mine = End(world, server.name, self._arrived, lambda end, reason: None, lambda end: None)
         mine.receiver = self
         if not server.up:
-            # Nobody listens: the connection is refused.
+            # The connection is refused.
             mine.open = False
             return
         theirs = server.end(INTRUDER)
