@@ -201,7 +201,9 @@ class Recorder(AbstractContextManager["Recorder"]):
         """Remove an incomplete last line, and find the index of the next row."""
         end = os.fstat(self._file).st_size
         whole, last, torn = _last_line(self._file, end)
-        if not _row_begin.startswith(torn[: len(_row_begin)]) or len(torn) > limits.trace_line_bytes_max:
+        # After a power cut, a file may end with zeros that were never written.
+        begin = torn.rstrip(b"\0")[: len(_row_begin)]
+        if not _row_begin.startswith(begin) or len(torn) > limits.trace_line_bytes_max:
             raise TraceError(f"{shown(self._lines)}: the last line is not a row of a trace, nor the beginning of one")
         if torn:
             os.ftruncate(self._file, whole)

@@ -235,6 +235,14 @@ def test_a_file_of_something_else_is_not_continued(tmp_path: Path, name: str, co
     assert (tmp_path / name).read_text() == content
 
 
+@pytest.mark.parametrize("torn", [b'{"pro', b'{"process":"a","ind', b'{"process":"a\0\0\0', bytes(100)])
+def test_what_a_crash_leaves_of_the_last_row_is_removed(tmp_path: Path, torn: bytes) -> None:
+    whole = b'{"process":"a","index":0,"kind":"local"}\n'
+    (tmp_path / "a.jsonl").write_bytes(whole + torn)
+    Recorder(tmp_path / "a.jsonl").close()
+    assert (tmp_path / "a.jsonl").read_bytes() == whole
+
+
 def test_a_process_may_have_any_name(tmp_path: Path) -> None:
     names = ["../up", ".hidden", "_low", "a b", "x" * 500, "x" * 501, "größe", "a/b"]
     with Recording(tmp_path) as recording:
