@@ -46,7 +46,7 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Spread tests over the processes one by one, but run all that use the Spark session in the same process, so that
-    only one session is started and gets warm. Tests that share the parsed source of the project stay together, too."""
+    only one session is started and gets warm. The checks of the source share what they parsed."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Spread(LoadScopeScheduling):
@@ -60,7 +60,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Spread(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
-_together = ("tests/unit/test_plain_english.py", "tests/unit/test_tidy.py")
+_together = ("tests/unit/test_tidy.py",)
 
 
 @cache

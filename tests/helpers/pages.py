@@ -41,23 +41,12 @@ MINUTES = "takes minutes"
 SHOWN = "output of a run that is not repeated here"
 FILES = "needs files of other projects"
 DRAWING = "a drawing, not something to run"
-LISTS = "files of a path; tests/live/test_paths.py compares them with real runs"
 
 EXEMPT: dict[str, dict[str, str]] = {
     "README.md": {"./run demo ": MINUTES},
     "docs/architecture.md": {
         "send(message)   -> effects": DRAWING,
         "objects/remote (arguments, time limit)": DRAWING,
-        **dict.fromkeys(
-            (
-                "client      live/client/bus",
-                "read        cli/verify",
-                "driver      cli/verify",
-                "schedule    cli/trial",
-                "client      objects/remote",
-            ),
-            LISTS,
-        ),
     },
     "docs/design/log.md": {"data directory ── identity": DRAWING, "… group 5 │ bad bytes │ group 7": DRAWING},
     "docs/design/objects.md": {
