@@ -1,7 +1,7 @@
 """The source itself, held to what a machine can check of the house style (TigerBeetle's *tidy* test is the model).
 
-Layers are import-linter's part, types mypy's, layout ruff's. Here: nothing is left for later, nothing names a machine or
-a registry, and what the documents point at exists.
+Layers are import-linter's part, types mypy's, layout ruff's. Here: nothing is left for later, nothing names a machine
+or a registry, and what the documents point at exists.
 """
 
 import ast
