@@ -65,6 +65,7 @@ TEMPORARY: Final = "temporary-client."
 _header: Final = Struct(">IB")
 _header_bytes: Final = 5
 _parts_few: Final = 4
+_Address = Annotated[str, Meta(max_length=limits.address_chars_max)]
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="part"):
@@ -162,8 +163,8 @@ class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
 
     number: int
     """The number of the first publish."""
-    to: Annotated[tuple[str, ...], Meta(max_length=limits.publish_to_read_max)]
-    type: str
+    to: Annotated[tuple[_Address, ...], Meta(max_length=limits.publish_to_read_max)]
+    type: Annotated[str, Meta(max_length=limits.type_chars_max)]
     bodies: Annotated[list[bytes], Meta(max_length=limits.publish_batch_max)]
     ask: bool = False
     answers: str = ""

@@ -129,6 +129,12 @@ def test_bounds() -> None:
         (("*",), "bob@s2", True),
         (("a*",), "a@s2", False),
         (("*@*",), "orders", False),
+        (("*a*b",), "a@b", False),
+        (("*a*b*@*c",), "xabb@c", True),
+        (("*@a@*",), "x@b@a@", False),
+        (("*a**a",), "a", False),
+        (("*a" * 40 + "b", "*a" * 40), "a" * 400, True),
+        (("*a" * 40 + "b",), "a" * 400, False),
         ((), "orders", False),
     ],
 )

@@ -157,4 +157,15 @@ def matches(patterns: tuple[str, ...], name: str) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(re.escape(pattern).replace(r"\*", "[^@]*") for pattern in patterns))
+    return re.compile("|".join(map(_expression, patterns)))
+
+
+def _expression(pattern: str) -> str:
+    """Return a regular expression for a pattern. It never goes back more than one ``*``: after a ``*``, the first
+    occurrence of the text up to the next ``*`` is as good as any later one. (If this text contains ``@``, there is only
+    one occurrence.) So the time does not grow exponentially with the number of ``*``."""
+    first, *between = map(re.escape, pattern.split("*"))
+    if not between:
+        return first
+    *between, last = between
+    return first + "".join(f"(?>[^@]*?{text})" for text in between) + f"[^@]*{last}"

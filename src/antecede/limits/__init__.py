@@ -212,10 +212,9 @@ patterns_max: Final = 1_000
 """The largest number of entries in one list of an access file. The entries are keys, names or patterns."""
 pattern_chars_max: Final = 400
 """The largest length of one name or pattern in an access file, in characters."""
-permissions_cached_max: Final = 8_192
-"""The largest size of each of two caches of permission decisions in a client's session. In the cache for publishes, all
-destinations are counted. In the cache for received letters, all senders are counted. Above the limit, the session
-clears the cache."""
+permissions_cached_bytes_max: Final = 1024 * 1024
+"""The largest size of the permission decisions that a client's session remembers, in bytes of memory. Above this limit,
+the session forgets all of them."""
 addresses_watched_max: Final = 10_000
 """The largest number of network addresses for which a server counts the attempts to connect. The counts take about 3
 MB. Above this limit, the server forgets the address that has made no attempt for the longest time."""

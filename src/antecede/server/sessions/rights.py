@@ -5,6 +5,7 @@ the stored decision. When the access file is loaded again, the session forgets a
 """
 
 from collections.abc import Callable, Collection
+from sys import getsizeof
 from typing import Final
 
 from antecede import limits
@@ -54,9 +55,9 @@ class Rights:
         """The decisions that are not in ``_granted``: all refusals, and all decisions about calls and subscriptions. A
         key is the pair (destinations, kind). For a call or a subscription, ``kind`` is the kind of the publish. For any
         other publish, ``kind`` is an empty text."""
-        self._remembered = 0
-        """The number of addresses in ``_granted`` and ``_decided``."""
         self._senders: dict[str, bool] = {}
+        self._remembered = 0
+        """The size of ``_granted``, ``_decided`` and ``_senders``, in bytes of memory."""
         self._rate = self._authoriser.rate(self.who)
 
     def refusal(self, to: tuple[str, ...], kind: str, bodies: list[bytes], now: float) -> Refusal | None:
@@ -81,11 +82,7 @@ class Rights:
         if place in self._decided:
             return self._decided[place]
         refusal = self._examine(to, kind, call)
-        self._remembered += len(to)
-        if self._remembered > limits.permissions_cached_max:
-            self._decided.clear()
-            self._granted.clear()
-            self._remembered = len(to)
+        self._make_room(*to, place[1], "" if refusal is None else refusal.reason)
         if refusal is None and not place[1]:
             self._granted.add(to)
         else:
@@ -110,11 +107,20 @@ class Rights:
             return True
         allowed = self._senders.get(letter.source)
         if allowed is None:
-            if len(self._senders) >= limits.permissions_cached_max:
-                self._senders.clear()
             allowed = self._authoriser.allows(self.who, RECEIVE, letter.source)
+            self._make_room(letter.source)
             self._senders[letter.source] = allowed
         return allowed
+
+    def _make_room(self, *texts: str) -> None:
+        """Count a decision that contains these texts. Forget all earlier decisions if they become too large."""
+        size = sum(map(getsizeof, texts), _decision_bytes)
+        self._remembered += size
+        if self._remembered > limits.permissions_cached_bytes_max:
+            self._granted.clear()
+            self._decided.clear()
+            self._senders.clear()
+            self._remembered = size
 
 
 def with_forbidden(handed: list[str], forbidden: Collection[str], letters: list[str]) -> list[str]:
@@ -137,5 +143,7 @@ def with_forbidden(handed: list[str], forbidden: Collection[str], letters: list[
     return handed[:place]
 
 
+_decision_bytes: Final = 300
+"""The memory of one decision besides its texts: entries of dictionaries, tuples and a refusal."""
 _special: Final = frozenset({name_of(Subscribe), name_of(Unsubscribe)})
 """Notifications that need the permission to subscribe."""
