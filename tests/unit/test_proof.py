@@ -152,15 +152,71 @@ class _Owner:
 
     def __init__(self) -> None:
         self.ended: list[str] = []
+        self.sent: list[wire.Part] = []
+
+    def welcomed(self, address: str, last: int) -> None:
+        pass
 
     def gone(self, error: AntecedeError) -> None:
         self.ended.append(str(error))
 
     def send(self, parts: list[wire.Part]) -> None:
+        self.sent += parts
+
+    def trust(self, *, server: bool) -> None:
+        pass
+
+    def use_version(self, version: int) -> None:
         pass
 
     def close(self, reason: str, final: bool = False, code: str = "") -> None:
         pass
+
+
+def _challenge(known: Identities, owner: _Owner) -> wire.Challenge:
+    """Return the proof of server s1 for the client's last introduction."""
+    introduction = owner.sent[-1]
+    assert isinstance(introduction, wire.Introduce)
+    answerer = Answering(known.keyring("server", "s1"), Authoriser(known.access), _Channel(b""), introduction)
+    challenge = answerer.challenge()
+    assert isinstance(challenge, wire.Challenge)
+    return challenge
+
+
+@pytest.mark.parametrize("welcomed", [False, True])
+@pytest.mark.parametrize(
+    "bye", [wire.Bye("refused", True, "replaced"), wire.Bye("moved", False, "moved", "tcp://192.0.2.1:1")]
+)
+def test_a_client_obeys_nothing_before_the_proof(bye: wire.Bye, welcomed: bool) -> None:
+    """It obeys the same part from the real server."""
+    known, owner = _known(), _Owner()
+    keyring = known.keyring("client", "alice")
+    line = ClientLine(cast(LineOwner, owner), "", lambda: None, lambda: 0.0, lambda: 0.5, keyring=keyring)
+
+    def opened(now: float) -> None:
+        assert line.dials(now)
+        line.opened(cast(Connection, owner))
+
+    line.start(0.0)
+    if welcomed:
+        opened(0.0)
+        line.received([_challenge(known, owner)])
+        line.received([wire.Welcome(wire.VERSION, "s1", "alice@s1", 0)])
+        line.closed("", 0.0)
+    opened(100.0)
+    line.received([bye])
+    line.closed("", 100.0)
+    assert (line.trouble, line.moved_to, owner.ended) == (bye.reason, "", [])
+    if welcomed:
+        opened(200.0)
+        line.received([wire.Challenge(wire.VERSION, "s1", bytes(32), bytes(64))])
+        line.closed("", 200.0)
+        assert owner.ended == []
+    opened(300.0)
+    line.received([_challenge(known, owner)])
+    line.received([bye])
+    line.closed("", 300.0)
+    assert (line.moved_to, owner.ended) == (bye.at, [bye.reason] * bye.final)
 
 
 @pytest.mark.parametrize("replaced", [True, False])
@@ -180,6 +236,7 @@ def test_a_client_whose_credentials_were_replaced_dials_again(code: str, replace
             line.received([wire.Challenge(3, "s9", bytes(32), b"")])
             line.received([wire.Challenge(3, "s9", bytes(32), b"")])
         else:
+            line.received([_challenge(known, owner)])
             line.received([wire.Bye("refused", True, code)])
         line.closed("", now)
 

@@ -7,7 +7,10 @@ with a *welcome*. After a broken connection the line requests another dial, with
 client exists. The line ends when the server closes the connection permanently, for example because of a wrong token, or
 because another client has the same name. The line reads the credentials again in two cases: the client or the server
 does not prove its identity, or the client's key is revoked. It then requests another dial only if the credentials have
-changed, or if a key was revoked and the client has a second key.
+changed, or if a key was revoked and the client has a second key, or if a server that has once welcomed the client does
+not prove its identity.
+
+A client with credentials obeys nothing that comes before the server's proof of its identity: no end and no new address.
 
 A server forgets a temporary client that closes its connection, or that is disconnected for too long. So the line of a
 temporary client also ends if the server may have forgotten the client. Otherwise the client would repeat its last
@@ -97,6 +100,8 @@ class ClientLine:
         self._clock = clock
         self._random = random
         self._temporary = wire.is_temporary(owner.name)
+        self._known = False
+        """True after the first welcome. From then on, no program that cannot prove to be the server ends the line."""
         self._lost_at: float | None = None
         """The time at which the last accepted connection ended. (The server accepts a connection by sending a welcome.)
         It is None while an accepted connection is open, and before the first accepted connection."""
@@ -216,7 +221,7 @@ class ClientLine:
         if isinstance(proof, Refusal):
             self._left = True
             self.trouble = proof.reason
-            if not self._renews(proof.code):
+            if not self._renews(proof.code) and not self._known:
                 self.refusal, self._refusal_code = proof.reason, proof.code
             connection.close(proof.reason, final=True, code=proof.code)
             return
@@ -233,9 +238,13 @@ class ClientLine:
     def received(self, parts: list[wire.AnyPart]) -> None:
         """Handle parts that the server has sent."""
         owner, connection = self._owner, self._connection
-        if self._proof is not None and connection is not None and not isinstance(parts[0], wire.Bye):
-            if not self._left:
-                self._prove(self._proof, connection, parts[0])
+        if self._proof is not None and connection is not None:
+            first = parts[0]
+            if isinstance(first, wire.Bye):
+                # Any program can answer at this address: its reason is only shown.
+                self.trouble = first.reason[: limits.reason_chars_max]
+            elif not self._left:
+                self._prove(self._proof, connection, first)
             return
         for part in parts:
             if isinstance(part, wire.Accepted):
@@ -269,6 +278,7 @@ class ClientLine:
                 self._connection.close(self.refusal)
             return
         self._lost_at = None
+        self._known = True
         self.trouble = ""
         self.welcomed = True
         self._backoff.reset()
