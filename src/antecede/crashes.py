@@ -7,6 +7,7 @@ that it works even if the other modules cannot be imported.
 """
 
 import os
+import re
 import signal
 import stat
 import sys
@@ -63,6 +64,17 @@ def how_ended(code: int) -> str:
     return f"signal {known.get(-code, -code)}"
 
 
+def escaped(text: str) -> str:
+    """Return a text as a terminal may get it. Names, labels and reasons come from clients, files and other servers, and
+    a terminal would execute the control characters in them, or show their letters in another sequence."""
+    return _controls.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+_controls = re.compile("[\x00-\x08\x0b-\x1f\x80-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""The control characters except line break and tab, and the characters that change the direction of a text. Delete
+(\\x7f) is left out: a terminal ignores it, and JSON has it without an escape."""
+
+
 def print_error(reason: str) -> None:
     """Print a message on standard error, as one line that begins with "antecede: "."""
     print_line("antecede: " + " ".join(reason.split()))
@@ -74,7 +86,7 @@ def print_line(line: str) -> None:
     if sys.stderr is None:
         return
     with suppress(OSError, ValueError):
-        print(line, file=sys.stderr, flush=True)
+        print(escaped(line), file=sys.stderr, flush=True)
         return
     # Python would flush the line again at its end, fail, and change the exit code.
     with suppress(OSError, ValueError):

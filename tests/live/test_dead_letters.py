@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -63,6 +64,28 @@ def test_dead_letters(cluster: Callable[..., Any]) -> None:
 
     _run(count())
     assert len(json.loads(world.command("dead", "list", str(world.file), "--json").stdout)) == 1
+
+
+def test_no_text_of_a_client_controls_the_terminal_of_an_operator(cluster: Callable[..., Any]) -> None:
+    world = cluster({"A": ["s1"]}, {"picky": ("s1", "live_agents:Picky")})
+    world.start()
+    kind = "Nonsense\x1b]0;owned\x07\x1b[2J\r\n\x9b31m"
+
+    async def main() -> None:
+        async with antecede.connect(world.addresses["s1"], name="alice") as alice:
+            await alice.post("picky", kind, {})
+
+    _run(main())
+    where = str(world.file)
+    listed = world.command("dead", "list", where)
+    unknown = world.command("dead", "show", where, kind)
+    status = world.command("status", where)
+    for printed in (listed.stdout, unknown.stderr, status.stdout, world.log("s1")):
+        assert printed
+        assert not re.search("[\x00-\x08\x0b-\x1f\x80-\x9f]", printed), printed
+    assert len(listed.stdout.splitlines()) == 1, "a client cannot write a line that looks like a letter"
+    (dead,) = json.loads(world.command("dead", "list", where, "--json").stdout)
+    assert dead["type"] == kind
 
 
 def test_a_client_without_a_handler(cluster: Callable[..., Any]) -> None:

@@ -1,11 +1,13 @@
 """Reports on a terminal: in colour if the reader wants colours, and never wider than the terminal."""
 
 import io
+import json
 import re
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from antecede.cli import run
@@ -95,3 +97,71 @@ def test_elsewhere_lines_stay_as_they_are() -> None:
     stream = io.StringIO()
     show(["causal       holds", "x " * 200], stream)
     assert stream.getvalue() == "causal       holds\n" + "x " * 200 + "\n"
+
+
+_hostile = "x\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202e"
+"""A text with which a client would set the title of a terminal, clear its screen and turn the letters of a line."""
+_executed = re.compile("[\x00-\x08\x0b-\x1f\x80-\x9f\u202e]")
+
+_scenario = """processes P1 P2
+send m\x1b[2J P1 -> P2
+arrive m\x1b[2J P2
+expect P2 delivered nothing
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "verify trace.jsonl --engine plain",
+        "explain trace.jsonl --engine plain --diagram",
+        "explain trace.jsonl --engine plain --message {hostile}",
+        "races trace.jsonl --engine plain",
+        "measure trace.jsonl --engine plain",
+        "verify {hostile}.jsonl",
+        "play {hostile}.txt",
+        "play scenario.txt --order fifo --diagram --verbose",
+        "play scenario.txt",
+        "topology check bad.toml",
+        "topology show bad.toml",
+        "import trace.jsonl --to {hostile}/out.jsonl",
+        "{hostile}",
+        "verify --{hostile}",
+        "verify trace.jsonl --engine {hostile}",
+    ],
+)
+@pytest.mark.parametrize("to_terminal", [False, True])
+def test_no_command_prints_control_characters(
+    line: str, to_terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names, labels and reasons come from clients, files and servers."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    renamed = {"who is coming?": _hostile, "s2.000001.1": f"s2{_hostile}", "r": f"r{_hostile}"}
+    rows = []
+    for event in _late:
+        changed = {
+            key: renamed.get(getattr(event, key), getattr(event, key)) for key in ("process", "message", "label")
+        }
+        to = tuple(renamed.get(one, one) for one in event.to or ()) or None
+        rows.append(msgspec.structs.replace(event, **changed, to=to, notification=event.notification and _hostile))
+    write_trace("trace.jsonl", rows)
+    Path("scenario.txt").write_text(_scenario)
+    Path("bad.toml").write_text('[servers]\n"s\\u001b[2J" = "tcp://127.0.0.1:1"\n[domains]\nA = { servers = ["s"] }\n')
+    out, err = (_Terminal() if to_terminal else io.StringIO()), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        run([word.format(hostile=_hostile) for word in line.split(" ")])
+    printed = out.getvalue() + err.getvalue()
+    assert printed
+    assert not _executed.findall(printed), printed
+
+
+def test_json_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = _hostile + "\x7f"
+    write_trace("late.jsonl", [msgspec.structs.replace(row, notification=name) for row in _late])
+    out = _Terminal()
+    with redirect_stdout(out):
+        assert run(["explain", "late.jsonl", "--engine", "plain", "--json"]) == 0
+    assert name in {one["notification"] for one in json.loads(out.getvalue())["named"]}

@@ -38,6 +38,7 @@ from typer.exceptions import TyperException
 from antecede import __version__
 from antecede.cli.examples import ALWAYS_JSON, EXAMPLES, FIRST_STEPS, PANELS
 from antecede.cli.options import expanded
+from antecede.cli.terminal import guarded_output
 from antecede.cli.values import without_conversion
 from antecede.crashes import broken_pipe, crashed, discard_output, interrupted, print_error
 from antecede.errors import AntecedeError, similar
@@ -139,7 +140,12 @@ def _clean_up_when_terminated() -> list[int]:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command, and return its exit code."""
+    """Run one command, and return its exit code. Control characters in what it prints are escaped."""
+    with guarded_output():
+        return _run(arguments)
+
+
+def _run(arguments: list[str]) -> int:
     # The exit code if the reader of our output goes away before the command is done.
     code: object = broken_pipe
     try:

@@ -13,7 +13,7 @@ import typer
 
 from antecede.cli.dead_pages import Filters, drop_all, drop_one, listed, many, one_letter
 from antecede.cli.options import JSON, KEYS, WHERE, Keys
-from antecede.cli.wording import counted, shown_name
+from antecede.cli.wording import counted, shown_name, shown_text
 from antecede.errors import UsageError
 
 _filters = Filters()
@@ -49,8 +49,9 @@ def register(app: typer.Typer) -> None:
         for one in letters:
             count += 1
             label = f' "{shown_name(one["label"])}"' if one.get("label") else ""
-            description = f"{one['type']}{label} from {one['from']}"
-            print(f"{one['id']}  {one['agent']}  {description}: {one['reason']}{_holding(one)}")
+            description = f"{shown_name(one['type'])}{label} from {shown_name(one['from'])}"
+            reason = shown_text(one["reason"])
+            print(f"{one['id']}  {shown_name(one['agent'])}  {description}: {reason}{_holding(one)}")
         if not count:
             print("no dead letters", file=sys.stderr)
         elif count == first:

@@ -6,7 +6,6 @@ and continue with the other servers.
 """
 
 import fnmatch
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from antecede.cli.live import Access, addresses, ask_server
 from antecede.cli.options import Keys
 from antecede.cli.organisation import read_topology
 from antecede.cli.progress import bar
+from antecede.crashes import print_error
 from antecede.errors import AntecedeError, ClosedError, MissingError, OverloadError, RefusedError, UsageError
 from antecede.limits import dead_page_letters_max
 from antecede.topology import Address
@@ -83,7 +83,7 @@ class Servers:
         """Record that a server does not answer. If there are several servers, print the error, but only once per
         server."""
         if name not in self.down and len(self.addresses) > 1:
-            print(f"antecede: server {name}: {error}", file=sys.stderr, flush=True)
+            print_error(f"server {name}: {error}")
         self.down[name] = str(error)
 
     def pages(self, name: str, request: Callable[[Any], tuple[str, ...]], retry: bool = False) -> Iterator[Any]:

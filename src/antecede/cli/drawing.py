@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from antecede.cli.terminal import coloured, columns
+from antecede.cli.terminal import coloured, columns, unguarded
 from antecede.cli.wording import shown_name
 from antecede.cli.writing import write_text
 from antecede.diagram import Diagram
@@ -15,7 +15,8 @@ def print_diagram(diagram: Diagram, stream: IO[str]) -> None:
     """Print a diagram. Use colours if the stream is a terminal that can show colours. Use only ASCII characters if the
     stream cannot encode other characters."""
     encoding = (getattr(stream, "encoding", None) or "ascii").lower()
-    print(diagram.text(columns(), unicode="utf" in encoding, colour=coloured(stream)), file=stream)
+    text = diagram.text(columns(), unicode="utf" in encoding, colour=coloured(stream))
+    print(text, file=unguarded(stream))
 
 
 def write_svgs(diagrams: Sequence[Diagram], path: str | Path) -> None:

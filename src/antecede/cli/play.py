@@ -9,6 +9,7 @@ import typer
 
 from antecede.cli.drawing import print_diagram, write_svgs
 from antecede.cli.options import JSON
+from antecede.cli.terminal import rich_console
 from antecede.cli.wording import counted
 from antecede.errors import AntecedeError, ScenarioError, UsageError
 
@@ -166,10 +167,9 @@ def _report(
     diagram: bool,
     verbose: bool,
 ) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = rich_console(highlight=False, soft_wrap=True)
     for result in plays:
         if isinstance(result, str):
             continue

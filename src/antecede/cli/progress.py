@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
+from antecede.cli.terminal import rich_console, unguarded
+from antecede.crashes import escaped
+
 ReportStatus = Callable[[str], None]
 """A function that sets the text next to a progress bar, or the text that :func:`status` shows."""
 
@@ -32,13 +35,12 @@ def bar(text: str) -> Iterator[tuple[ReportStatus, ReportProgress]]:
     if not sys.stderr.isatty():
         yield lambda _: None, lambda done, total: None
         return
-    from rich.console import Console
     from rich.progress import MofNCompleteColumn, Progress
 
     # The numbers of steps stand between the bar and the percentage.
     about, shape, *rest = Progress.get_default_columns()
     columns = (about, shape, MofNCompleteColumn(), *rest)
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+    with Progress(*columns, console=rich_console(stderr=True), transient=True) as shown:
         task = shown.add_task(text, total=None)
         yield (
             lambda text: shown.update(task, description=text),
@@ -60,7 +62,7 @@ def watched(text: str, total: int, done: Callable[[], int]) -> Iterator[None]:
 def line(text: str) -> None:
     """Show a text on a terminal, in place of the text that the previous call showed."""
     if sys.stderr.isatty():
-        print(f"\r\033[K{text}", end="\r", file=sys.stderr, flush=True)
+        print(f"\r\033[K{escaped(text)}", end="\r", file=unguarded(sys.stderr), flush=True)
 
 
 @contextmanager
@@ -122,7 +124,5 @@ def status(text: str) -> Iterator[ReportStatus]:
     if not sys.stderr.isatty():
         yield lambda _: None
         return
-    from rich.console import Console
-
-    with Console(stderr=True).status(text) as shown:
+    with rich_console(stderr=True).status(text) as shown:
         yield Status(lambda text: shown.update(text), text)

@@ -9,6 +9,7 @@ import typer
 from antecede.cli import topology_change
 from antecede.cli.options import JSON, KEYS, Keys
 from antecede.cli.organisation import check_topology, read_topology
+from antecede.cli.terminal import rich_console
 from antecede.cli.writing import write_text
 from antecede.errors import UsageError
 from antecede.topology import Check, TopologyFile, cost_max, cost_mean, shown
@@ -231,7 +232,6 @@ def _cost(topology: TopologyFile) -> dict[str, float]:
 
 
 def _report(topology: TopologyFile, verdict: Check) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     organisation = topology.organisation
@@ -240,7 +240,7 @@ def _report(topology: TopologyFile, verdict: Check) -> None:
         f"{topology.name}: {_count(len(topology.servers), 'server')}, {_count(len(topology.domains), 'domain')}, "
         f"{_count(trees, 'part' if verdict.cycle else 'tree')}; epoch {topology.epoch}"
     )
-    console = Console(soft_wrap=True)
+    console = rich_console(soft_wrap=True)
     if verdict.pairs:
         routers = {name for name in topology.servers if organisation.is_router(name)}
         domains = _table(Table, "domain", "order", "keeps", "servers (* routers)")

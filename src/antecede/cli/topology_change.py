@@ -11,6 +11,7 @@ import typer
 
 from antecede.cli.options import JSON, KEYS, Keys
 from antecede.cli.organisation import usable_topology
+from antecede.cli.terminal import rich_console
 from antecede.crashes import print_error
 from antecede.errors import ClosedError, RefusedError, UsageError
 from antecede.topology import TopologyFile
@@ -312,7 +313,6 @@ def document(outcome: "Outcome", new: TopologyFile) -> dict[str, Any]:
 
 
 def _report(outcome: "Outcome", new: TopologyFile) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     if outcome.state == "unchanged":
@@ -324,7 +324,7 @@ def _report(outcome: "Outcome", new: TopologyFile) -> None:
     for one in outcome.change.differences:
         after = one.after or ("deleted with its state" if one.kind == "agent-removed" else "–")
         table.add_row(one.kind.replace("-", " "), one.name, one.before or "–", after)
-    Console(soft_wrap=True).print(table)
+    rich_console(soft_wrap=True).print(table)
     waiting = sum(outcome.letters.values())
     if outcome.letters:
         count = len(outcome.letters)
