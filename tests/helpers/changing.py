@@ -10,7 +10,7 @@ import pytest
 from antecede.server import AgentServer, peering
 from antecede.server.peering.agreement import refusal_of
 from antecede.server.peering.lessons import Lessons
-from antecede.simulator.servers import world
+from antecede.simulator.servers import ServerWorld
 from antecede.simulator.servers.changing_world import FAULTS, ChangingWorld
 from antecede.simulator.servers.faults import Faults
 from antecede.wire import ServerHello
@@ -73,7 +73,7 @@ def found_by(play: Callable[[int], list[str]]) -> None:
     """Check that one of 300 schedules finds a planted bug. A world that does not come to rest is found out sooner."""
     for seed in seeds(300):
         try:
-            with patch.object(world, "_steps_max", 30_000):
+            with patch.object(ServerWorld, "events_max", 30_000):
                 found = play(seed)
         except Exception as error:
             found = [f"{type(error).__name__}: {error}"]

@@ -15,7 +15,7 @@ from antecede.server.items import Restored
 from antecede.server.operations.cutting import Cutting
 from antecede.server.peering import Peering
 from antecede.server.snapshots import decode_state, encode_state
-from antecede.simulator.servers import backups
+from antecede.simulator.servers import ServerWorld, backups
 from antecede.simulator.servers.backups import play_backup
 from antecede.simulator.servers.faults import ROUGH, Faults
 from helpers.seeds import note, seeds
@@ -78,7 +78,7 @@ def test_a_restore_without_the_frames_in_transit(monkeypatch: Patch) -> None:
     real = SavedLink.under
     monkeypatch.setattr(SavedLink, "under", under)
     # The rest waits for them for ever.
-    monkeypatch.setattr("antecede.simulator.servers.world._steps_max", 10_000)
+    monkeypatch.setattr(ServerWorld, "events_max", 10_000)
     _caught("does not become idle", "unacknowledged", "never delivered")
 
 

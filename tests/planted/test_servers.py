@@ -24,7 +24,7 @@ from antecede.server.driver.gate import Gate
 from antecede.server.items import Published, Reacted
 from antecede.server.peering import Peering
 from antecede.server.timers import Timers
-from antecede.simulator.servers import schedules
+from antecede.simulator.servers import ServerWorld, schedules
 from antecede.simulator.servers.faults import Faults
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.store import walk as walk_module
@@ -215,7 +215,7 @@ def test_an_organisation_that_is_no_forest(domains: dict[str, str], cycle: str, 
     topology = Topology([Domain(name, servers) for name, servers in members.items()])
     monkeypatch.setattr(schedules, "forest", lambda random: topology)
     # Some letters go round and round: such a world is given up early.
-    monkeypatch.setattr("antecede.simulator.servers.world._steps_max", 10_000)
+    monkeypatch.setattr(ServerWorld, "events_max", 10_000)
     faults = Faults(loss=0.3, slow_disks=2, partitions=2, seconds=0.3)
     caught(600, "causal order does not hold", orders=("matrix", "pruned"), faults=faults)
 

@@ -1,6 +1,8 @@
 """``antecede.testing``: users' agents in the simulated world; the guide's example runs as printed."""
 
+import random
 import re
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -220,3 +222,98 @@ class Needy(Agent):
 def test_an_agent_whose_field_has_no_default_is_refused_at_start() -> None:
     with pytest.raises(AgentError, match=r"agent adder: field Needy\.total has no default"):
         World(_topology, agents={"adder": Needy, "thinker": Thinker})
+
+
+class Ball(Notification):
+    rounds: int
+    text: str = ""
+
+
+class Player(Agent):
+    """Returns each ball until its rounds are over; -1 means for ever."""
+
+    other: str = ""
+    balls: int = 0
+    characters: int = 0
+
+    def on_ball(self, ball: Ball, ctx: Context) -> None:
+        self.balls += 1
+        self.characters += len(ball.text)
+        if ball.rounds:
+            to = "adder" if ctx.agent == "thinker" else "thinker"
+            ctx.send(to, Ball(rounds=ball.rounds - 1))
+
+
+def _match(**given: Any) -> World:
+    return World(_topology, agents={"adder": Player, "thinker": Player}, **given)
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 17_000), (1, 1 << 20), (8, 1 << 20), (300, 10), (10_000, 10)])
+def test_large_messages_and_many_of_them_are_ordinary(count: int, size: int) -> None:
+    world = _match(seed=3)
+    for _ in range(count):
+        world.send("bob@s1", "adder", Ball(rounds=0, text="x" * size))
+    world.run()
+    world.check()
+    player = world.state("adder")
+    assert (player.balls, player.characters) == (count, count * size)
+
+
+def test_large_loads_survive_faults() -> None:
+    world = _match(seed=4, faults=ROUGH)
+    for number in range(2_000):
+        world.send(f"c{number % 7}@s{number % 3 + 1}", "adder", Ball(rounds=0, text="x" * (number % 5) * 4_000))
+    world.run()
+    world.check()
+    assert world.state("adder").balls == 2_000
+
+
+def test_a_long_run_becomes_idle() -> None:
+    world = _match()
+    for number in range(2):
+        world.send(f"c{number}@s1", "adder", Ball(rounds=15_000))
+    world.run()
+    assert world.state("adder").balls + world.state("thinker").balls == 2 * 15_001
+
+
+def test_a_run_without_end_fails_by_its_seed_with_its_traceback() -> None:
+    world = _match(seed=17)
+    world.send("bob@s1", "adder", Ball(rounds=-1))
+    with pytest.raises(AssertionError, match="seed=17") as failed:
+        world.run(events=5_000)
+    cause = failed.value.__cause__
+    assert cause is not None
+    assert any("simulator" in frame.filename for frame in traceback.extract_tb(cause.__traceback__))
+    # The world can go on.
+    world.run(seconds=0.1)
+
+
+def test_a_failed_check_shows_where_a_handler_failed() -> None:
+    world = _world(seed=9)
+    world.send("bob@s1", "adder", Add(count=-1))
+    world.run()
+    with pytest.raises(AssertionError, match="seed=9") as failed:
+        world.check()
+    cause = failed.value.__cause__
+    assert isinstance(cause, ValueError)
+    assert traceback.extract_tb(cause.__traceback__)[-1].name == "on_add"
+
+
+def test_a_seed_is_the_same_run_on_every_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only ``random()`` is promised to draw the same in each version; the others stand for those of another version."""
+
+    def rows() -> list[Any]:
+        world = _world(seed=6, faults=ROUGH)
+        for _ in range(20):
+            world.send("bob@s1", ["adder", "thinker"], Add(count=1))
+            world.run(seconds=0.05)
+        world.run()
+        return world.trace()
+
+    before = rows()
+    monkeypatch.setattr(random.Random, "choice", lambda self, items: items[-1 - int(self.random() * len(items))])
+    monkeypatch.setattr(random.Random, "randrange", lambda self, end: end - 1 - int(self.random() * end))
+    monkeypatch.setattr(random.Random, "sample", lambda self, items, size: list(items)[-size:])
+    monkeypatch.setattr(random.Random, "randbytes", lambda self, size: bytes(size))
+    monkeypatch.setattr(random.Random, "getrandbits", lambda self, size: 0)
+    assert rows() == before

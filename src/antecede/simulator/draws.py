@@ -1,7 +1,7 @@
 """Random draws that are the same in every version of Python: all of them use only the method ``random.Random.random``.
 
 The standard library guarantees that ``random()`` gives the same sequence for the same seed in every version. It does
-not guarantee this for any other method.
+not guarantee this for any other method, so :class:`Draws` replaces those that simulated worlds use.
 
 A distribution of times is written as a text, with all times in seconds:
 
@@ -11,10 +11,10 @@ A distribution of times is written as a text, with all times in seconds:
 * ``pareto:1.5,0.03``: a Pareto distribution with this shape (a number, not a time) and this smallest time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence, Sequence
 from math import isfinite, log
 from random import Random
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from antecede import limits
 from antecede.errors import UsageError
@@ -27,10 +27,46 @@ Draw = Callable[[], float]
 """A function that draws the next time, in seconds."""
 
 
-def stream(seed: int, name: str) -> Random:
+T = TypeVar("T")
+
+
+class Draws(Random):
+    """A random generator whose draws depend only on its seed, and not on the version of Python."""
+
+    def getrandbits(self, k: int) -> int:
+        bits = 0
+        for taken in range(0, k, 32):
+            bits |= int(self.random() * (1 << min(32, k - taken))) << taken
+        return bits
+
+    def randbytes(self, n: int) -> bytes:
+        return self.getrandbits(8 * n).to_bytes(n, "little")
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        choices = range(start) if stop is None else range(start, stop, step)
+        return choices[below(self, len(choices))]
+
+    def randint(self, a: int, b: int) -> int:
+        return a + below(self, b - a + 1)
+
+    def choice(self, seq: Any) -> Any:
+        return seq[below(self, len(seq))]
+
+    def shuffle(self, x: MutableSequence[Any]) -> None:
+        for position in range(len(x) - 1):
+            other = position + below(self, len(x) - position)
+            x[position], x[other] = x[other], x[position]
+
+    def sample(self, population: Sequence[T], k: int, *, counts: object = None) -> list[T]:
+        items = list(population)
+        self.shuffle(items)
+        return items[:k]
+
+
+def stream(seed: object, name: str) -> Draws:
     """Return a random generator for the purpose ``name``. Each purpose has its own generator, so that draws for one
     purpose do not change the draws for another."""
-    return Random(f"{seed}/{name}")
+    return Draws(f"{seed}/{name}")
 
 
 def below(rng: Random, bound: int) -> int:

@@ -37,6 +37,7 @@ from antecede.orders import OrderSpec, parse
 from antecede.orders.contract import Order
 from antecede.orders.encoding import Writer
 from antecede.simulator.campaign import play
+from antecede.simulator.draws import stream
 from antecede.simulator.explorer import explore
 from antecede.simulator.explorer.machine import SHARED
 
@@ -165,7 +166,7 @@ class _Run:
 
     def __init__(self, spec: OrderSpec, seed: int, steps: int = 40) -> None:
         self.spec = spec
-        self.random = Random(seed)
+        self.random = stream(seed, "kit")
         self.orders = [spec.create(me, _group) for me in range(_group)]
         self.flying: list[Packet] = []
         self.sent: list[tuple[Packet, bytes]] = []

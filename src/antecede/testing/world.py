@@ -13,7 +13,8 @@ or the real clock. When such a handler is called again after a crash, its second
 the effects of the committed call remain.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import Any, TypeVar, overload
 
@@ -29,12 +30,14 @@ from antecede.objects import Object
 from antecede.orders import parse
 from antecede.simulator.servers import NONE, ROUGH, Faults, ServerWorld
 from antecede.simulator.servers.judgement import findings
+from antecede.store import Sizes
 from antecede.topology import OrderFacts, TopologyFile, check, parse_topology
 from antecede.trace import Event, judge, write_trace
 
 __all__ = ["NONE", "ROUGH", "DeadLetter", "Faults", "World"]
 
 _resend_seconds = 0.2
+_events_max = 5_000_000
 _Kind = TypeVar("_Kind", bound=Notification)
 
 
@@ -74,7 +77,7 @@ class World:
             raise UsageError(f"agent or object {unknown[0]}: not in {self.topology.name}")
         check_beginnings(kinds)
         plan = msgspec.structs.replace(plan_of(self.topology, objects), resend_after=_resend_seconds)
-        self._world = ServerWorld(plan, kinds, seed, faults, durability)
+        self._world = ServerWorld(plan, kinds, seed, faults, durability, Sizes())
         self._kinds = kinds
 
     @property
@@ -95,20 +98,22 @@ class World:
             raise UsageError(f"object {object_}: not in {self.topology.name}")
         self._world.client(client).call(object_, operation, arguments, timeout)
 
-    def run(self, seconds: float | None = None) -> None:
+    def run(self, seconds: float | None = None, *, events: int = _events_max) -> None:
         """Run until the period with faults is over and nothing is pending. With ``seconds``, stop after this number of
-        virtual seconds. If the period with faults is not over at that time, the next call continues this period."""
-        try:
-            with noted():
-                self._world.run(seconds)
-        except AssertionError as error:
-            raise self._failure([str(error)]) from None
+        virtual seconds. If the period with faults is not over at that time, the next call continues this period.
+
+        A run that has not ended after this number of ``events`` fails: agents that answer each other for ever are
+        never idle. An event is a step of a server or client, or the arrival of a frame."""
+        self._world.events_max = events
+        with self._named():
+            self._world.run(seconds)
 
     def crash(self, server: str, *, power: bool = True) -> None:
         """Crash a server now. The server restarts by itself. If ``power`` is true, the crash is a power failure: the
         server's disk may lose data that was not synced. If ``power`` is false, only the process is killed."""
         self._known(server)
-        self._world.crash(server, "power" if power else "kill")
+        with self._named():
+            self._world.crash(server, "power" if power else "kill")
 
     def cut(self, one: str, other: str, seconds: float) -> None:
         """Cut the connection between two servers for this number of seconds."""
@@ -125,7 +130,8 @@ class World:
         """Let a server take a snapshot and delete old parts of its log."""
         self._known(server)
         simulated = self._world.servers[server]
-        simulated.guard(simulated.life, simulated.look)
+        with self._named():
+            simulated.guard(simulated.life, simulated.look)
 
     # Results.
 
@@ -194,9 +200,11 @@ class World:
         * A replay of the logs gives the same states.
         * The number of dead letters is ``dead``. If ``dead`` is None, any number is correct.
         """
-        found = findings(self._world, self._world.logs(), self._promised(), dead)
+        with self._named():
+            found = findings(self._world, self._world.logs(), self._promised(), dead)
         if found:
-            raise self._failure(found)
+            unexpected = dead is not None and len(self.dead()) > dead
+            raise self._failure(found) from self._world.raised if unexpected else None
 
     def assert_causal(self) -> None:
         """Check that so far no message was delivered before a message on which it depends."""
@@ -215,6 +223,16 @@ class World:
     def _known(self, server: str) -> None:
         if server not in self._world.servers:
             raise TopologyError(f"{self.topology.name} has no server {server}")
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Turn whatever goes wrong in the world into a failure that names the seed, and keep its traceback."""
+        try:
+            with noted():
+                yield
+        except Exception as error:
+            text = str(error) if type(error) is AssertionError else f"{type(error).__name__}: {error}"
+            raise self._failure([text]) from error
 
     def _failure(self, found: list[str]) -> AssertionError:
         return AssertionError("\n".join([*found, f"to replay this run, use seed={self.seed}"]))

@@ -23,6 +23,7 @@ from antecede.errors import AntecedeError
 from antecede.server.change.renewal import faults_of, renewed
 from antecede.server.items import Restored, encode_record
 from antecede.server.operations.cutting import Cutting
+from antecede.simulator.draws import stream
 from antecede.simulator.servers.copied import Copied
 from antecede.simulator.servers.crowd import decide
 from antecede.simulator.servers.faults import Faults
@@ -69,7 +70,7 @@ class _Drill:
         self.world = world
         self.cuts: list[dict[str, Copied]] = []
         """For each backup that succeeded: the copies of the servers' disks, by server."""
-        random = Random(f"{seed}/backups")
+        random = stream(seed, "backups")
         for number in range(_cuts):
             world.later(random.random() * world.faults.seconds, self._begin, f"{number}")
 
@@ -112,7 +113,7 @@ def _restored(world: ServerWorld, copies: dict[str, Copied], seed: int) -> list[
     misfits = list(faults_of(states))
     if misfits:
         return misfits
-    random = Random(f"{seed}/restored")
+    random = stream(seed, "restored")
     incarnations = new_incarnations(SimulatedDisk(random=random), list(copies))
     contents: dict[str, dict[str, bytes]] = {}
     archived: dict[str, list[bytes]] = {}

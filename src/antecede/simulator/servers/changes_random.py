@@ -11,6 +11,7 @@ from random import Random
 
 import msgspec
 
+from antecede.simulator.draws import stream
 from antecede.simulator.servers import schedules
 from antecede.simulator.servers.changing_world import FAULTS, ChangingWorld
 
@@ -30,7 +31,7 @@ class Outcome(schedules.Outcome):
 
 def play(seed: int) -> Outcome:
     """Play the schedule of one seed. Return its outcome, with the errors that were found."""
-    random = Random(f"{seed}/changes")
+    random = stream(seed, "changes")
     mild = seed % 3 == 0
     topologies = journey(random, mild)
     faults = msgspec.structs.replace(

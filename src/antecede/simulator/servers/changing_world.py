@@ -11,7 +11,6 @@ the server that takes over their addresses.
 """
 
 from collections.abc import Iterator
-from random import Random
 from typing import Any
 
 from antecede.engine import React
@@ -28,6 +27,7 @@ from antecede.server.peering.inquiries import CODE
 from antecede.server.peering.lessons import UNCONFIRMED
 from antecede.server.projection import Projection
 from antecede.server.sessions import MOVED
+from antecede.simulator.draws import stream
 from antecede.simulator.servers.crowd import decide, decide_once
 from antecede.simulator.servers.faults import Faults
 from antecede.simulator.servers.judgement import findings
@@ -161,7 +161,7 @@ class ChangingWorld(ServerWorld):
         first = self.files[0]
         names = [name for name in first.servers if all(file.home_of(name) in file.servers for file in self.files)]
         lasting = [agent.name for agent in first.agents if agent.name in self._lasting]
-        self.shared = SharedData(Random(f"{seed}/load"), lasting, [], [f"c-{name}@{name}" for name in names])
+        self.shared = SharedData(stream(seed, "load"), lasting, [], [f"c-{name}@{name}" for name in names])
         self.shared.plain = True
         super().__init__(plan_of(first), {agent.name: self.agent_class for agent in first.agents}, seed, faults)
         for address in self.shared.clients:

@@ -17,10 +17,10 @@ still block other letters. :func:`early` checks from the logs that no held lette
 
 from collections import deque
 from collections.abc import Iterator
-from random import Random
 
 from antecede.engine.topic import Subscribe
 from antecede.server.items import Buried, BuriedMany, Handled, Holding, Reacted
+from antecede.simulator.draws import stream
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.workers import Enquiry, Riddle, SharedData, Work
 from antecede.simulator.servers.world import Logs, ServerWorld
@@ -32,7 +32,7 @@ class Crowd:
     """The mailboxes with special settings in one world: small quotas, or held letters."""
 
     def __init__(self, seed: int, servers: list[str]) -> None:
-        self._random = random = Random(f"{seed}/crowd")
+        self._random = random = stream(seed, "crowd")
         named: dict[str, Quota] = {}
         self.absent = ""
         self.agents: set[str] = set()
@@ -50,7 +50,7 @@ class Crowd:
         if self.hold and random.random() < 0.5:
             self.agents.add("a0")
             named["a0"] = Quota(1 + int(random.random() * 3))
-        refusing = Random(f"{seed}/refusing")
+        refusing = stream(seed, "refusing")
         if refusing.random() < 0.15:
             self.agents.add("a9")
             named["a9"] = Quota(bytes=40 + int(refusing.random() * 120), full="refuse")

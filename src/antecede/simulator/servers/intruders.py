@@ -9,7 +9,6 @@ server sends letters in the name of agents that live on other servers. The peers
 """
 
 from collections.abc import Callable
-from random import Random
 from typing import Any
 
 import msgspec
@@ -21,6 +20,7 @@ from antecede.channel.senders import FORGED
 from antecede.engine.agents import Notification, name_of
 from antecede.errors import AntecedeError, NotAllowedError
 from antecede.server.inputs import OnBehalf
+from antecede.simulator.draws import stream
 from antecede.simulator.servers.client import Publish
 from antecede.simulator.servers.faults import Faults
 from antecede.simulator.servers.judgement import TRAITOR
@@ -112,7 +112,7 @@ class IdentifiedWorld(ServerWorld):
         """A function that returns a notification for an agent. If the attribute is None, mallory publishes nothing, and
         no server sends forged letters."""
         self._revoked = self._forged = False
-        self.identities = known = Identities(Random(f"{seed}/identities"))
+        self.identities = known = Identities(stream(seed, "identities"))
         for name in self.plan.topology.servers:
             known.add(SERVER, name)
         for name in _clients:

@@ -9,11 +9,11 @@ After a power cut, the log must count no failed try. This module also checks the
 
 from collections import Counter
 from collections.abc import Iterator
-from random import Random
 
 from antecede import limits
 from antecede.engine.context import Context
 from antecede.server.items import Reacted, Tried
+from antecede.simulator.draws import stream
 from antecede.simulator.servers.faults import NONE, Faults
 from antecede.simulator.servers.workers import Poison, SharedData, Work
 from antecede.simulator.servers.world import Logs, ServerWorld
@@ -41,7 +41,7 @@ class Poisoning:
     process."""
 
     def __init__(self, seed: int, faults: Faults) -> None:
-        self._random = random = Random(f"{seed}/poison")
+        self._random = random = stream(seed, "poison")
         self._letters = 1 + int(random.random() * 2) if random.random() < _share and faults != NONE else 0
         self._target = ""
         if isinstance(faults, Poisoned):

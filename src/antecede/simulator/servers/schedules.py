@@ -16,6 +16,7 @@ from antecede.engine.agents import Agent, Notification
 from antecede.engine.topic import Subscribe, Topic
 from antecede.orders import OrderSpec, parse
 from antecede.server import Plan
+from antecede.simulator.draws import stream
 from antecede.simulator.servers.client import NOBODY
 from antecede.simulator.servers.crowd import Crowd, decide, early, patient_seconds
 from antecede.simulator.servers.faults import NONE, ROUGH, Faults
@@ -66,7 +67,7 @@ def play(
     """Run the schedule of one seed, and check the result. ``orders``: a function that chooses the order of a domain at
     random. ``watch``: a function that is called with the world before the world runs. ``faults``: faults to use instead
     of the faults that the seed chooses."""
-    random = Random(f"{seed}/schedule")
+    random = stream(seed, "schedule")
     topology = forest(random)
     plan = _plan(random, topology, orders)
     promised = promised_by(plan)
@@ -181,7 +182,7 @@ def _faults(random: Random, seed: int) -> Faults:
 
     return msgspec.structs.replace(
         ROUGH,
-        stops=int(Random(f"{seed}/stops").random() * 1.3),
+        stops=int(stream(seed, "stops").random() * 1.3),
         crashes=upto(6),
         powercuts=_one(random, [0.0, 0.5, 1.0]),
         loss=_one(random, [0.0, 0.05, 0.2]),
@@ -208,7 +209,7 @@ def _faults(random: Random, seed: int) -> Faults:
 def _with_intruders(seed: int, faults: Faults) -> Faults:
     """Add intruders to these faults for about one seed in four, and return the result. For all other seeds, return the
     faults unchanged. Also return them unchanged if there are no faults at all (``NONE``)."""
-    random = Random(f"{seed}/intruders")
+    random = stream(seed, "intruders")
     if random.random() >= _intruded_share or faults == NONE:
         return faults
     return intruded(faults, 1 + int(random.random() * 6))

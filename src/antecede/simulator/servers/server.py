@@ -11,7 +11,7 @@ calls ``effect`` before each operation.
 import errno
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from antecede import wire
 from antecede.engine import React
@@ -37,7 +37,8 @@ from antecede.store.simulated import PowerCut, SimulatedDisk
 if TYPE_CHECKING:
     from antecede.simulator.servers.world import ServerWorld
 
-SIZES = Sizes(segment_bytes=65_536, group_bytes_max=16_384, pending_bytes_max=32_768, log_bytes_max=1 << 24)
+SIZES: Final = Sizes(segment_bytes=65_536, group_bytes_max=16_384, pending_bytes_max=32_768, log_bytes_max=1 << 24)
+"""Small sizes, so that even a short schedule fills several segments and groups."""
 DIRECTORY = _directory = "data"
 _store_log = logging.getLogger("antecede.store")
 _snapshot_bytes = 0
@@ -187,7 +188,7 @@ class SimulatedServer:
         self.store = open_log(
             _directory,
             durability=self.durability,
-            sizes=SIZES,
+            sizes=world.sizes,
             files=self.disk,
             threaded=False,
             on_durable=self._became_durable,
@@ -405,6 +406,7 @@ class SimulatedServer:
                 self.host.forget(due.agent)
                 outcome = Outcome(due.agent, [], None, error)
             outcome = self.shared.survived(due, outcome, self)
+            self.world.raised = outcome.failure or self.world.raised
         for reaction in outcome.reactions:
             for birth in reaction.births:
                 self.world.born(birth.kind, self.host.kind_of(f"{birth.name}@{self.name}"))

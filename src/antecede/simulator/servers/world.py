@@ -8,7 +8,6 @@ connections are made again, nothing more is lost, and the loop runs until nothin
 
 from collections.abc import Callable, Iterable
 from heapq import heappop
-from random import Random
 from typing import Any
 
 import msgspec
@@ -22,6 +21,7 @@ from antecede.server import Plan
 from antecede.server.connections import NO_HELLO, SILENT
 from antecede.server.items import Item, decode_record
 from antecede.server.projection import project
+from antecede.simulator.draws import stream
 from antecede.simulator.kernel import Kernel
 from antecede.simulator.servers.client import NOBODY, SimulatedClient
 from antecede.simulator.servers.faults import NONE, Faults
@@ -29,11 +29,11 @@ from antecede.simulator.servers.keys import Identities
 from antecede.simulator.servers.network import End, connect
 from antecede.simulator.servers.operator import Operators
 from antecede.simulator.servers.regular import LOOK_SECONDS, RegularWork
-from antecede.simulator.servers.server import SimulatedServer
+from antecede.simulator.servers.server import SIZES, SimulatedServer
 from antecede.simulator.servers.stopping import stop
+from antecede.store import Sizes
 from antecede.trace import Event
 
-_steps_max = 200_000
 _effects_between = 40
 """A planned crash comes after at most this number of calls of ``effect`` (one for each step, frame, disk operation)."""
 _wrong_events = ("bad-frame", "link-stopped", "peer-refused", "client-refused", "stranger-gone", "client-gone")
@@ -53,11 +53,20 @@ class ServerWorld:
 
     server_class: type[SimulatedServer] = SimulatedServer
     identities: Identities | None = None
+    events_max = 200_000
+    """A world that is not idle after this number of events is taken for one that never becomes idle."""
 
     def __init__(
-        self, plan: Plan, agents: dict[str, type[Agent]], seed: int, faults: Faults = NONE, durability: str = "disk"
+        self,
+        plan: Plan,
+        agents: dict[str, type[Agent]],
+        seed: int,
+        faults: Faults = NONE,
+        durability: str = "disk",
+        sizes: Sizes = SIZES,
     ) -> None:
-        self.random = Random(f"{seed}/servers")
+        self.sizes = sizes
+        self.random = stream(seed, "servers")
         self.faults = faults
         self.calm = True
         self.plan = plan
@@ -75,6 +84,8 @@ class ServerWorld:
         self.gone: dict[str, None] = {}
         """Servers that were removed from the topology, in the sequence of their removal."""
         self.operators = Operators(self)
+        self.raised: BaseException | None = None
+        """The last exception that a handler of an agent raised."""
         self.crashes = 0
         self.attended = 0.0
         """The time at which servers and clients last resumed their regular work after a pause."""
@@ -134,7 +145,7 @@ class ServerWorld:
 
     def _until(self, end: float | None) -> None:
         kernel = self._kernel
-        for _ in range(_steps_max):
+        for _ in range(self.events_max):
             if not kernel.events and end is None and not self.errors:
                 self._regular.go_on()
             if not kernel.events or (end is not None and kernel.events[0][0] > end):
@@ -144,7 +155,7 @@ class ServerWorld:
                 kernel.now = time
                 act(subject)
         else:
-            raise AssertionError(f"the world does not become idle within {_steps_max} events")
+            raise AssertionError(f"the world does not become idle within {self.events_max:,} events")
         if end is not None:
             kernel.now = max(kernel.now, end)
 
