@@ -152,3 +152,16 @@ def test_kernels_use_only_files_that_are_part_of_their_version() -> None:
             used = {node.id for node in ast.walk(body) if isinstance(node, ast.Name)}
             found += [f"{path.name}: {name}" for name in used & origins.keys() if origins[name] not in modules]
     assert found == []
+
+
+def test_importing_kernels_leaves_the_cache_of_other_functions_where_it_was(tmp_path: Path, root: Path) -> None:
+    program = """
+import os, numba
+before = numba.config.CACHE_DIR, dict(os.environ)
+import antecede.pipeline.kernels.match
+print((numba.config.CACHE_DIR, dict(os.environ)) == before)
+"""
+    environment = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
+    environment |= {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(root / "src")}
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.stderr) == ("True\n", "")

@@ -44,14 +44,14 @@ class Session:
 
 @contextmanager
 def session(master: str | None = None, conf: Mapping[str, str] | None = None, lean: bool = False) -> Iterator[Session]:
-    """Start a Spark session. It ends when the ``with`` block ends. The master is ``local[*]`` unless ``master`` or
-    ``conf`` names one. Settings in ``conf`` override our settings.
+    """Start a Spark session. It ends when the ``with`` block ends. :func:`master_of` says which master it uses.
+    Settings in ``conf`` override those of ``spark-submit``, and these override ours.
 
     If ``lean`` is true, a local JVM spends less time and memory on optimizing its code. Use this for work in which the
     JVM does little more than start tasks.
     """
     started = time.perf_counter()
-    master = master or (conf or {}).get("spark.master") or "local[*]"
+    master = master_of(master, conf)
     local = master.startswith("local")
     scratch = Path(tempfile.mkdtemp(prefix="antecede-spark-"))
     before = dict(os.environ)
@@ -62,7 +62,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, le
         quiet.enter_context(_quiet_gateway())
         with requests.deferred():
             requests.install()
-            settings = _settings(local, lean, scratch) | dict(conf or {}) | {"spark.master": master}
+            settings = _settings(local, lean, scratch) | _submitted() | dict(conf or {}) | {"spark.master": master}
             check_master(master)
             gateway, spark = _start(local, settings, scratch)
             requests.reinstall()
@@ -90,6 +90,26 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, le
             shutil.rmtree(scratch, ignore_errors=True)
             quiet.close()
             requests.close()
+
+
+def master_of(master: str | None, conf: Mapping[str, str] | None) -> str:
+    """Return the master of a session: ``master``, or that of ``conf``, or that of ``spark-submit``, or ``local[*]``."""
+    return master or (conf or {}).get("spark.master") or _submitted().get("spark.master") or "local[*]"
+
+
+def _submitted() -> dict[str, str]:
+    """Return the settings that ``spark-submit`` gave this program. If the program was started without it, return
+    nothing."""
+    if _submitted_port not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    # Connects to the JVM of spark-submit.
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+_submitted_port = "PYSPARK_GATEWAY_PORT"
 
 
 @contextmanager
@@ -221,7 +241,6 @@ def _start(local: bool, settings: dict[str, str], scratch: Path) -> tuple[Any, A
         raise SparkError(
             "a Spark session is already running in this process: pass a DataFrame of that session to pipeline.verify"
         )
-    os.environ["JAVA_HOME"] = java_home(scratch)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.pop("SPARK_HOME", None)
@@ -233,14 +252,18 @@ def _start(local: bool, settings: dict[str, str], scratch: Path) -> tuple[Any, A
     spark_conf = SparkConf(loadDefaults=False)
     for key, value in settings.items():
         spark_conf.set(key, value)
-    log = open(scratch / "jvm.log", "wb")  # noqa: SIM115 (the JVM keeps it open)
-    with log:
-        try:
-            gateway = launch_gateway(  # type: ignore[no-untyped-call]
-                spark_conf, {"stdout": log, "stderr": log, "start_new_session": True}
-            )
-        except Exception as error:
-            raise SparkError(f"Spark did not start: {_why(scratch) or error}") from None
+    if _submitted_port in os.environ:
+        gateway = SparkContext._gateway
+    else:
+        os.environ["JAVA_HOME"] = java_home(scratch)
+        log = open(scratch / "jvm.log", "wb")  # noqa: SIM115 (the JVM keeps it open)
+        with log:
+            try:
+                gateway = launch_gateway(  # type: ignore[no-untyped-call]
+                    spark_conf, {"stdout": log, "stderr": log, "start_new_session": True}
+                )
+            except Exception as error:
+                raise SparkError(f"Spark did not start: {_why(scratch) or error}") from None
     try:
         context = SparkContext(conf=spark_conf, gateway=gateway)
         context.setLogLevel("ERROR")
@@ -293,7 +316,6 @@ def _settings(local: bool, lean: bool, scratch: Path) -> dict[str, str]:
     }
     if local:
         settings |= {
-            "spark.local.dir": str(scratch),
             "spark.python.daemon.module": "antecede.pipeline.daemon",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -301,6 +323,9 @@ def _settings(local: bool, lean: bool, scratch: Path) -> dict[str, str]:
             "spark.shuffle.compress": "false",
             "spark.shuffle.spill.compress": "false",
         }
+        # The JVM of spark-submit keeps its first directory for all its sessions, also after the directory is removed.
+        if _submitted_port not in os.environ:
+            settings["spark.local.dir"] = str(scratch)
     return settings
 
 
@@ -319,8 +344,10 @@ def _stop(gateway: Any, spark: Any) -> None:
     finally:
         SparkContext._active_spark_context = None
         SparkSession._instantiatedSession = None
-        _end(gateway)
-        SparkContext._gateway = SparkContext._jvm = None
+        # The JVM of spark-submit ends after this program.
+        if gateway.proc is not None:
+            _end(gateway)
+            SparkContext._gateway = SparkContext._jvm = None
 
 
 def _end(gateway: Any) -> None:

@@ -25,9 +25,9 @@ from antecede.trace.schema import Event, Fault, Metadata, Nulled, metadata_of
 
 _endings = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json", ".json.gz", ".parquet")
 _wanted = f"files ending in {', '.join(_endings)}, nor a server's data directory"
-_metadata_name = "antecede.json"
-_metadata_ending = ".meta.json"
-_metadata_bytes_max = 64 * 1024 * 1024
+METADATA_NAME = "antecede.json"
+METADATA_ENDING = ".meta.json"
+METADATA_BYTES_MAX = 64 * 1024 * 1024
 """The largest size of a metadata file. It is large because the file may list many processes for each epoch (a period
 with one topology)."""
 
@@ -128,7 +128,7 @@ def load(
             if path == "-":
                 loaded.take("<stdin>", sys.stdin.buffer)
             else:
-                _read_metadata(path + _metadata_ending, loaded.metadata)
+                _read_metadata(path + METADATA_ENDING, loaded.metadata)
                 with open(path, "rb") as stream:
                     loaded.take(shown(path), stream)
         except OSError as error:
@@ -159,7 +159,7 @@ def events_in(path: str) -> Iterator[Event]:
 
 def _files(paths: Sequence[str | os.PathLike[str]], metadata: list[Metadata]) -> Iterator[str]:
     def below(directory: str) -> list[str]:
-        _read_metadata(os.path.join(directory, _metadata_name), metadata)
+        _read_metadata(os.path.join(directory, METADATA_NAME), metadata)
         return files_below(directory, is_trace_name, f"no trace in this directory: neither {_wanted}")
 
     seen: set[str] = set()
@@ -250,16 +250,16 @@ def is_trace_name(name: str) -> bool:
 
 
 def _is_metadata(name: str) -> bool:
-    return name == _metadata_name or name.endswith(_metadata_ending)
+    return name == METADATA_NAME or name.endswith(METADATA_ENDING)
 
 
 def _read_metadata(path: str, metadata: list[Metadata]) -> None:
     if not os.path.isfile(path):
         return
     with open(path, "rb") as stream:
-        text = stream.read(_metadata_bytes_max + 1)
-    if len(text) > _metadata_bytes_max:
-        raise TraceError(f"{shown(path)}: metadata is longer than {_metadata_bytes_max} bytes")
+        text = stream.read(METADATA_BYTES_MAX + 1)
+    if len(text) > METADATA_BYTES_MAX:
+        raise TraceError(f"{shown(path)}: metadata is longer than {METADATA_BYTES_MAX} bytes")
     metadata.append(metadata_of(text, shown(path)))
 
 
@@ -275,6 +275,6 @@ def trace_files(paths: Sequence[str | os.PathLike[str]]) -> tuple[list[str], lis
     files = []
     for path in _files(paths, metadata):
         if path != "-":
-            _read_metadata(path + _metadata_ending, metadata)
+            _read_metadata(path + METADATA_ENDING, metadata)
         files.append(path)
     return files, metadata

@@ -19,7 +19,7 @@ from antecede.pipeline.judge import aside
 from antecede.pipeline.judge.significant import significant_on
 from antecede.pipeline.judge.trace import Trace, layout_for, verdict_on
 from antecede.pipeline.read.splits import Input, plan
-from antecede.pipeline.sessions import Session, session
+from antecede.pipeline.sessions import Session, master_of, session
 from antecede.pipeline.spark.flow import Flow, SparkFiles, SparkFrames
 from antecede.pipeline.spark.progress import shown_tasks
 from antecede.trace.conflicts import Conflicts, needed
@@ -90,12 +90,13 @@ def spark_for(
     """Start a Spark session. Yield the session, and the input at these paths. Errors in the paths or in their metadata
     are raised before the session starts, unless standard input is one of the paths."""
     named = [os.fspath(path) for path in paths]
+    master = master_of(master, conf)
     given: Given = named
     if "-" not in named:
         given = plan(named, _tasks(master))
         if check is not None:
             check(given.metadata)
-    elif master is not None and not master.startswith("local"):
+    elif not master.startswith("local"):
         raise UsageError(
             "standard input cannot be read by the workers of a remote master: give a path that every worker has"
         )
@@ -104,13 +105,13 @@ def spark_for(
         yield running, given
 
 
-def _tasks(master: str | None) -> int:
+def _tasks(master: str) -> int:
     """Return the number of pieces (splits) into which text files should be divided. If the tasks run on this machine,
     the number is two per core that Spark may use. On a cluster, the number is large enough to keep even a large cluster
     busy. Splits have a smallest size, so a small trace has fewer splits."""
-    if master is not None and not master.startswith("local"):
+    if not master.startswith("local"):
         return _cluster_tasks
-    cores = re.fullmatch(r"local\[(\d+)\]", master or "")
+    cores = re.fullmatch(r"local\[(\d+)\]", master)
     return 2 * (int(cores[1]) if cores else os.cpu_count() or 1)
 
 

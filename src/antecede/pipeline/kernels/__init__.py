@@ -27,6 +27,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import numba
+from numba.core.compiler_lock import global_compiler_lock
+
 from antecede import __version__
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -72,19 +75,25 @@ def _version_folder() -> str:
     return digest.hexdigest()[:16]
 
 
-os.environ.setdefault("NUMBA_CACHE_DIR", cache_directory())
+_directory = os.path.join(os.environ.get("NUMBA_CACHE_DIR") or cache_directory(), _version_folder())
 
-import numba  # noqa: E402 (numba reads the variable when it is imported)
-from numba.core.compiler_lock import global_compiler_lock  # noqa: E402
 
-# If numba was imported before, it has already fixed its directory; our kernels must use ours.
-_directory = os.path.join(os.environ["NUMBA_CACHE_DIR"], _version_folder())
-setattr(numba.config, "CACHE_DIR", _directory)  # noqa: B010 (numba types it away)
+@contextmanager
+def _cached_below(directory: str) -> Iterator[None]:
+    """Let the kernels that are decorated in the ``with`` block keep their code in this directory. numba reads the
+    setting when it decorates a function. The setting of the program that imports us stays as it is."""
+    before = getattr(numba.config, "CACHE_DIR")  # noqa: B009 (numba types it away)
+    setattr(numba.config, "CACHE_DIR", directory)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(numba.config, "CACHE_DIR", before)  # noqa: B010
 
 
 def compiled(function: F) -> F:
     """Compile a kernel when it is first called, and keep the result on disk."""
-    kernel: Any = numba.njit(cache=True, nogil=True)(function)
+    with _cached_below(_directory):
+        kernel: Any = numba.njit(cache=True, nogil=True)(function)
     if kernel is function:
         # NUMBA_DISABLE_JIT is set, to look for an error.
         return function

@@ -13,8 +13,10 @@ their files by absolute paths, because the tasks that read them have a different
 
 import io
 import os
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, cast
+from urllib.parse import quote, unquote
 
 import msgspec
 import pyarrow as pa
@@ -26,11 +28,19 @@ from antecede.errors import TraceError
 from antecede.trace import jsonl
 from antecede.trace.parquet import conformed, folded_in
 from antecede.trace.schema import COLUMNS, Fault, Metadata, case_matched, metadata_of
-from antecede.trace.sources import shown, trace_files
+from antecede.trace.sources import (
+    METADATA_BYTES_MAX,
+    METADATA_ENDING,
+    METADATA_NAME,
+    is_trace_name,
+    shown,
+    trace_files,
+)
 
 batch_rows = 131_072
 _items_at_once = 32_768
 _piece = 1 << 20
+_sample_bytes_max = 64 * _piece
 
 
 class Split(msgspec.Struct, frozen=True):
@@ -63,6 +73,7 @@ class Input(msgspec.Struct, frozen=True):
     splits: list[Split]
     metadata: list[Metadata]
     bytes: int
+    """The size of all files. For a gzip file, an estimate of the size of its text."""
     rows: int | None
     """The number of rows; ``None`` if it is known only after all files are read."""
 
@@ -72,8 +83,8 @@ def plan(paths: Sequence[str], tasks: int = 8, rows_max: int = 1_000_000, bytes_
     footer of each Parquet file, and the metadata files."""
     local = [path for path in paths if "://" not in path]
     files, metadata = trace_files(local) if local else ([], [])
-    files += [file for path in paths if "://" in path for file in _remote(path)]
-    names = [shown(path) for path in files]
+    files += [file for path in paths if "://" in path for file in _remote(path, metadata)]
+    names = [_named(path) for path in files]
     # Workers have a different working directory.
     files = [path if "://" in path else os.path.abspath(path) for path in files]
     splits: list[Split] = []
@@ -82,8 +93,8 @@ def plan(paths: Sequence[str], tasks: int = 8, rows_max: int = 1_000_000, bytes_
     sizes = [_size(path) for path in files]
     share = max(1 << 20, min(bytes_max, sum(sizes) // max(1, tasks)))
     for number, path in enumerate(files):
-        size += sizes[number]
         kind = _kind(path)
+        size += _text_bytes(path, sizes[number]) if kind == "gzip" else sizes[number]
         if kind == "parquet":
             rows += _split_parquet(path, number, names[number], splits, metadata, rows_max)
         else:
@@ -140,8 +151,18 @@ def _filesystem(path: str) -> tuple[Any, str]:
     try:
         found, inner = fs.FileSystem.from_uri(path)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise TraceError(f"{shown(path)}: cannot be read: {_first_line(error)}") from None
+        raise TraceError(f"{_named(path)}: cannot be read: {_first_line(error)}") from None
     return found, inner
+
+
+def _named(path: str) -> str:
+    """Return a path or an address in printable form. The name, the password and the settings in an address are left
+    out, because they may be secret."""
+    scheme, colon, rest = path.partition("://")
+    if not colon:
+        return shown(path)
+    host, slash, inner = rest.partition("?")[0].partition("/")
+    return shown(f"{scheme}://{host.rpartition('@')[2]}{slash}{unquote(inner)}")
 
 
 def _open(path: str) -> Any:
@@ -149,7 +170,7 @@ def _open(path: str) -> Any:
     try:
         return system.open_input_file(inner)
     except (OSError, pa.ArrowException) as error:
-        raise TraceError(f"{shown(path)}: cannot be read: {_reason(error)}") from None
+        raise TraceError(f"{_named(path)}: cannot be read: {_reason(error)}") from None
 
 
 def _size(path: str) -> int:
@@ -157,38 +178,73 @@ def _size(path: str) -> int:
     try:
         about = system.get_file_info(inner)
     except (OSError, pa.ArrowException) as error:
-        raise TraceError(f"{shown(path)}: cannot be read: {_reason(error)}") from None
+        raise TraceError(f"{_named(path)}: cannot be read: {_reason(error)}") from None
     if about.type != fs.FileType.File:
-        raise TraceError(f"{shown(path)}: not a regular file: copy it to a regular file, which can be read in pieces")
+        raise TraceError(f"{_named(path)}: not a regular file: copy it to a regular file, which can be read in pieces")
     return int(about.size)
 
 
-def _remote(address: str) -> list[str]:
-    """Return the trace files at an address, which may be a directory."""
+def _text_bytes(path: str, size: int) -> int:
+    """Estimate the size of the text in a gzip file of this size, from the beginning of the file."""
+    with _open(path) as stream:
+        packed = stream.read(_piece)
+    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    try:
+        text = unpacker.decompress(packed, _sample_bytes_max)
+    except zlib.error:
+        # The task that reads the file reports the damage.
+        return size
+    used = len(packed) - len(unpacker.unconsumed_tail) - len(unpacker.unused_data)
+    return max(size, size * len(text) // max(1, used))
+
+
+def _remote(address: str, metadata: list[Metadata]) -> list[str]:
+    """Return the trace files at an address, which may be a directory. Add the metadata in separate files. The rules are
+    those of :func:`antecede.trace.sources.trace_files`."""
     system, inner = _filesystem(address)
-    scheme = address.split("://", 1)[0]
     if isinstance(system, fs.LocalFileSystem):
         # Arrow's own directory walk does not end if a link leads back to a parent directory.
-        return [f"{scheme}://{os.path.abspath(path)}" for path in trace_files([inner])[0]]
+        files, found = trace_files([inner])
+        metadata += found
+        return [f"file://{quote(os.path.abspath(path))}" for path in files]
     try:
         about = system.get_file_info(inner)
-        if about.type == fs.FileType.File:
-            return [address]
         below = (
             system.get_file_info(fs.FileSelector(inner, recursive=True)) if about.type == fs.FileType.Directory else []
         )
+        beside = system.get_file_info(inner + METADATA_ENDING)
     except (OSError, pa.ArrowException) as error:
-        raise TraceError(f"{address}: cannot be read: {_reason(error)}") from None
-    endings = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz", ".json", ".json.gz", ".parquet")
-    found = [
-        f"{scheme}://{one.path}"
-        for one in below
-        if one.type == fs.FileType.File and one.path.lower().endswith(endings) and one.base_name[0] not in "._"
-        if not one.path.endswith(".meta.json") and one.base_name != "antecede.json"
+        raise TraceError(f"{_named(address)}: cannot be read: {_reason(error)}") from None
+    if about.type == fs.FileType.File:
+        if beside.type == fs.FileType.File:
+            metadata.append(_metadata_at(_address(address, METADATA_ENDING)))
+        return [address]
+    # The path of each file below the directory.
+    names = sorted(one.path.removeprefix(inner.rstrip("/")).lstrip("/") for one in below if one.is_file)
+    files = [
+        name
+        for name in names
+        if is_trace_name(os.path.basename(name)) and not any(part[0] in "._" for part in name.split("/"))
     ]
-    if not found:
-        raise TraceError(f"{address}: found no trace files there, such as .jsonl or .parquet files")
-    return sorted(found)
+    if not files:
+        raise TraceError(f"{_named(address)}: found no trace files there, such as .jsonl or .parquet files")
+    described = {METADATA_NAME, *(name + METADATA_ENDING for name in files)}
+    metadata += [_metadata_at(_address(address, f"/{name}")) for name in names if name in described]
+    return [_address(address, f"/{name}") for name in files]
+
+
+def _address(address: str, more: str) -> str:
+    """Return an address with this text after its path. The settings after a question mark stay at the end."""
+    path, question, settings = address.partition("?")
+    return (path.rstrip("/") if more[0] == "/" else path) + quote(more) + question + settings
+
+
+def _metadata_at(address: str) -> Metadata:
+    with _open(address) as stream:
+        text = stream.read(METADATA_BYTES_MAX + 1)
+    if len(text) > METADATA_BYTES_MAX:
+        raise TraceError(f"{_named(address)}: metadata is longer than {METADATA_BYTES_MAX} bytes")
+    return metadata_of(text, _named(address))
 
 
 def _reason(error: Exception) -> str:
