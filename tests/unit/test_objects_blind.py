@@ -12,9 +12,8 @@ from antecede.link import Frame
 from antecede.messages import REQUEST, Label, Message
 from antecede.objects.instances import Request
 from antecede.objects.model import blind_operations, unconfirmed_operations
-from antecede.objects.replicas import RULES
 from antecede.server import FromPeer
-from antecede.server.items import Published, Ruled
+from antecede.server.items import Published
 from helpers.replicas import ReplicaNet, topology
 
 
@@ -238,21 +237,6 @@ def test_a_replica_at_which_a_decided_call_fails_reports_it() -> None:
     for server in [*net.servers.values(), net.servers["s1"]]:
         server.calls.report(lambda event, **fields: reported.append((event, fields["reason"])))
     assert reported == [("replica-differs", "ValueError: again")] * 3
-
-
-def test_by_older_rules_all_replicas_answer_first() -> None:
-    net = Net()
-    for server in net.servers.values():
-        server.calls.newest = RULES - 1
-    net.call("add", "a", 3)
-    net.finish()
-    assert len(net.sent) == 6
-    net.boxes["s1"].append(Ruled(RULES))
-    net.call("add", "a", 1)
-    net.finish()
-    assert len(net.sent) == 8
-    assert net.counts() == {"a": 4}
-    net.check_logs()
 
 
 def test_a_request_that_claims_to_be_decided_must_be_of_a_blind_operation() -> None:

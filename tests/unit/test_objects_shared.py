@@ -322,7 +322,6 @@ def _roots(operations: str, **root: Any) -> Roots:
         unite=unite,
         shareable=lambda name: 0 if name == "d" else limits.shared_calls_max,
     )
-    roots.version = 3
     for number, name in enumerate(operations, 1):
         roots.add(Root(f"{name}{number}", name, (), (0, 0, number), **root))
     return roots

@@ -340,9 +340,9 @@ def test_what_makes_no_sense_is_refused() -> None:
 def test_only_so_many_roots_are_under_way() -> None:
     """More would only wound each other. They begin in the order in which they were started."""
     hand = Hand("a", "b")
-    roots = [hand.start("a", "hold", "b", "set", number) for number in range(3 * limits.roots_conflicting_max)]
+    roots = [hand.start("a", "hold", "b", "set", number) for number in range(3 * limits.roots_rival_max)]
     site = hand.sites[0]
-    assert len(site.roots.running) + len(site.roots.resting) == limits.roots_conflicting_max
+    assert len(site.roots.running) + len(site.roots.resting) == limits.roots_rival_max
     hand.drain()
     assert [hand.answers[root].ok for root in roots] == [True] * len(roots)
     assert hand.value("b") == len(roots) - 1

@@ -96,15 +96,10 @@ label_chars_max: Final = 400
 execution of an operation). The name of an instance is a path with one number per level of nested calls, such as
 ``P1.3/2/1``."""
 
-roots_conflicting_max: Final = 8
-"""The largest number of users' operations that one object or server runs at the same time, in versions 1 and 2 of the
-admission rules. (The admission rules decide when an operation may begin.) Version 1 counts all operations, and version
-2 counts only conflicting operations. More operations would only block each other."""
 roots_rival_max: Final = 2
-"""The largest number of conflicting operations of users that one object or server runs at the same time, in version 3
-and later versions of the admission rules (see ``roots_conflicting_max``). One operation is executed, and the other one
-is next. All further operations wait, and several of them can later share one request to the object. If these
-operations ran at the same time, they would only make each other abort."""
+"""The largest number of conflicting operations of users that one object or server runs at the same time. One operation
+is executed, and the other one is next. All further operations wait, and several of them can later share one request to
+the object. If these operations ran at the same time, they would only make each other abort."""
 roots_running_max: Final = 1_024
 """The largest number of operations of users, conflicting or not, that one object or server runs at the same time."""
 roots_running_bytes_max: Final = 16 * 1024 * 1024

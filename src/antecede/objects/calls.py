@@ -24,7 +24,7 @@ from antecede.errors import OverloadError, StoreError, UsageError
 from antecede.messages import Effects
 from antecede.objects.hosting import parted
 from antecede.objects.instances import Answered
-from antecede.objects.replicas import RULES, Called, Replicas, Row
+from antecede.objects.replicas import Called, Replicas, Row
 from antecede.objects.values import is_deep
 
 Body = tuple[int, list[Any]]
@@ -71,8 +71,6 @@ class Calls:
         self.sure: set[str] = set()
         """The ids of some answers of this step: these answers may be sent before they are in the log. If a crash loses
         such an answer, the server gives the same answer again after its restart."""
-        self.newest = RULES
-        """The newest version of the rules for objects (see ``RULES``) that every server of the domain understands."""
         for name, consumer in channel.consumers.items():
             if isinstance(consumer.order, Replicas):
                 self.domain, self.site = name, consumer.order
@@ -120,22 +118,6 @@ class Calls:
         assert self.site is not None
         self._perform(self.site.tick(clock_ms), now)
 
-    @property
-    def outdated(self) -> bool:
-        """Whether the rules that this server follows are older than ``newest``."""
-        return self.site is not None and self.site.rules < self.newest
-
-    def follow(self, rules: int, now: float) -> None:
-        """From now on, follow version ``rules`` of the rules for objects (see ``RULES``). Raise StoreError if this
-        program does not know this version."""
-        if self.site is not None:
-            if rules > RULES:
-                raise StoreError(
-                    f"the log follows version {rules} of the rules of objects: this program knows only versions up to "
-                    f"{RULES}; start the server with a newer program"
-                )
-            self._perform(self.site.follow(rules), now)
-
     def settle(self, now: float) -> None:
         """End a step. First start each waiting call that may start now. Then send the time of this server's logical
         clock to the other servers that still need it. Call this method at the end of every step: all other messages of
@@ -175,11 +157,9 @@ class Calls:
 
     def _letter(self, called: Called, answered: Answered, life: int) -> Letter:
         # The id is derived from that of the call's letter: it is not a message, and obeys no order. A crash may lose an
-        # answer, and then the next one may be another. So it must have another id, except by older rules.
+        # answer, and then the next one may be another. So it must have another id.
         assert self.site is not None
-        id_ = f"{self._prefix}c{called.letter.removeprefix(self._prefix)}"
-        if self.site.rules >= 3:
-            id_ += f"-{life}"
+        id_ = f"{self._prefix}c{called.letter.removeprefix(self._prefix)}-{life}"
         returned = Returned(
             object=called.object,
             operation=called.operation,

@@ -78,10 +78,6 @@ class Execution:
         self.unconfirmed: frozenset[str] = frozenset()
         """The operations with ``confirm=False``: a call of such an operation is answered without waiting for all
         replicas. These operations are blind: see the docstring of the module."""
-        self.decides = False
-        """Whether two shortcuts are used. First: if a root that was started here calls an operation in ``unconfirmed``,
-        this object answers the call immediately, without waiting for other replicas. Second: a nested call of a blind
-        operation goes only to the replica on the caller's server, if possible."""
 
     # Start and continuation.
 
@@ -166,7 +162,7 @@ class Execution:
                 one.answers.append((False, str(refusal)))
                 continue
             request = Request(one.root, one.number, call.arguments, isinstance(call, SharedCall))
-            if self.decides and label.operation in self.unconfirmed and not one.parent:
+            if label.operation in self.unconfirmed and not one.parent:
                 answer = self.intentions.predicted(label.instance, label.operation, request)
                 if answer is not None:
                     # Nothing will be committed or undone: it is decided here.
@@ -205,7 +201,7 @@ class Execution:
     def _addressed(self, one: Instance, call: Call) -> tuple[int, Label]:
         """Return the members that get a nested call, and the label of its request. Raise if the call cannot be sent."""
         to, operation = self.members.destination(call)
-        if self.decides and one.parent:
+        if one.parent:
             to = self.members.near(one.operation, operation, to)
         child = f"{one.id}/{len(one.calls) + 1}"
         if child.count("/") > limits.nesting_depth_max or len(child) > limits.label_chars_max:

@@ -169,8 +169,7 @@ def instance_out(one: Instance) -> Any:
 def instance_in(state: Any) -> Instance:
     """Return the instance from the plain values that ``instance_out`` returned."""
     head, pending, rest = state
-    # Older states do not say whether it is shared.
-    callers, calls, answers, replies, *end = msgspec.convert((*rest, False)[:7], _Rest)
+    callers, calls, answers, replies, *end = msgspec.convert(rest, _Rest)
     messages = [
         msgspec.structs.replace(unpack_message(packed), label=msgspec.convert(label, Label))
         for packed, label in pending

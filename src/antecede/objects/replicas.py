@@ -51,23 +51,6 @@ from antecede.orders import OrderSpec
 from antecede.orders.contract import Order
 from antecede.orders.objects import Objects
 
-RULES = 4
-"""The newest version of the rules that this code knows. The rules decide, for example, when roots (outermost calls)
-begin and when times of the logical clock are sent. The log says when the server begins to follow another version.
-
-Version 1: at most eight roots run at the same time, and clock times are sent immediately. Version 2: roots begin or
-wait depending on their conflicts, their number and their size in bytes (:mod:`antecede.objects.roots`). The clock times
-of a step are sent at the end of the step. Version 3: roots begin at the end of a step, and may share a request. Most
-clock times are sent only to members that ask for them (``Objects.sparing``). Version 4: if a call need not wait for all
-replicas (``confirm=False``), the server where the call begins may compute and answer it immediately. A nested call of a
-blind operation (see ``blind_operations``) goes only to the replica on the same server, if possible
-(:mod:`antecede.objects.execution`). Calls of operations that make nested calls may share a request, too.
-"""
-RULES_OF_SHARING = 3
-RULES_FOR_ALL = 2
-"""The version of the rules that every server understands, even a server with the oldest software. A later version is
-used only when all servers of the domain understand this later version."""
-
 
 class Placed(msgspec.Struct, frozen=True):
     """An object as the topology declares it: its name, the servers of its replicas, and its class."""
@@ -206,38 +189,21 @@ class Replicas(Site):
         self.failed: list[Failed] = []
         """Calls that failed here, although the server where they began had already committed and answered them. These
         failures are logged."""
-        self.follow(1)
-
-    def follow(self, rules: int) -> Effects:
-        """Follow this version of the rules from now on. Return the effects of the change, such as messages to send."""
-        self._set_rules(rules)
-        if self.order.sparing:
-            self.outbox.add(*self.order.spare())
-        self._admit()
-        return self._sort(self._finished())
-
-    def _set_rules(self, rules: int) -> None:
-        self.rules = self.roots.version = rules
-        self.order.together = rules >= 2
-        self.order.sparing = rules >= 3
-        self.execution.decides = rules >= 4
+        self.order.together = self.order.sparing = True
 
     def settle(self) -> Effects:
         """End a step of the server, and return effects. First admit the waiting roots (calls by users) that may run
         now. If no root may run, return the packets with clock times for other members. Call this method again until it
         returns no effects."""
-        if self.rules >= 3 and (admitted := self.roots.admitted()):
-            for root in admitted:
-                self._queue(root)
-            return self._sort(self._finished())
-        return self.order.times() if self.order.together else []
+        admitted = self.roots.admitted()
+        for root in admitted:
+            self._queue(root)
+        return self._sort(self._finished()) if admitted else self.order.times()
 
     # Roots.
 
     def _admit(self) -> None:
-        # By the later rules roots are admitted at the end of a step, all at once.
-        if self.rules < 3:
-            super()._admit()
+        """Do nothing: roots are admitted at the end of a step, all at once."""
 
     def _called(self, root: Root) -> str:
         object_, operation = root.arguments[:2]
@@ -250,7 +216,7 @@ class Replicas(Site):
         """Return how many calls of an operation may share a request; 0 if they must not share one."""
         if operation in self._shareable:
             return limits.shared_calls_max
-        return limits.shared_nested_max if self.rules >= 4 and operation in self._nesting else 0
+        return limits.shared_nested_max if operation in self._nesting else 0
 
     def _united(self, parts: list[Root]) -> Root:
         """Return one root that makes the calls of all these roots."""
@@ -320,7 +286,7 @@ class Replicas(Site):
         """
         elsewhere = any(server != self.servers[self.me] for server in self.objects[name].servers)
         whole = qualified(name, operation)
-        return self.rules >= 3 and elsewhere and self._is_harmless(whole) and whole not in self.execution.unconfirmed
+        return elsewhere and self._is_harmless(whole) and whole not in self.execution.unconfirmed
 
     def _is_harmless(self, operation: str) -> bool:
         return operation in self._shareable and not self.order.relation.matters(operation)
@@ -329,7 +295,7 @@ class Replicas(Site):
         """Prepare the site after a start of the server: remove the deadlines of running calls whose answers may have
         been sent before the server stopped. Then nothing can undo these calls. An agent (its name contains no @) gets
         an answer only when the answer is in the log. So a root that has only calls of agents keeps its deadline."""
-        for root in self.roots.running.values() if self.rules >= 3 else ():
+        for root in self.roots.running.values():
             clients = any("@" in self._calls[part.name].caller for part in root.parts or [root])
             if clients and self._is_harmless(self._called(root)):
                 self.roots.keep(root)
@@ -378,7 +344,7 @@ class Replicas(Site):
         if label.type == COMMIT:
             return True
         decided = label.type == REQUEST and label.operation in self.execution.unconfirmed
-        return decided and self.execution.decides and label.by_operation == ROOT
+        return decided and label.by_operation == ROOT
 
     # Effects.
 
@@ -430,13 +396,11 @@ class Replicas(Site):
 
     def dump(self) -> Any:
         calls = [(name, msgspec.to_builtins(one)) for name, one in sorted(self._calls.items())]
-        return super().dump(), calls, self.logged, self.rules
+        return super().dump(), calls, self.logged
 
     def load(self, state: Any) -> None:
-        # Snapshots of version 1 do not say so.
-        site, calls, self.logged, *rules = state
+        site, calls, self.logged = state
         super().load(site)
-        self._set_rules(rules[0] if rules else 1)
         self._calls = {name: msgspec.convert(one, Called) for name, one in calls}
 
 

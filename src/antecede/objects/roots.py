@@ -44,10 +44,9 @@ class Roots:
     at the same time, they would often abort each other. So a root is admitted under three conditions. (1) The number of
     conflicting roots that run or rest is below a limit. (2) No older conflicting root still waits. So conflicting roots
     of one home are admitted in the order in which they were started. (3) The number and the bytes of all admitted roots
-    are within their limits. Old logs follow version 1 of the rules: the oldest roots are admitted, up to a maximum
-    number, even if they conflict.
+    are within their limits.
 
-    **Sharing** (from version 3 on). Roots of one operation that are admitted together are united into one shared root.
+    **Sharing.** Roots of one operation that are admitted together are united into one shared root.
     One request, one answer and one commit carry the calls of all these roots. Each replica computes the calls one after
     the other. So if many calls come while one request is being processed, the next request can contain all of them. If
     a shared root fails, or its deadline passes, it is undone as a whole. Then its *parts* (the roots that were united)
@@ -64,8 +63,6 @@ class Roots:
         """``operation``: a function that returns the operation of a root. Two roots conflict if their operations
         conflict. ``unite``: a function that makes one shared root of several roots. ``shareable``: a
         function that returns how many roots of an operation may share a request."""
-        self.version = 2
-        """The version of the rules of admission."""
         self.running: dict[str, Root] = {}
         """The running roots, by the name of the present try (execution)."""
         self.resting: dict[str, Root] = {}
@@ -112,28 +109,6 @@ class Roots:
             self._numbers.add(_age(root))
             heappush(self._due, (root.deadline, _age(root)))
 
-    def admitted(self) -> list[Root]:
-        """Return the roots that may begin now, the oldest first. Record them as running."""
-        if not self._waiting:
-            return []
-        if self.version >= 3:
-            return self._admitted_together()
-        admitted: list[Root] = []
-        blocked: list[str] = []
-        while heads := [(_age(queue[0]), name) for name, queue in self._waiting.items() if name not in blocked]:
-            name = min(heads)[1]
-            root = self._waiting[name][0]
-            if not self._fits(root, name, blocked):
-                blocked.append(name)
-                if self.version < 2:
-                    break
-                continue
-            self._take(name)
-            self.running[root.attempt] = root
-            self._count(root, 1)
-            admitted.append(root)
-        return admitted
-
     def _take(self, name: str) -> Root:
         """Remove the oldest waiting root of the operation ``name`` from its queue, and return it."""
         root = self._waiting[name].popleft()
@@ -141,8 +116,10 @@ class Roots:
             del self._waiting[name]
         return root
 
-    def _admitted_together(self) -> list[Root]:
-        """Return the roots that may begin now; roots that share a request are united."""
+    def admitted(self) -> list[Root]:
+        """Return the roots that may begin now, and record them as running. Roots that share a request are united."""
+        if not self._waiting:
+            return []
         groups: list[list[Root]] = []
         joinable: dict[str, list[Root]] = {}
         """For each operation: the newest group of roots that will be united, if more roots may join this group. No root
@@ -184,16 +161,13 @@ class Roots:
 
     def _fits(self, root: Root, name: str, blocked: list[str]) -> bool:
         """Return whether a root may run now. ``blocked``: the operations of roots that must wait."""
-        count = len(self.running) + len(self.resting)
-        if self.version < 2:
-            return count < limits.roots_conflicting_max
+        count = sum(self._admitted.values())
         conflict = self._relation.conflict
         if any(conflict(name, other) for other in blocked):
             return False
         rivals = sum(count for other, count in self._admitted.items() if conflict(name, other))
         fits = not self._bytes or self._bytes + root.size <= limits.roots_running_bytes_max
-        few = limits.roots_conflicting_max if self.version < 3 else limits.roots_rival_max
-        return rivals < few and count < limits.roots_running_max and fits
+        return rivals < limits.roots_rival_max and count < limits.roots_running_max and fits
 
     def _count(self, root: Root, sign: int) -> None:
         name = self._operation(root)

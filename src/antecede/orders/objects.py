@@ -349,15 +349,6 @@ class Objects(Order):
             return not self.eager
         return waiting.stamp.label is not None and not self.rules.agreed(waiting.label, waiting.message.to)
 
-    def spare(self) -> Effects:
-        """Set ``sparing``. Return ``ask`` packets for the times that held messages need, if we must ask for them."""
-        self.sparing = True
-        effects: Effects = []
-        for waiting in self._held.values():
-            if self._asks(waiting):
-                self._ask([one for one in self.rules.needed(waiting) if not self.arrivals.reached(*one)], effects)
-        return effects
-
     def _ask(self, missing: list[tuple[int, int]], effects: Effects) -> None:
         for member, time in missing:
             if member != self.me and self.asked[member] < time:
@@ -431,8 +422,7 @@ class Objects(Order):
         )
 
     def load(self, state: Any) -> None:
-        # Older states do not contain what held messages wait for.
-        self.clock, self.no, counts, arrivals, vectors, seen, held, handed, *waits = state
+        self.clock, self.no, counts, arrivals, vectors, seen, held, handed, waits = state
         self.sent, self.sent_times, self.asked = map(list, counts)
         self.arrivals.load(arrivals)
         self.vectors = {instance: vector_in(vector) for instance, vector in vectors}
@@ -440,11 +430,8 @@ class Objects(Order):
         for waiting in map(restored, held):
             self._held[waiting.source, waiting.stamp.number] = waiting
         self._handed = {waiting.message.id: waiting for waiting in map(restored, handed)}
-        for key, (behind, one, other) in zip(self._held, *waits, strict=True) if waits else ():
+        for key, (behind, one, other) in zip(self._held, waits, strict=True):
             if behind:
                 self._behind.setdefault((one, other), []).append(key)
             else:
                 heappush(self._until[one], (other, key))
-        ignored: Effects = []
-        for key, waiting in () if waits else self._held.items():
-            self._lacks(key, waiting, ignored)

@@ -55,7 +55,6 @@ from antecede.server.items import (
     PublishedMany,
     Reacted,
     Resumed,
-    Ruled,
     Truncated,
     decode_record,
     enacted_items,
@@ -118,8 +117,6 @@ class AgentServer:
         """Take inputs and fire timers. The step ends when ``seal`` is called. Before that, ``take`` may be called again
         with the results of handlers that have run in this step. These results become part of the same record."""
         engine, site = self.engine, self.calls.site
-        if site is not None and inputs and self.calls.outdated:
-            inputs = [Ruled(self.calls.newest), *inputs]
         for given in inputs:
             self._take(given, now, clock_ms)
         if site is not None or self.timers.alarms:

@@ -207,13 +207,6 @@ class Resumed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field=
         return (last // LIFE_NUMBERS + 1) * LIFE_NUMBERS
 
 
-class Ruled(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=17):
-    """The version of the rules for objects that this server follows from now on. If the log does not contain this item,
-    the server follows version 1."""
-
-    rules: int
-
-
 class BuriedMany(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=18):
     """Several dead letters were removed. An operator sent them again or deleted them permanently, or the server dropped
     them, because there were too many."""
@@ -316,7 +309,6 @@ Item = (
     | Listed
     | Formatted
     | Resumed
-    | Ruled
     | BuriedMany
     | Seen
     | Holding
@@ -329,7 +321,7 @@ Item = (
 )
 Done = Reacted | Handled
 """The items about letters that an agent or a client has handled."""
-Applied = Forgot | Buried | BuriedMany | Left | Ruled | Organising
+Applied = Forgot | Buried | BuriedMany | Left | Organising
 """The types of items that are also types of inputs of a step. Publishes and ``Done`` are inputs, too, but are not
 listed here."""
 LOG_FORMAT: Final = 3

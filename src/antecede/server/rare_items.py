@@ -14,7 +14,6 @@ from antecede.server.items import (
     Left,
     Met,
     Related,
-    Ruled,
     Seen,
     Tried,
 )
@@ -28,8 +27,6 @@ def apply_rare(machine: "AgentServer", item: Item, now: float) -> None:
     """Carry out the effect of a rare item, in a step of the running server or in a replay of the log."""
     if isinstance(item, Related):
         machine.calls.recorded(item.conflicts)
-    elif isinstance(item, Ruled):
-        machine.calls.follow(item.rules, now)
     elif isinstance(item, Forgot):
         machine.channel.begin_again(item.domain, item.generation, item.again)
         machine.stopped = {place: reason for place, reason in machine.stopped.items() if place[0] != item.domain}

@@ -21,7 +21,6 @@ from antecede.access import Refusal
 from antecede.channel import Outgoing
 from antecede.errors import WireError
 from antecede.link import Ack, Frame, Hello
-from antecede.objects.replicas import RULES, RULES_FOR_ALL
 from antecede.server import AgentServer, FromPeer
 from antecede.server.connections import NO_HELLO, Connection, keep_alive
 from antecede.server.driver import Driver
@@ -82,19 +81,11 @@ class Peering:
         self.peers = {name: Peer(name, domains, machine.name < name) for name, domains in shared.items()}
         for each in self.peers.values():
             check_hello(self.epoch, machine.name, each.name, token, each.domains)
-        self._choose_rules()
 
     @property
     def epoch(self) -> str:
         """The epoch of the topology in force, as in hellos. In a restored system, it ends with the system's id."""
         return (self._machine.epoch or self._given_epoch) + (f"~{self.restored}" if self.restored else "")
-
-    def _choose_rules(self) -> None:
-        """Choose the rules for replicated objects: the newest rules that all servers of the objects' domain know."""
-        calls = self._machine.calls
-        others = [peer for peer in self.peers.values() if calls.domain in peer.domains]
-        known = min((peer.version for peer in others), default=wire.VERSION)
-        calls.newest = RULES if known >= wire.DECIDED_CALLS else RULES_FOR_ALL
 
     @property
     def change(self) -> int:
@@ -185,7 +176,6 @@ class Peering:
             if peer.name not in shared:
                 self.refusals.pop(peer.name, None)
                 self.unreachable.pop(peer.name, None)
-        self._choose_rules()
 
     def review(self) -> None:
         """Close each connection that we dialed if the other server's key was revoked or has expired."""
@@ -325,7 +315,6 @@ class Peering:
         if self._held or self.paused:
             connection.hold(True)
         peer.version = wire.agree(hello.version, hello.oldest, self._newest)
-        self._choose_rules()
         for link in hello.links:
             content = Hello(link.source, link.target, link.sent, link.accepted, link.life, link.base)
             self._feed(FromPeer(link.domain, peer.name, content))
