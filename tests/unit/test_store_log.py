@@ -19,7 +19,6 @@ from antecede.errors import (
     UsageError,
 )
 from antecede.store import LogStore, MemoryStore, Sizes, open_log, open_store, read_records
-from antecede.store.bench import bench_store
 from antecede.store.simulated import SimulatedDisk
 
 SMALL = Sizes(segment_bytes=2048, group_bytes_max=256, pending_bytes_max=1024, log_bytes_max=4 * 2048)
@@ -386,12 +385,3 @@ def test_a_directory_that_cannot_be_is_one_line(tmp_path: Path) -> None:
         open_log(str(tmp_path / "file" / "data"))
     with pytest.raises(StoreError, match="No such file or directory"):
         open_log(str(tmp_path / "no" / "data"))
-
-
-def test_the_bench_measures_everything_it_names(tmp_path: Path) -> None:
-    figures = bench_store(str(tmp_path), group_records=10, records=100, syncs=3, rounds=1)
-    for durability in ("disk", "os", "memory"):
-        for figure in ("one_in_flight_us", "records_per_second", "grouped_per_second"):
-            assert figures[durability][figure] > 0
-    assert figures["disk"]["one_in_flight_over_floor"] > 0
-    assert list(tmp_path.iterdir()) == []

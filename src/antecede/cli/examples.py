@@ -21,7 +21,7 @@ PANELS = {
         "restore",
         "unit",
     ),
-    "Measure and test Antecede": ("bench", "trial"),
+    "Test Antecede": ("trial",),
 }
 """The groups of commands in ``antecede --help``, in this sequence: each group's title, and the names of its
 commands."""
@@ -38,15 +38,6 @@ EXAMPLES = {
         "antecede backup shop.toml backups/monday",
         "antecede backup shop.toml backups/monday --data data",
     ],
-    "bench channel": ["antecede bench channel --messages 20000"],
-    "bench change": ["antecede bench change --rounds 20"],
-    "bench hop": ["antecede bench hop"],
-    "bench objects": ["antecede bench objects"],
-    "bench paper000": ["antecede bench paper000 --servers 10,30,50 --svg figures.svg"],
-    "bench restart": ["antecede bench restart", "antecede bench restart --records 1000000 --json"],
-    "bench simulate": ["antecede bench simulate"],
-    "bench store": ["antecede bench store"],
-    "bench verify": ["antecede bench verify --messages 500000"],
     "campaign": ["antecede campaign --order pruned --schedules 10000"],
     "chat": ["antecede chat", "antecede chat chat/chat.toml --name ann --server s1"],
     "client list": ["antecede client list shop.toml", "antecede client list shop.toml --away --json"],
@@ -144,9 +135,6 @@ EXAMPLES = {
 """For each command: the command lines that its help shows as examples."""
 
 ALWAYS_JSON = (
-    "bench hop",
-    "bench store",
-    "bench verify",
     "client remove",
     "client unsubscribe",
     "dead bury",

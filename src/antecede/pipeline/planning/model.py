@@ -13,7 +13,7 @@ in a domain.
 ``--model paper`` is the assumption of Laumay et al. (§6.2): α = 0, β = 1, σ = s², for every order.
 
 The constants are measured values, and are not adjusted. A hop costs as much as 1,640 bytes of stamp, so one flat domain
-is often the cheapest plan. ``antecede bench hop`` measures α and β again.
+is often the cheapest plan. ``./run bench hop`` measures α and β again.
 """
 
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ MODELS = ("cpu", "paper")
 
 ALPHA_NS = 622_000.0
 """CPU time of one hop of a single message: the sum of the times of the sending and the receiving server. Both servers
-store the message on disk (measured by ``antecede bench hop``)."""
+store the message on disk (measured by ``./run bench hop``)."""
 
 BETA_NS = 380.0
 """The cost of one byte of stamp: 372 ns to write, read and merge it, and 8 ns on a network of 1 Gbit/s
-(``antecede bench hop``)."""
+(``./run bench hop``)."""
 
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """The domain sizes at which stamps were measured."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from antecede.bench import payload
-from antecede.bench.children import act, say, settle, until_told
+from benchmarks import payload
+from benchmarks.common import act, say, settle, until_told
 
 
 class Item(msgspec.Struct):

@@ -1,27 +1,22 @@
-"""The processes that ``bench channel`` runs to measure Antecede itself: a server with agents, a program on the bus of a
-server, and a client.
+"""The processes of Antecede in ``./run bench channel``: a server with agents, a program on the bus of a server, and a
+client.
 
-``bench channel --against`` also starts this file by its path, with the package of another checkout. So this file uses
-only public names, and imports only modules that the oldest compared version has. Everything else that this file needs
-is defined here.
+With ``--against``, this file also runs with the package of another version. So it uses only public names, and imports
+only what the oldest compared version has.
 """
 
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from importlib import import_module
 from itertools import pairwise
 from time import clock_gettime, perf_counter, process_time
 from typing import Any
 
 import antecede
-from antecede import Bus, ServerRuntime, connect
-from antecede.bench import payload
-from antecede.bench.children import act, figures, resident_bytes, say, until_told
-from antecede.engine.agents import Agent, Notification
-from antecede.engine.context import Context
-from antecede.topology import TopologyFile, parse_topology
+from antecede import Agent, Bus, Context, Notification, ServerRuntime, connect, parse_topology
+from benchmarks import payload
+from benchmarks.common import act, figures, resident_bytes, say, settle_memory, until_told
 
 
 class Item(Notification):
@@ -117,10 +112,6 @@ class Meter:
         return process_time(), clock_gettime(~receiver << 3 | 2)
 
 
-settle_memory = import_module(f"{ServerRuntime.__module__.rpartition('.')[0]}.process").settle_memory
-"""The server's function that excludes existing objects from garbage collection. The server needs these objects until it
-stops. In every version of Antecede, this function is in the module ``process``, next to the module of
-``ServerRuntime``."""
 _meter = Meter()
 _soak_parts = 10
 _instants: list[float] = []
@@ -150,7 +141,6 @@ def topology_text(ports: list[int]) -> str:
 
 
 async def _start(topology: str, server: str, data: str | None, trace: bool, keys: str | None = None) -> ServerRuntime:
-    file: TopologyFile = parse_topology(topology)
     more: dict[str, Any] = {"durability": "memory" if data is None else "disk", "trace": trace}
     if keys is not None:
         from antecede.live.keys import Credentials
@@ -158,7 +148,7 @@ async def _start(topology: str, server: str, data: str | None, trace: bool, keys
 
         own = Credentials(f"{keys}/{server}")
         more["security"] = ServerSecurity(f"{keys}/access.toml", own, server)
-    runtime = ServerRuntime(file, server, data, agents=dict(_agents[server]), **more)
+    runtime = ServerRuntime(parse_topology(topology), server, data, agents=dict(_agents[server]), **more)
     await runtime.start()
     settle_memory()
     return runtime

@@ -1,4 +1,4 @@
-"""The measurement of etcd in ``antecede bench objects``, for comparison with replicated objects: three nodes on one
+"""The measurement of etcd in ``./run bench objects``, for comparison with replicated objects: three nodes on one
 machine, and a client. The client sends puts through the HTTP gateway. A *put* is a request to write one value.
 
 etcd orders all puts in one sequence. It answers a put when the put is on the disks of two of the three nodes. Puts that
@@ -12,8 +12,8 @@ import json
 from base64 import b64encode
 from time import monotonic
 
-from antecede.bench.children import act, say, settle
-from antecede.bench.replicated import timed
+from benchmarks.common import act, say, settle
+from benchmarks.replicated import timed
 
 _value = b64encode(b"x" * 100).decode()
 

@@ -1,4 +1,4 @@
-"""``antecede bench verify``: the speed of judging a trace, compared with floors that are measured in the same run.
+"""The speed of judging a trace with Spark, compared with floors that are measured in the same run.
 
 A floor is the time of work that cannot be avoided. Two floors are measured. The first is pyarrow's scan of the same
 columns. The second is the time in which one thread judges causal order. This thread reads the *lines* (the event
@@ -14,15 +14,13 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from antecede.pipeline.bench_trace import write_bench_trace
 from antecede.pipeline.frames import verify as verify_frame
 from antecede.pipeline.judge import orders as judge
 from antecede.pipeline.judge.files import open_trace, verify_in
@@ -30,6 +28,9 @@ from antecede.pipeline.judge.verdict import assembled
 from antecede.pipeline.match.lines import recounted
 from antecede.pipeline.sessions import Session, session
 from antecede.pipeline.spark.flow import FileParts, pieces_of
+from benchmarks import common
+from benchmarks.common import report_status
+from benchmarks.verify_trace import write_bench_trace
 
 _columns = ("process", "index", "kind", "message", "to")
 _sample_seconds = 0.2
@@ -43,24 +44,9 @@ def bench_verify(
     lost: float = 0.0,
     spanning: bool = False,
     chunks: bool = False,
-    report_status: Callable[[str], None] = lambda _: None,
-    step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Write a trace of ``messages`` messages, judge it for FIFO and causal order several times, and return the figures.
-
-    ``report_status`` is called with the name of each phase. ``step`` is called after each run, with the number of
-    finished runs and the number of all runs.
-    """
-    total, done = (1 + rounds) * (1 + chunks + dataframe), count(1)
-
-    def measured(work: Callable[[], Any]) -> dict[str, Any]:
-        def run() -> None:
-            work()
-            step(next(done), total)
-
-        return _measured(run, events, rounds)
-
-    with tempfile.TemporaryDirectory(prefix="antecede-bench-") as directory:
+    """Write a trace of ``messages`` messages, judge it for FIFO and causal order several times; return the figures."""
+    with tempfile.TemporaryDirectory(prefix="antecede-benchmark-") as directory:
         path = str(Path(directory) / "bench.parquet")
         report_status("writing the trace")
         started = time.perf_counter()
@@ -77,20 +63,22 @@ def bench_verify(
         with session(lean=True) as running:
             report["session_seconds"] = round(running.seconds, 2)
             report_status("judging, reading files")
-            report["files"] = measured(lambda: verify_in(running, [path], causal="walk"))
+            report["files"] = _measured(lambda: verify_in(running, [path], causal="walk"), events, rounds)
             if chunks:
                 report_status("judging, reading files, by chunks of time")
-                report["chunks"] = measured(lambda: verify_in(running, [path], causal="chunks"))
+                report["chunks"] = _measured(lambda: verify_in(running, [path], causal="chunks"), events, rounds)
             report_status("measuring the floors")
             scans = [_timed(lambda: _scan(path)) for _ in range(3)]
-            scan, scan_cpu = (min(one[k] for one in scans) for k in range(2))
+            scan = min(one[0] for one in scans)
+            # The kernel counts CPU time in ticks.
+            scan_cpu = max(min(one[1] for one in scans), 1 / os.sysconf("SC_CLK_TCK"))
             kernel = _kernel_seconds(running, path)
         if dataframe:
             # A separate session that is not lean: here the JVM does most of the work.
             with session() as running:
                 report_status("judging, as a DataFrame")
                 frame = running.spark.read.parquet(path)
-                report["dataframe"] = measured(lambda: verify_frame(frame))
+                report["dataframe"] = _measured(lambda: verify_frame(frame), events, rounds)
     report["floors"] = {
         "scan_seconds": round(scan, 3),
         "scan_cpu_seconds": round(scan_cpu, 3),
@@ -223,3 +211,34 @@ def _tree_bytes(root: int) -> int:
         except (OSError, StopIteration):
             continue
     return total
+
+
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    yield f"{report['events']:,} events, {report['processes']} processes, {report['trace_bytes']:,} bytes"
+    for name in ("files", "chunks", "dataframe"):
+        if name in report:
+            of = report[name]
+            yield (
+                f"{name:<10}{of['events_per_second']:>12,.0f} events/s  {of['warm_seconds']:>7.2f} s "
+                f"(cold {of['cold_seconds']:.2f} s)  {of['times_scan']} × scan, {of['times_kernel']} × kernel, "
+                f"{of['peak_bytes'] / 2**20:,.0f} MiB"
+            )
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = common.parser("verify", __doc__)
+    parser.add_argument("--messages", type=common.at_least(1_000), default=1_000_000)
+    parser.add_argument("--processes", type=common.at_least(2), default=64)
+    parser.add_argument("--rounds", type=common.at_least(1), default=3, help="after a first, cold round; medians")
+    parser.add_argument("--no-dataframe", action="store_true", help="leave out the check of a Spark DataFrame")
+    parser.add_argument("--lost", type=float, default=0.0, help="share of messages that are never delivered")
+    parser.add_argument("--spanning", action="store_true", help="deliver the first message only at the end")
+    parser.add_argument("--chunks", action="store_true", help="also measure `antecede verify --causal chunks`")
+    given = parser.parse_args(arguments)
+    if not 0 <= given.lost <= 0.5:
+        parser.error(f"--lost {given.lost}: expected a share from 0 to 0.5")
+    found = bench_verify(
+        given.messages, given.processes, given.rounds, not given.no_dataframe, given.lost, given.spanning, given.chunks
+    )
+    common.report(found, given.json, _lines)
+    return 0

@@ -4,8 +4,8 @@ XADD, either in pipelines or for one message at a time. The consumer uses XREAD 
 from time import perf_counter
 from typing import Any
 
-from antecede.bench import payload
-from antecede.bench.children import act, figures, program, say, settle, until_told
+from benchmarks import payload
+from benchmarks.common import act, figures, program, say, settle, until_told
 
 
 def server_command(port: int, data: str) -> list[str]:

@@ -6,15 +6,17 @@ alternately, several times each, and the medians are compared.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
-from antecede.errors import StoreFullError
+from antecede.errors import StoreFullError, UsageError
 from antecede.store import Store, open_store
 from antecede.store.format import HEADER_BYTES, LENGTH_BYTES
+from benchmarks import common
+from benchmarks.common import report_status
 
 _durabilities = ("disk", "os", "memory")
 
@@ -26,12 +28,10 @@ def bench_store(
     records: int = 300_000,
     syncs: int = 200,
     rounds: int = 3,
-    step: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, Any]:
     """Measure the store with each durability. Also measure the lower bound (``floor``): the same writes and syncs
     without a log. Return a report. It has an entry with medians for each durability and for ``floor``. The files are
-    written into ``directory`` (default: the temporary folder). After each measurement, ``step`` is called with the
-    number of measurements done and their total number."""
+    written into ``directory`` (default: the temporary folder)."""
     samples: dict[str, dict[str, list[float]]] = {}
 
     def note(durability: str, figure: str, value: float) -> None:
@@ -40,21 +40,18 @@ def bench_store(
     record = os.urandom(record_bytes)
     single = HEADER_BYTES + LENGTH_BYTES + record_bytes
     grouped = HEADER_BYTES + group_records * (LENGTH_BYTES + record_bytes)
-    steps = 2 + len(_durabilities)
     for number in range(rounds):
         with TemporaryDirectory(dir=directory) as place:
             note("floor", "grouped_per_second", group_records / _grouped_floor(place, grouped, syncs))
-        step(number * steps + 1, rounds * steps)
-        for at, durability in enumerate(_durabilities):
+        for durability in _durabilities:
             with TemporaryDirectory(dir=directory) as place:
                 for figure, value in _measure(place, durability, record, group_records, records, syncs).items():
                     note(durability, figure, value)
-            step(number * steps + 2 + at, rounds * steps)
         with TemporaryDirectory(dir=directory) as place:
             bare, ours = _one_in_flight(place, single, record, syncs)
             note("floor", "one_in_flight_us", bare * 1e6)
             note("disk", "one_in_flight_us", ours * 1e6)
-        step((number + 1) * steps, rounds * steps)
+        report_status(f"round {number + 1}/{rounds}")
     result: dict[str, Any] = {
         name: {figure: median(values) for figure, values in figures.items()} for name, figures in samples.items()
     }
@@ -165,3 +162,25 @@ def _grouped(store: Store, record: bytes, group_records: int, records: int) -> f
         before = store.last
     store.wait(before)
     return groups * group_records / (perf_counter() - started)
+
+
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    for name in ("floor", *_durabilities):
+        figures = ", ".join(f"{figure} {value:,.1f}" for figure, value in report[name].items())
+        yield f"{name:<8}{figures}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = common.parser("store", __doc__)
+    parser.add_argument(
+        "--records", type=common.at_least(1_000), default=300_000, help="per measurement; one_in_flight_us needs 200"
+    )
+    parser.add_argument("--rounds", type=common.at_least(1), default=3, help="the results are medians")
+    common.add_directory(parser)
+    given = parser.parse_args(arguments)
+    try:
+        found = bench_store(given.directory, records=given.records, rounds=given.rounds)
+    except OSError as error:
+        raise UsageError(f"--directory {given.directory}: {error.strerror}") from None
+    common.report(found, given.json, _lines)
+    return 0

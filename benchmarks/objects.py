@@ -1,4 +1,4 @@
-"""``antecede bench objects``: calls of replicated objects, compared with etcd and with a lower bound (the *floor*).
+"""Calls of replicated objects on three servers, compared with puts in etcd and with a lower bound (the *floor*).
 
 **Rules.** There are three servers on one machine. Each server and each caller is a separate process. In each round, the
 sides (our servers, etcd and the floor) are measured in turn. The report compares medians over the rounds, and only
@@ -8,10 +8,15 @@ ratios within one run are meaningful. etcd is measured only with a disk, and onl
 servers per call. For our side, it also has the numbers of frames between servers, of records in the logs, of
 fdatasyncs, and of bytes in the logs. Each of these four figures is the sum for all three servers, divided by the number
 of calls.
+
+**Kinds of calls.** *compatible*: conflict with nothing. *shared*: conflict only with an operation that is never called.
+*conflicting*: conflict with each other. *nested*: call a second object. *unconfirmed*: conflict with nothing, and the
+caller's server answers when the call is on its own disk; the others are answered when every replica has the call on its
+disk. Needs Linux. If etcd (Debian's etcd-server) is not installed, the comparison with etcd is left out.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -19,12 +24,10 @@ from typing import Any
 
 import msgspec
 
-from antecede.bench import etcd
-from antecede.bench.children import Child, SideError, party, program
-from antecede.bench.interpreter import interpreter
-from antecede.bench.replicated import SERVERS, topology_text
 from antecede.errors import UsageError
-from antecede.walks.processes import free_ports
+from benchmarks import common, etcd
+from benchmarks.common import Child, SideError, free_ports, party, program, report_status
+from benchmarks.replicated import SERVERS, topology_text
 
 KINDS = ("compatible", "unconfirmed", "shared", "conflicting", "nested")
 Caller = Callable[[str, int, int], dict[str, float]]
@@ -53,7 +56,7 @@ class Settings(msgspec.Struct, frozen=True):
         return [(kind, count) for kind in self.kinds for count in self.under_way if count in (1, 32)]
 
 
-def bench_objects(settings: Settings, directory: str | None, report_status: Callable[[str], None]) -> dict[str, Any]:
+def bench_objects(settings: Settings, directory: str | None) -> dict[str, Any]:
     """Measure our servers, etcd and the floor (a program that does only the unavoidable work), in turn in each round.
     Return the report."""
     skipped: dict[str, str] = {}
@@ -66,23 +69,14 @@ def bench_objects(settings: Settings, directory: str | None, report_status: Call
     samples: dict[tuple[str, bool, int, str, int], list[dict[str, float]]] = {}
     for number in range(settings.rounds):
         for durable in settings.durable:
-            _round(
-                settings,
-                durable,
-                found,
-                directory,
-                samples,
-                skipped,
-                f"round {number + 1}/{settings.rounds}",
-                report_status,
-            )
+            title = f"round {number + 1}/{settings.rounds}"
+            _round(settings, durable, found, directory, samples, skipped, title)
     rows = [_row(key, one) for key, one in samples.items()]
     return {
         "bench": "objects",
         "calls": settings.calls,
         "rounds": settings.rounds,
         "cores": os.cpu_count(),
-        "interpreter": interpreter(),
         "rows": _compared(rows),
         "skipped": skipped,
     }
@@ -96,10 +90,9 @@ def _round(
     samples: dict[tuple[str, bool, int, str, int], list[dict[str, float]]],
     skipped: dict[str, str],
     title: str,
-    report_status: Callable[[str], None],
 ) -> None:
     with ExitStack() as stack:
-        place = stack.enter_context(TemporaryDirectory(prefix="antecede-bench-", dir=directory))
+        place = stack.enter_context(TemporaryDirectory(prefix="antecede-benchmark-", dir=directory))
         sides: dict[str, Caller] = {}
         try:
             if durable and etcd_program is not None and "etcd" not in skipped:
@@ -222,17 +215,14 @@ def _place(row: dict[str, Any]) -> tuple[Any, ...]:
     return row["durable"], row["kind"], row["under_way"]
 
 
-def table(report: dict[str, Any]) -> str:
-    """Return the report as a table of text."""
+def _lines(report: dict[str, Any]) -> Iterator[str]:
     head = f"{'side':<6}{'disk':<8}{'state':>11}  {'calls':<12}{'×':>4}{'per s':>9}{'p50 µs':>9}{'CPU µs':>8}"
-    lines = [
-        head + f"{'frames':>8}{'steps':>7}{'syncs':>7}{'log B':>8}{'p50/etcd':>10}{'rate/etcd':>10}{'CPU/small':>10}"
-    ]
+    yield head + f"{'frames':>8}{'steps':>7}{'syncs':>7}{'log B':>8}{'p50/etcd':>10}{'rate/etcd':>10}{'CPU/small':>10}"
     for row in report["rows"]:
         ratios = [row.get(name) for name in ("latency_to_etcd", "rate_to_etcd", "cpu_to_smallest")]
         counted = [row.get(name) for name in ("frames", "records", "syncs")]
         disk = "durable" if row["durable"] else "memory"
-        lines.append(
+        yield (
             f"{row['side']:<6}{disk:<8}{row['state']:>11,}  {row['kind']:<12}{row['under_way']:>4}"
             f"{row['per_second']:>9,.0f}{row['p50_us']:>9,.0f}{row['cpu_us']:>8,.0f}"
             + "".join(
@@ -241,8 +231,26 @@ def table(report: dict[str, Any]) -> str:
             + f"{'–' if row.get('log_bytes') is None else format(row['log_bytes'], ',.0f'):>8}"
             + "".join(f"{'–' if one is None else format(one, '.2f'):>10}" for one in ratios)
         )
-    lines += [f"{side}: skipped: {reason}" for side, reason in report["skipped"].items()]
-    return "\n".join([*lines, "", report["interpreter"]["text"]])
+    yield from (f"{side}: skipped: {reason}" for side, reason in report["skipped"].items())
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = common.parser("objects", __doc__)
+    parser.add_argument("--rounds", type=common.at_least(1), default=1, help="the results are medians")
+    parser.add_argument(
+        "--calls", type=common.at_least(20), default=1_000, help="per measurement; a third of it for one call at a time"
+    )
+    parser.add_argument("--kinds", type=common.some_of(KINDS), default=",".join(KINDS))
+    parser.add_argument("--under-way", type=common.numbers(), default="1,8,32,256", help="simultaneous calls")
+    parser.add_argument("--states", type=common.numbers(), default="1000,1000000,10000000", help="bytes of the state")
+    parser.add_argument("--disk", choices=("yes", "no", "both"), default="both", help="whether servers write to disk")
+    parser.add_argument("--etcd", metavar="PROGRAM", help="default: etcd on the PATH")
+    common.add_directory(parser)
+    given = parser.parse_args(arguments)
+    durable = {"yes": (True,), "no": (False,), "both": (False, True)}[given.disk]
+    settings = Settings(given.kinds, given.under_way, given.states, durable, given.calls, given.rounds, given.etcd)
+    common.report(bench_objects(settings, given.directory), given.json, _lines)
+    return 0
 
 
 _start_seconds = 30.0

@@ -1,4 +1,4 @@
-"""The agents of ``antecede bench paper000`` (Laumay et al. §6.1).
+"""The agents of ``./run bench paper000`` (Laumay et al. §6.1).
 
 Every server has one agent that answers each ping with a pong. The main agent sends pings to one or to all of these
 agents, and measures the time until all answers are back.
@@ -9,8 +9,7 @@ The times are kept only in memory, so a run that is interrupted cannot be contin
 
 from time import perf_counter
 
-from antecede.engine.agents import Agent, Notification
-from antecede.engine.context import Context
+from antecede import Agent, Context, Notification
 
 
 class Begin(Notification):

@@ -1,4 +1,4 @@
-"""A minimal program for ``antecede bench objects``. Its cost is a lower bound (the *floor*) for the cost of Antecede.
+"""A minimal program for ``./run bench objects``. Its cost is a lower bound (the *floor*) for the cost of Antecede.
 
 For each request, the program does only what Antecede must do for a compatible call (a call that conflicts with no
 operation): it sends the frames, and it syncs the logs.
@@ -15,10 +15,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from antecede.bench import payload
-from antecede.bench.bare import End, Log, dial, framed, listen
-from antecede.bench.children import act, say
-from antecede.bench.replicated import timed
+from benchmarks import payload
+from benchmarks.bare import End, Log, dial, framed, listen
+from benchmarks.common import act, say
+from benchmarks.replicated import timed
 
 _Then = Callable[[], None]
 

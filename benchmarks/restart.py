@@ -4,7 +4,8 @@ wait in mailboxes.
 Two logs are made by calling the server's state machine directly, without sockets. The log *single* has many records
 with one letter each. All letters except the last one are handled. The log *crowd* has multicasts to clients that are
 absent. For each log, a separate process then restarts from this log, as a server does. There are two restarts from
-*crowd*: the first restart replays the records and writes a snapshot, and the second restart reads this snapshot.
+*crowd*: the first restart replays the records and writes a snapshot, and the second restart reads this snapshot. The
+memory should be at most 2 × (bytes of all messages + 64 bytes for each waiting copy).
 """
 
 import json
@@ -12,7 +13,7 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -25,8 +26,8 @@ from antecede.server.items import Published, Reacted
 from antecede.server.recovery import recover
 from antecede.store import open_log
 from antecede.topology import parse_topology
-
-ReportProgress = Callable[[int, int], None]
+from benchmarks import common
+from benchmarks.common import at_least, environment
 
 _topology = """
 [servers]
@@ -38,12 +39,10 @@ clients = { letters = 4000000, bytes = 4000000000 }
 """
 
 
-def restart(
-    records: int, messages: int, subscribers: int, body_bytes: int, report_progress: ReportProgress
-) -> dict[str, Any]:
+def restart(records: int, messages: int, subscribers: int, body_bytes: int) -> dict[str, Any]:
     """Make the logs *single* and *crowd*, and measure a restart from each. Return the report."""
     with tempfile.TemporaryDirectory(prefix="antecede-restart-") as folder:
-        _write_single(f"{folder}/single", records, report_progress)
+        _write_single(f"{folder}/single", records)
         single = _restarted(f"{folder}/single")
         _write_crowd(f"{folder}/crowd", messages, subscribers, body_bytes)
         replayed = _restarted(f"{folder}/crowd", snapshot=True)
@@ -72,7 +71,7 @@ def _machine(incarnation: int) -> tuple[AgentServer, str]:
     return AgentServer("s1", plan, incarnation), topology.epoch
 
 
-def _write_single(directory: str, records: int, report_progress: ReportProgress) -> None:
+def _write_single(directory: str, records: int) -> None:
     """Write the log *single*. In each record, a client publishes one letter. Each record except the first also contains
     the reaction to the previous letter."""
     with open_log(directory, durability="os") as log:
@@ -89,7 +88,6 @@ def _write_single(directory: str, records: int, report_progress: ReportProgress)
             last = log.append(step.record)
             if number % 2_000 == 0:
                 log.wait(last)
-                report_progress(number, records)
 
 
 def _write_crowd(directory: str, messages: int, subscribers: int, body_bytes: int) -> None:
@@ -104,8 +102,8 @@ def _write_crowd(directory: str, messages: int, subscribers: int, body_bytes: in
 
 
 def _restarted(directory: str, snapshot: bool = False) -> dict[str, Any]:
-    command = [sys.executable, "-m", "antecede.bench.restart", directory, "snapshot" if snapshot else ""]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    command = [sys.executable, "-P", "-m", "benchmarks.restart", directory, "snapshot" if snapshot else ""]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment())
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -120,7 +118,7 @@ def _peak_bytes() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def main(directory: str, snapshot: str) -> None:
+def restart_here(directory: str, snapshot: str) -> None:
     """Restart from a log in this process, and print the time and the memory that the restart took. Write a snapshot as
     well, unless ``snapshot`` is empty."""
     peak = _peak_bytes()
@@ -147,5 +145,34 @@ def main(directory: str, snapshot: str) -> None:
     print(json.dumps(cost))
 
 
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    single, crowd = report["single"], report["crowd"]
+    yield (
+        f"{single['records']:,} records replayed in {single['cpu_seconds']:.1f} s of CPU time, "
+        f"{single['microseconds_per_record']:.1f} µs per record"
+    )
+    yield (
+        f"{crowd['entries']:,} waiting copies: snapshot {crowd['snapshot_bytes'] / 1e6:.1f} MB, "
+        f"memory of the restart {crowd['restart_memory_bytes'] / 1e6:.1f} MB, "
+        f"at most {crowd['allowed_bytes'] / 1e6:.1f} MB"
+    )
+    yield (
+        f"pause for a snapshot {crowd['pause_seconds'] * 1000:.2f} ms; "
+        f"if the server encoded it: {crowd['pause_seconds_without_process'] * 1000:.0f} ms"
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = common.parser("restart", __doc__)
+    parser.add_argument("--records", type=at_least(1), default=200_000, help="of the first log, with one letter each")
+    parser.add_argument("--messages", type=at_least(1), default=1_000, help="multicasts that wait for absent clients")
+    parser.add_argument("--subscribers", type=at_least(1), default=1_000, help="absent clients; each gets all")
+    parser.add_argument("--body", type=at_least(0), default=100, help="bytes of one message")
+    given = parser.parse_args(arguments)
+    found = restart(given.records, given.messages, given.subscribers, given.body)
+    common.report({"bench": "restart", **found}, given.json, _lines)
+    return 0
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    restart_here(sys.argv[1], sys.argv[2])

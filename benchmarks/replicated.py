@@ -1,4 +1,4 @@
-"""The processes of Antecede in ``antecede bench objects``: a server with a replica of each table, and a program that
+"""The processes of Antecede in ``./run bench objects``: a server with a replica of each table, and a program that
 makes calls.
 
 The program is a client of server s1. It calls a table that has a replica on each of the three servers. There are five
@@ -19,10 +19,9 @@ from time import perf_counter
 from typing import Any
 
 from antecede import Call, ReplicatedObject, ServerRuntime, connect, operation
-from antecede.bench.children import act, cpu_seconds, figures, say, until_told
-from antecede.live.process import settle_memory
 from antecede.topology import Address, TopologyFile, parse_topology
 from antecede.topology.file import DomainEntry, ObjectHome
+from benchmarks.common import act, cpu_seconds, figures, say, settle_memory, until_told
 
 SERVERS = ("s1", "s2", "s3")
 _entry = "x" * 100

@@ -1,4 +1,4 @@
-"""``antecede bench paper000``: the experiments of Laumay et al. §6 with real servers on one machine.
+"""The experiments of Laumay et al. §6 with real servers on one machine.
 
 Every server has one agent that answers each message. The main agent sends three kinds of messages: to the agent on its
 own server (*local*), to the agent on another server (*remote*), and to the agents on all servers (*broadcast*). It
@@ -8,7 +8,8 @@ is not a router, and the remote agent is on the last server. So a remote message
 
 The servers are started by ``antecede up``, as a user starts them. The report also contains the elapsed time and the CPU
 time from the start until all servers were connected. It also contains the memory of the idle servers: the sum of their
-proportional set sizes. In this sum, a page that several processes share is counted once.
+proportional set sizes. In this sum, a page that several processes share is counted once. 150 servers need about 5 GB of
+memory, and Linux.
 
 The paper shows its times only as pictures, so we cannot compare numbers. Only the *law* of growth can be compared. The
 paper says that the times of the flat organisation grow with the square of the number of servers. It says that the times
@@ -18,23 +19,23 @@ organisation (by least squares).
 
 import asyncio
 import os
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import correlation, fmean, linear_regression, median
 from tempfile import TemporaryDirectory
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 
 import msgspec
 
-from antecede.bench.children import Child, SideError, cpu_seconds, proportional_bytes
-from antecede.bench.interpreter import interpreter
-from antecede.bench.paper000_agents import Begin, Measured
 from antecede.live.client.line import connect
+from antecede.topology import SHAPES as ALL_SHAPES
 from antecede.topology import TopologyFile, make
 from antecede.topology.file import Address, AgentHome
-from antecede.walks.processes import free_ports
+from benchmarks import common
+from benchmarks.common import SideError, Up, free_ports, report_status
+from benchmarks.paper000_agents import Begin, Measured
+from benchmarks.paper000_figures import figures
 
 KINDS = ("local", "remote", "broadcast")
 SHAPES = ("flat", "bus")
@@ -52,26 +53,18 @@ class Settings(msgspec.Struct, frozen=True):
     start_seconds: float = 600.0
 
 
-def bench_paper000(
-    settings: Settings,
-    directory: str | None,
-    report_status: Callable[[str], None],
-    step: Callable[[int, int], None] = lambda done, total: None,
-) -> dict[str, Any]:
+def bench_paper000(settings: Settings, directory: str | None) -> dict[str, Any]:
     """Measure the organisations one after the other, and return the report. An organisation is a shape (flat or bus)
-    with a number of servers. ``step`` is called before each organisation is measured."""
-    runs = [(shape, servers) for servers in settings.servers for shape in settings.shapes]
+    with a number of servers."""
     rows = []
-    for at, (shape, servers) in enumerate(runs):
-        step(at, len(runs))
-        row = _measured(shape, servers, settings, directory)
-        rows.append(row)
-        report_status(_line(row))
+    for servers in settings.servers:
+        for shape in settings.shapes:
+            rows.append(_measured(shape, servers, settings, directory))
+            report_status(_line(rows[-1]))
     return {
         "bench": "paper000",
         **msgspec.to_builtins(settings),
         "cores": os.cpu_count(),
-        "interpreter": interpreter(),
         "rows": rows,
         "fits": fits(rows),
     }
@@ -97,10 +90,10 @@ def _measured(shape: str, servers: int, settings: Settings, directory: str | Non
         "remote": ([echoes[-1]], settings.sends),
         "broadcast": (echoes, settings.broadcasts),
     }
-    with TemporaryDirectory(prefix="antecede-bench-", dir=directory) as place:
+    with TemporaryDirectory(prefix="antecede-benchmark-", dir=directory) as place:
         path = Path(place) / "topology.toml"
         path.write_text(file.text())
-        with _Up(str(path), f"{place}/data", settings.durability) as up:
+        with Up(str(path), f"{place}/data", settings.durability) as up:
             up.await_ready(settings.start_seconds)
             row: dict[str, Any] = {
                 "shape": shape,
@@ -137,35 +130,6 @@ async def _rounds(address: str, to: list[str], count: int) -> list[float]:
             raise SideError(f"{count} rounds to {len(to)} agents took more than {_rounds_seconds:.0f} s") from None
 
 
-class _Up(Child):
-    """The process ``antecede up``, and all servers that it has started."""
-
-    def __init__(self, topology: str, data: str, durability: str) -> None:
-        command = [sys.executable, "-m", "antecede", "up", topology, "--data", data, "--durability", durability]
-        self.started = monotonic()
-        super().__init__(command, silent=True, seconds=_stop_seconds)
-
-    def await_ready(self, seconds: float) -> None:
-        """Wait until all servers are started and connected."""
-        while "\nantecede: ready: " not in self.errors():
-            if self._process.poll() is not None:
-                raise SideError(f"antecede up ended: {self.last_output().removeprefix('antecede: ')}")
-            if monotonic() > self.started + seconds:
-                raise SideError(f"the servers were not connected after {seconds:.0f} s")
-            sleep(_look_seconds)
-
-    def _pids(self) -> list[int]:
-        return [int(one) for one in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
-
-    def cpu_seconds(self) -> float:
-        """Return the CPU time that all servers together have used so far."""
-        return cpu_seconds(*self._pids())
-
-    def pss_bytes(self) -> int:
-        """Return the memory of all servers: the sum of their proportional set sizes."""
-        return sum(map(proportional_bytes, self._pids()))
-
-
 def fit(points: Sequence[tuple[float, float]]) -> dict[str, float] | None:
     """Return the least-squares line y = a + b·x through these points, and the share of the variance that this line
     explains. Return None if there are fewer than three points."""
@@ -198,15 +162,14 @@ def _line(row: dict[str, Any]) -> str:
     return f"{row['shape']:<5}{row['servers']:>4} servers  started in {row['start_seconds']:.0f} s  {times}"
 
 
-def table(report: dict[str, Any]) -> str:
-    """Return the report as a table of text."""
-    lines = [
-        f"order {report['order']}, durability {report['durability']}; turn-around: medians; CPU: all servers together",
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    yield f"order {report['order']}, durability {report['durability']}; turn-around: medians; CPU: all servers together"
+    yield (
         f"{'':<5}{'servers':>8}{'local':>11}{'remote':>11}{'(CPU)':>11}{'broadcast':>12}{'(CPU)':>11}"
-        f"{'start':>8}{'(CPU)':>8}{'memory':>10}",
-    ]
+        f"{'start':>8}{'(CPU)':>8}{'memory':>10}"
+    )
     for row in report["rows"]:
-        lines.append(
+        yield (
             f"{row['shape']:<5}{row['servers']:>8}{row['local']['median_ms']:>8,.1f} ms"
             f"{row['remote']['median_ms']:>8,.1f} ms{row['remote']['cpu_ms']:>8,.1f} ms"
             f"{row['broadcast']['median_ms']:>9,.0f} ms{row['broadcast']['cpu_ms']:>8,.0f} ms"
@@ -218,11 +181,31 @@ def table(report: dict[str, Any]) -> str:
             laws = [(name, law["r2"]) for name, law in kinds[kind].items() if law is not None]
             if laws:
                 shares = ", ".join(f"{name} {share:.2f}" for name, share in laws)
-                lines.append(f"{shape} {kind}: share of the variance explained: {shares}")
-    return "\n".join([*lines, report["interpreter"]["text"]])
+                yield f"{shape} {kind}: share of the variance explained: {shares}"
 
 
-_agents = "antecede.bench.paper000_agents"
+def main(arguments: Sequence[str]) -> int:
+    parser = common.parser("paper000", __doc__)
+    parser.add_argument("--servers", type=common.numbers(), default="10,20,30,50,75,100,150", help="3 to 1000 each")
+    parser.add_argument("--shapes", type=common.some_of(tuple(ALL_SHAPES)), default="flat,bus", help="of topologies")
+    parser.add_argument("--order", type=common.orders, default="matrix", help="of every domain")
+    parser.add_argument("--sends", type=common.at_least(4), default=100, help="messages to one agent")
+    parser.add_argument("--broadcasts", type=common.at_least(4), default=20, help="messages to all agents")
+    parser.add_argument("--svg", metavar="FILE", help="draw the paper's Fig. 9, 11 and 12 into this file")
+    common.add_durability(parser)
+    common.add_directory(parser)
+    given = parser.parse_args(arguments)
+    if not 3 <= min(given.servers) <= max(given.servers) <= 1_000:
+        parser.error("--servers: expected numbers from 3 to 1000, separated by commas")
+    if given.svg is not None and not os.access(os.path.dirname(os.path.abspath(given.svg)), os.W_OK):
+        parser.error(f"--svg {given.svg}: expected a file in a folder that can be written")
+    settings = Settings(given.servers, given.shapes, given.order[0], given.sends, given.broadcasts, given.durability)
+    found = bench_paper000(settings, given.directory)
+    if given.svg is not None:
+        Path(given.svg).write_text(figures(found), encoding="utf-8")
+    common.report(found, given.json, _lines)
+    return 0
+
+
+_agents = "benchmarks.paper000_agents"
 _rounds_seconds = 900.0
-_stop_seconds = 120.0
-_look_seconds = 0.05

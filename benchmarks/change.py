@@ -1,4 +1,4 @@
-"""Measure how the round-trip times of existing agents change while other agents are added to a running system.
+"""How the round-trip times of existing agents change while other agents are added to a running system.
 
 Real servers run under a constant load: clients ask agents on other servers at fixed times, even if earlier answers are
 late. Meanwhile, the command `antecede topology apply` runs once for each new agent. Each run is a separate process. On
@@ -17,7 +17,7 @@ there is only the load.
 import asyncio
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from os import cpu_count
 from pathlib import Path
 from random import Random
@@ -27,13 +27,12 @@ from typing import Any
 
 import msgspec
 
-from antecede.bench.children import SideError
-from antecede.bench.interpreter import interpreter
-from antecede.bench.paper000_agents import Echo, Ping, Pong
 from antecede.live.client.line import connect
 from antecede.topology import Address, TopologyFile
 from antecede.topology.file import AgentHome, DomainEntry
-from antecede.walks.processes import Processes, free_ports
+from benchmarks import common
+from benchmarks.common import SideError, Up, environment, free_ports, report_status
+from benchmarks.paper000_agents import Echo, Ping, Pong
 
 WINDOWS = ("before", "dry_run", "change", "after")
 
@@ -52,27 +51,22 @@ class Settings(msgspec.Struct, frozen=True):
     durability: str = "disk"
 
 
-Step = Callable[[int, int], None]
-
-
-def bench_change(settings: Settings, directory: str | None, step: Step) -> dict[str, Any]:
-    """Measure round trips before, during and after changes, and return the report. ``step``: called after each round
-    with the number of finished rounds and the number of all rounds."""
+def bench_change(settings: Settings, directory: str | None) -> dict[str, Any]:
+    """Measure round trips before, during and after changes, and return the report."""
     with tempfile.TemporaryDirectory(prefix="antecede-change-", dir=directory) as folder:
-        return asyncio.run(_Measurement(settings, Path(folder), step).run())
+        return asyncio.run(_Measurement(settings, Path(folder)).run())
 
 
 class _Measurement:
-    def __init__(self, settings: Settings, folder: Path, step: Step) -> None:
+    def __init__(self, settings: Settings, folder: Path) -> None:
         self._settings = settings
-        self._step = step
+        self._folder = folder
         self._added = 0
         names = [f"s{number + 1}" for number in range(settings.servers)]
         ports = free_ports(settings.servers)
         addresses = {name: Address("127.0.0.1", port) for name, port in zip(names, ports, strict=True)}
         echoes = tuple(AgentHome(f"echo-{name}", name, _kind) for name in names)
         self._base = TopologyFile(addresses, (DomainEntry("A", tuple(names), "pruned"),), echoes)
-        self._processes = Processes(folder, self._base, trace=False)
         self._window = WINDOWS[0]
         self._times: dict[str, list[list[float]]] = {window: [[]] for window in WINDOWS}
         """For each window, the round-trip times of each round, in seconds."""
@@ -80,10 +74,18 @@ class _Measurement:
         self._asking: set[asyncio.Task[None]] = set()
 
     async def run(self) -> dict[str, Any]:
-        settings, processes = self._settings, self._processes
+        settings = self._settings
+        topology = self._folder / "topology.toml"
+        topology.write_text(self._base.text())
+        with Up(str(topology), str(self._folder / "data"), settings.durability) as up:
+            await asyncio.to_thread(up.await_ready, _start_seconds)
+            await self._measure()
+        return self._report()
+
+    async def _measure(self) -> None:
+        settings = self._settings
         loads: list[asyncio.Task[None]] = []
         try:
-            await processes.up(*self._base.servers, options=("--durability", settings.durability))
             stop, ready = asyncio.Event(), asyncio.Barrier(settings.servers + 1)
             loads = [asyncio.create_task(self._load(name, ready, stop)) for name in self._base.servers]
             await asyncio.wait_for(ready.wait(), _start_seconds)
@@ -92,7 +94,7 @@ class _Measurement:
                 for window in _COMPARED:
                     self._times[window].append([])
                     await self._command(window)
-                self._step(number + 1, settings.rounds)
+                report_status(f"round {number + 1}/{settings.rounds}")
             self._window = "after"
             await asyncio.sleep(settings.quiet_seconds)
             stop.set()
@@ -103,8 +105,6 @@ class _Measurement:
         finally:
             for load in loads:
                 load.cancel()
-            processes.close()
-        return self._report()
 
     async def _load(self, server: str, ready: asyncio.Barrier, stop: asyncio.Event) -> None:
         """Connect a client to this server. At fixed times, the client asks the agent on the next server of the
@@ -138,7 +138,7 @@ class _Measurement:
         count = self._added + (window == "dry_run")
         more = tuple(AgentHome(f"added-{one}", names[one % len(names)], _kind) for one in range(count))
         new = msgspec.structs.replace(self._base, agents=(*self._base.agents, *more))
-        path = self._processes.folder / "new.toml"
+        path = self._folder / "new.toml"
         path.write_text(new.text())
         begun, self._window = perf_counter(), window
         options = ["--dry-run"] if window == "dry_run" else []
@@ -146,6 +146,7 @@ class _Measurement:
             *(sys.executable, "-m", "antecede", "topology", "apply", str(path), *options),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
+            env=environment(),
         )
         _, errors = await process.communicate()
         if process.returncode:
@@ -165,7 +166,6 @@ class _Measurement:
             "command_seconds": {name: median(times) for name, times in self._commands.items()},
             "ratios": {name: _compared(rounds, name) for name in ("p50", "p99")},
             "cores": cpu_count(),
-            "interpreter": interpreter(),
         }
 
 
@@ -197,24 +197,34 @@ def _compared(rounds: list[tuple[list[float], list[float]]], name: str) -> dict[
     return {"value": ratio(rounds), "low": found[int(_draws * 0.025)], "high": found[int(_draws * 0.975)]}
 
 
-def table(report: dict[str, Any]) -> str:
-    """Return the report as lines of text for people."""
-    lines = [
-        f"{report['servers']} servers, {report['rate']} round trips per second, {report['rounds']} agents added",
-        f"{'':<28}{'round trips':>12}{'p50':>10}{'p99':>10}{'longest':>10}",
-    ]
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    yield f"{report['servers']} servers, {report['rate']} round trips per second, {report['rounds']} agents added"
+    yield f"{'':<28}{'round trips':>12}{'p50':>10}{'p99':>10}{'longest':>10}"
     for name, shown in zip(WINDOWS, _shown, strict=True):
         row = report["windows"][name]
-        lines.append(
+        yield (
             f"{shown:<28}{row['round_trips']:>12,}{row['p50_ms']:>7.1f} ms{row['p99_ms']:>7.1f} ms"
             f"{row['longest_ms']:>7.1f} ms"
         )
     seconds, ratios = report["command_seconds"], report["ratios"]
-    lines.append(f"the command takes {seconds['change']:.2f} s, its dry run {seconds['dry_run']:.2f} s")
+    yield f"the command takes {seconds['change']:.2f} s, its dry run {seconds['dry_run']:.2f} s"
     for name, one in ratios.items():
         noise = f"{one['low']:.2f} to {one['high']:.2f}"
-        lines.append(f"{name} while agents are added / during dry runs: {one['value']:.2f} (noise: {noise})")
-    return "\n".join([*lines, report["interpreter"]["text"]])
+        yield f"{name} while agents are added / during dry runs: {one['value']:.2f} (noise: {noise})"
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = common.parser("change", __doc__)
+    parser.add_argument("--servers", type=common.at_least(2), default=4, help="all in one domain")
+    parser.add_argument("--rounds", type=common.at_least(1), default=10, help="agents to add, one after the other")
+    parser.add_argument("--rate", type=common.at_least(1), default=100, help="round trips per second of all clients")
+    parser.add_argument("--seconds", type=float, default=10.0, help="to measure before and after the changes")
+    common.add_durability(parser)
+    common.add_directory(parser)
+    given = parser.parse_args(arguments)
+    settings = Settings(given.servers, given.rounds, given.rate, given.seconds, given.durability)
+    common.report(bench_change(settings, given.directory), given.json, _lines)
+    return 0
 
 
 _COMPARED = ("dry_run", "change")

@@ -1,29 +1,135 @@
-"""The processes of a measurement (its *parties*), and their communication with the benchmark.
+"""What all benchmarks share: their options, and the processes of a measurement (its *parties*).
 
-A party is started by ``python -m antecede.bench.MODULE ROLE SETTINGS``. SETTINGS is a JSON document. A party writes
-lines of JSON to standard output: a receiver reports that it is ready, and a sender reports its figures. A receiver ends
-when its standard input ends. A sender ends after its report.
+A party is started by ``python -m benchmarks.MODULE ROLE SETTINGS``. SETTINGS is a JSON document. A party writes lines
+of JSON to standard output: a receiver reports that it is ready, and a sender reports its figures. A receiver ends when
+its standard input ends. A sender ends after its report.
+
+The parties import the benchmarks from this checkout, and the package from the checkout that is measured.
 """
 
 import gc
 import json
 import os
+import platform
 import selectors
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
-from collections.abc import Callable, Coroutine
+from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from random import SystemRandom
 from socket import socket
 from time import clock_gettime, monotonic, sleep
 from typing import Any, Self
 
+import antecede
+from antecede import ServerRuntime
 from antecede.errors import AntecedeError
+from antecede.orders import parse
+
+NAMES = ("channel", "objects", "verify", "store", "restart", "change", "hop", "paper000", "simulate")
+root = str(Path(__file__).resolve().parents[1])
+own_source = str(Path(antecede.__file__).resolve().parents[1])
 
 
 class SideError(AntecedeError):
     """A side of a benchmark (one of the compared systems) could not be measured. The text gives the reason."""
+
+
+# The options and the report of a benchmark.
+
+
+def parser(name: str, about: str | None) -> ArgumentParser:
+    """Return a parser with the options that all benchmarks have. ``about``: the documentation of the benchmark."""
+    made = ArgumentParser(
+        prog=f"./run bench {name}", description=about, formatter_class=RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    made.add_argument("--json", action="store_true", help="print one JSON document")
+    return made
+
+
+def add_directory(made: ArgumentParser) -> None:
+    made.add_argument("--directory", metavar="DIR", help="the disk to use; default: the temporary folder")
+
+
+def add_durability(made: ArgumentParser) -> None:
+    made.add_argument("--durability", choices=("disk", "os", "memory"), default="disk")
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Return the type of an option whose value is a number."""
+
+    def number(text: str) -> int:
+        value = int(text) if text.strip().isdecimal() and len(text) < 10 else least - 1
+        if value < least:
+            raise ArgumentTypeError(f"{text!r}: expected a number of at least {least}")
+        return value
+
+    return number
+
+
+def numbers(least: int = 1) -> Callable[[str], tuple[int, ...]]:
+    """Return the type of an option whose value is a list of numbers, separated by commas."""
+    return lambda text: tuple(map(at_least(least), text.split(",")))
+
+
+def some_of(known: Collection[str]) -> Callable[[str], tuple[str, ...]]:
+    """Return the type of an option whose value is a list of these names, separated by commas."""
+
+    def names(text: str) -> tuple[str, ...]:
+        found = tuple(part.strip() for part in text.split(","))
+        for name in found:
+            if name not in known:
+                raise ArgumentTypeError(f"{name!r}: expected some of {', '.join(known)}")
+        return found
+
+    return names
+
+
+def orders(text: str) -> tuple[str, ...]:
+    """The type of an option whose value is a list of orders, separated by commas."""
+    try:
+        return tuple(str(parse(name)) for name in text.split(","))
+    except AntecedeError as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
+def report_status(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def report(document: dict[str, Any], as_json: bool, lines: Callable[[dict[str, Any]], Iterable[str]]) -> None:
+    """Print the result of a benchmark."""
+    document = document | {"interpreter": interpreter()}
+    print(json.dumps(document, indent=2) if as_json else "\n".join([*lines(document), document["interpreter"]["text"]]))
+
+
+def interpreter() -> dict[str, Any]:
+    """Return the version, the implementation and the build of this Python, and a line of text that contains all
+    three. The build is important: a Python that was built without optimizations is slower by a third."""
+    arguments = str(sysconfig.get_config_var("CONFIG_ARGS") or "")
+    optimized = "--enable-optimizations" in arguments
+    lto = "--with-lto" in arguments
+    debug = bool(sysconfig.get_config_var("Py_DEBUG")) or hasattr(sys, "gettotalrefcount")
+    name = f"{platform.python_implementation()} {platform.python_version()}"
+    build = "a debug build" if debug else f"built {'with' if optimized else 'without'} optimizations"
+    return {
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "compiler": platform.python_compiler(),
+        "optimized": optimized,
+        "lto": lto,
+        "debug": debug,
+        "text": f"{name}, {build} ({platform.python_compiler()})",
+    }
+
+
+# The processes of a measurement.
 
 
 class Child:
@@ -45,7 +151,7 @@ class Child:
             stderr=self._errors,
             bufsize=0,
             start_new_session=True,
-            env=None if source is None else {**os.environ, "PYTHONPATH": source},
+            env=environment(source),
         )
         self._silent = silent
         self._seconds = seconds
@@ -121,13 +227,56 @@ class Child:
 
 
 def party(module: str, role: str, source: str | None = None, /, **settings: Any) -> Child:
-    """Start a party (a process of the measurement). The party runs the module with this name. The file of this module
-    always comes from the package that runs the benchmark. If ``source`` is given, everything that this file imports
-    from the package comes from the directory ``source``."""
-    if source is None:
-        return Child([sys.executable, "-m", f"antecede.bench.{module}", role, json.dumps(settings)])
-    script = str(Path(__file__).with_name(f"{module}.py"))
-    return Child([sys.executable, "-P", script, role, json.dumps(settings)], source=source)
+    """Start a party (a process of the measurement), which runs a module of the benchmarks. If ``source`` is given, the
+    party imports the package from this directory."""
+    return Child([sys.executable, "-P", "-m", f"benchmarks.{module}", role, json.dumps(settings)], source=source)
+
+
+def environment(source: str | None = None) -> dict[str, str]:
+    """Return the environment of a process that imports the benchmarks from here, and the package from ``source``. The
+    default of ``source`` is where this process found the package."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join((source or own_source, root))}
+
+
+def free_ports(count: int) -> list[int]:
+    """Return free ports to listen on. They are outside the range from which the system takes ports for outgoing
+    connections: it could take the port of a server that has not started yet."""
+    found: set[int] = set()
+    while len(found) < count:
+        port = SystemRandom().randrange(15_000, 32_000)
+        with socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            found.add(port)
+    return list(found)
+
+
+class Up(Child):
+    """The process ``antecede up``, and all servers that it has started."""
+
+    def __init__(self, topology: str, data: str, durability: str) -> None:
+        command = [sys.executable, "-m", "antecede", "up", topology, "--data", data, "--durability", durability]
+        self.started = monotonic()
+        super().__init__(command, silent=True, seconds=_stop_seconds)
+
+    def await_ready(self, seconds: float) -> None:
+        """Wait until all servers are started and connected."""
+        while "\nantecede: ready: " not in self.errors():
+            if self._process.poll() is not None:
+                raise SideError(f"antecede up ended: {self.last_output().removeprefix('antecede: ')}")
+            if monotonic() > self.started + seconds:
+                raise SideError(f"the servers were not connected after {seconds:.0f} s")
+            sleep(_look_seconds)
+
+    def _pids(self) -> list[int]:
+        return [int(one) for one in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that all servers together have used so far."""
+        return cpu_seconds(*self._pids())
+
+    def pss_bytes(self) -> int:
+        """Return the memory of all servers: the sum of their proportional set sizes."""
+        return sum(map(proportional_bytes, self._pids()))
 
 
 def program(name: str) -> str | None:
@@ -186,6 +335,12 @@ def _unreadable(pids: tuple[int, ...], error: OSError) -> SideError:
 
 # Within a party.
 
+_process = import_module(f"{ServerRuntime.__module__.rpartition('.')[0]}.process")
+settle_memory = _process.settle_memory
+"""The server's function that excludes existing objects from garbage collection. The server needs these objects until it
+stops. In every version of Antecede, this function is in the module ``process``, next to the module of
+``ServerRuntime``."""
+
 Role = Callable[..., Coroutine[Any, Any, None]]
 
 
@@ -197,7 +352,7 @@ def say(**fields: Any) -> None:
 def act(roles: dict[str, Role]) -> None:
     """Run the function of one role on the event loop that servers use, and end this process. The first argument on the
     command line is the name of the role. The second argument has the settings of the role as a JSON document."""
-    from antecede.live.process import run
+    run = _process.run
 
     async def main() -> int:
         await roles[sys.argv[1]](**json.loads(sys.argv[2]))
@@ -245,3 +400,5 @@ def figures(seconds: list[float]) -> dict[str, float]:
 
 
 _end_seconds = 5.0
+_stop_seconds = 120.0
+_look_seconds = 0.05

@@ -1,4 +1,4 @@
-"""``antecede bench hop``: the constants of the planner's cost model, measured on this machine.
+"""The constants of the planner's cost model, measured on this machine.
 
 * **α** is the CPU time of one durable hop (a message from one server to the next). Two real servers answer each other's
   messages (*letters*), one at a time, and both write each letter to disk. Each letter has its own stamp, frame and
@@ -19,18 +19,19 @@ machine makes both α and β larger.
 """
 
 import resource
-from collections.abc import Callable, Sequence
-from itertools import count
+from collections.abc import Iterator, Sequence
 from statistics import median
 from time import process_time_ns
 from typing import Any
 
 import msgspec
 
-from antecede.bench.channel import measure, sides
 from antecede.messages import Message, Send
 from antecede.orders import parse
 from antecede.simulator.run import Setup, simulate
+from benchmarks import common
+from benchmarks.channel import measure, sides
+from benchmarks.common import report_status
 
 LINE_NS_PER_BYTE = 8.0
 """The time that one byte takes on a network of 1 Gbit/s, in nanoseconds."""
@@ -40,31 +41,17 @@ _few, _many = 16, 96
 
 
 def bench_hop(
-    letters: int,
-    rounds: int,
-    orders: Sequence[str],
-    sizes: Sequence[int],
-    directory: str | None,
-    report_status: Callable[[str], None],
-    step: Callable[[int, int], None] = lambda done, total: None,
+    letters: int, rounds: int, orders: Sequence[str], sizes: Sequence[int], directory: str | None
 ) -> dict[str, Any]:
-    """Measure three things: α (the CPU time of one durable hop), β (the time that one byte of a stamp takes), and the
-    mean size of the stamps for each order and each size of a domain. A *stamp* is the control information in a message.
-    Return the report. ``step`` is called after each measurement."""
-    total, done = 2 * rounds + len(orders) * len(sizes), count(1)
-
-    def stepped(value: float) -> float:
-        step(next(done), total)
-        return value
-
+    """Measure α, β, and the mean size of the stamps for each order and each size of a domain. Return the report."""
     report_status("exchanging letters between two servers")
-    alphas = [stepped(_hop_ns(letters, directory)) for _ in range(rounds)]
+    alphas = [_hop_ns(letters, directory) for _ in range(rounds)]
     report_status("encoding and decoding stamps")
-    betas = [stepped(_byte_ns()) for _ in range(rounds)]
+    betas = [_byte_ns() for _ in range(rounds)]
     table = {}
     for order in orders:
         report_status(f"measuring the stamps of {order}")
-        table[order] = [round(stepped(stamp_bytes(order, size)), 1) for size in sizes]
+        table[order] = [round(stamp_bytes(order, size), 1) for size in sizes]
     return {
         "bench": "hop",
         "alpha_ns": round(median(alphas)),
@@ -123,3 +110,25 @@ def stamp_bytes(order: str, size: int) -> float:
     message goes to one other member, which is chosen at random."""
     setup = Setup(parse(order), size, max(3_000, 100 * size), warmup=max(1_000, 40 * size))
     return float(simulate(setup)["stamp"]["bytes_mean"])
+
+
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    yield f"α {report['alpha_ns'] / 1e3:,.0f} µs per hop, β {report['beta_ns']:.2f} ns per byte of a stamp"
+    yield f"{'bytes of a stamp':<18}" + "".join(f"{size:>8}" for size in report["sizes"]) + "  servers"
+    for order, row in report["stamp_bytes"].items():
+        yield f"{order:<18}" + "".join(f"{size:>8,.1f}" for size in row)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = common.parser("hop", __doc__)
+    parser.add_argument(
+        "--letters", type=common.at_least(100), default=1_500, help="round trips of the short run; the long has 4 ×"
+    )
+    parser.add_argument("--rounds", type=common.at_least(1), default=3, help="the results are medians")
+    parser.add_argument("--order", type=common.orders, default="pruned,direct,updates,buffer,fifo")
+    parser.add_argument("--sizes", type=common.numbers(2), default="2,3,4,6,8,12,16,24,32,48,64", help="of domains")
+    common.add_directory(parser)
+    given = parser.parse_args(arguments)
+    found = bench_hop(given.letters, given.rounds, given.order, given.sizes, given.directory)
+    common.report(found, given.json, _lines)
+    return 0

@@ -17,8 +17,8 @@ from typing import cast
 
 import msgspec
 
-from antecede.bench import payload
-from antecede.bench.children import act, figures, say, settle, until_told
+from benchmarks import payload
+from benchmarks.common import act, figures, say, settle, until_told
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[int, bytes]]).decode

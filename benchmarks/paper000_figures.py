@@ -1,4 +1,4 @@
-"""The figures of Laumay et al. §6.2, drawn from a report of ``antecede bench paper000``.
+"""The figures of Laumay et al. §6.2, drawn from a report of ``./run bench paper000``.
 
 The paper compares two organisations: *flat* (all servers are in one domain) and *bus* (one domain connects several
 other domains). Fig. 9 shows the flat organisation, Fig. 11 shows the bus, and Fig. 12 shows both. The text of the paper
@@ -9,7 +9,7 @@ bus, it grows linearly. The laws are fitted to our measured points and drawn as 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from antecede.report.curves import Curve, Panel, Series, draw
+from benchmarks.curves import Curve, Panel, Series, draw
 
 
 def figures(report: Mapping[str, Any]) -> str:
