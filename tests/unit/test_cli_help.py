@@ -23,7 +23,8 @@ def _commands(command: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:
     parts = getattr(command, "commands", None)
     if parts is None:
         return {" ".join(path): command}
-    return {name: one for key, part in parts.items() for name, one in _commands(part, (*path, key)).items()}
+    shown = {key: part for key, part in parts.items() if not part.hidden}
+    return {name: one for key, part in shown.items() for name, one in _commands(part, (*path, key)).items()}
 
 
 @pytest.fixture(scope="module")
