@@ -1,5 +1,7 @@
 """How one delivery is judged, where no shortest run would show it."""
 
+import pytest
+
 from antecede.orders.fifo import Fifo, NoOrder
 from antecede.simulator.explorer import explore
 from antecede.simulator.explorer.local import Finding, Judgement, Local
@@ -60,3 +62,43 @@ def test_nothing_is_kept_that_no_guarantee_needs() -> None:
     curious = Judgement(machine, scope, frozenset({"synchronous"}), histories=True)
     local, _ = curious.send(0, curious.initial(0), 2)
     assert _grown(local).history == (~scope.bit(0, 0),)
+
+
+def test_links_that_keep_their_sequence_are_enough_for_fifo() -> None:
+    assert explore("none", 3, 3, fifo_links=True, guarantee=["fifo"]).violation is None
+
+
+@pytest.mark.parametrize(
+    ("order", "guarantee", "mode", "inputs"),
+    [
+        ("none", "fifo", "unicast", 4),
+        ("none", "causal", "unicast", 4),
+        ("fifo", "causal", "unicast", 6),
+        ("matrix", "total", "multicast", 9),
+        ("matrix", "synchronous", "unicast", 4),
+        ("skeen", "fifo", "unicast", 8),
+        ("skeen", "causal", "unicast", 8),
+        ("coordinator", "synchronous", "unicast", 4),
+    ],
+)
+def test_what_is_not_promised_is_found_broken(order: str, guarantee: str, mode: str, inputs: int) -> None:
+    violation = explore(order, 3, 3, mode, guarantee=[guarantee]).violation
+    assert violation is not None
+    assert violation.kind == guarantee
+    assert len(violation.actions) == inputs, violation.scenario
+
+
+def test_shortest_overtaking_under_fifo_is_gargs_figure() -> None:
+    """Garg Fig. 12.1: x to one process, y to another, who sends z to the first; z overtakes x."""
+    violation = explore("fifo", 3, 4, guarantee=["causal"]).violation
+    assert violation is not None
+    lines = violation.scenario.splitlines()
+    assert lines[lines.index("order fifo") + 1 :] == [
+        "send m1 P1 -> P2",
+        "send m2 P1 -> P3",
+        "arrive m2 P3",
+        "send m3 P3 -> P2",
+        "arrive m3 P2",
+        "arrive m1 P2",
+        "expect P2 delivered m1 m3 under causal",
+    ]

@@ -1,9 +1,6 @@
-"""Random adversarial schedules on every order and every option that changes one (*any failure prints the one
-command that replays it*).
+"""The schedules themselves: varied, repeatable, with faults that happen, and a failure says how to replay it.
 
-The default budget is small; ``ANTECEDE_SEEDS=100000`` makes it the campaign whose figures ``docs/papers.md`` reports
-(``antecede campaign`` is the same with a table).
-"""
+``tests/properties/test_every_order.py`` plays them on every order."""
 
 import os
 import subprocess
@@ -11,31 +8,12 @@ import sys
 
 import pytest
 
-from antecede.orders import OrderSpec, parse
+from antecede.orders import parse
 from antecede.simulator import campaign
 from antecede.simulator.adversary import STYLES
-from antecede.simulator.campaign import VARIANTS, Outcome, play
+from antecede.simulator.campaign import Outcome, play
 from antecede.simulator.schedules import FaultySchedule, Plan
 from antecede.simulator.watcher import Watcher
-
-_budget_factor = 10
-"""A schedule takes half a millisecond on the bare network, where most other tests' seeds take much longer."""
-
-
-def _clean(spec: OrderSpec, seeds: range, faults: bool | None) -> None:
-    for seed in seeds:
-        outcome = play(spec, seed, faults=faults)
-        assert not outcome.findings, str(outcome)
-
-
-@pytest.mark.parametrize("order", VARIANTS)
-def test_order_keeps_what_it_guarantees(order: str, seeds: int) -> None:
-    _clean(parse(order), range(seeds * _budget_factor), None)
-
-
-@pytest.mark.parametrize("order", VARIANTS)
-def test_order_survives_loss_crashes_and_partitions(order: str, seeds: int) -> None:
-    _clean(parse(order), range(1_000_000, 1_000_000 + seeds // 2), True)
 
 
 @pytest.mark.parametrize("faults", [True, False])

@@ -15,7 +15,7 @@ a requirement, the error message states this requirement in one sentence. The st
 * **clones**: ``load`` copies what ``dump`` returns, so that an order and its clone share nothing that changes.
 * **snapshots**: an order that is restored in the middle of a run continues exactly as the original does.
 * **small scopes** (:mod:`antecede.simulator.explorer`): in every possible run with few members and messages, the
-  guarantees hold, and each message is delivered once. (A search that reaches more than 12,000 states ends early.) A
+  guarantees hold, and each message is delivered once. (A search of too many states ends early.) A
   failure is shown as a scenario file for ``antecede play``.
 * **schedules** (:mod:`antecede.simulator.campaign`): the same requirement in random runs with larger groups, on
   networks that reorder and repeat packets, and on links with losses and crashes.
@@ -43,7 +43,6 @@ from antecede.simulator.explorer.machine import SHARED
 
 _guarantees = frozenset({"fifo", "causal", "total", "synchronous", "significant"})
 _needs = frozenset({"broadcast", "timers", "control packets"})
-_states_max = 12_000
 _runs = 8
 _group = 3
 
@@ -71,17 +70,22 @@ class Checked(msgspec.Struct):
 
 
 def check_order(
-    order: type[Order] | OrderSpec | str, *, schedules: int = 200, seed: int = 0, **options: object
+    order: type[Order] | OrderSpec | str,
+    *,
+    schedules: int = 200,
+    seed: int = 0,
+    states: int = 12_000,
+    **options: object,
 ) -> Checked:
     """Run the kit on an order, which is given as a class, a spec, or the name of an installed order. Return how much
     was checked, or raise an AssertionError with the first broken requirement.
 
     ``options`` are passed to the order. ``schedules`` is the number of random schedules. The first schedule has the
-    seed ``seed``, the second ``seed`` + 1, and so on.
+    seed ``seed``, the second ``seed`` + 1, and so on. ``states`` bounds each search of a small scope.
     """
     __tracebackhide__ = True
     try:
-        return _check(_spec(order, options), schedules, seed)
+        return _check(_spec(order, options), schedules, seed, states)
     except _BrokenError as broken:
         # One sentence, without the calls of this kit; an exception of the order itself keeps the calls of the order.
         cause, sentence = broken.__context__, str(broken)
@@ -101,11 +105,12 @@ def _without_kit(error: BaseException | None) -> BaseException | None:
     return None if error is None or trace is None else error.with_traceback(trace)
 
 
-def _check(spec: OrderSpec, schedules: int, seed: int) -> Checked:
+def _check(spec: OrderSpec, schedules: int, seed: int, states: int) -> Checked:
     _check_declaration(spec)
     checked = Checked(str(spec), sorted(spec.guarantees()))
-    for stage in (_check_stamps, _check_clones, _check_hostile_bytes, _check_snapshots, _check_small_scopes):
+    for stage in (_check_stamps, _check_clones, _check_hostile_bytes, _check_snapshots):
         stage(spec, checked)
+    _check_small_scopes(spec, checked, states)
     for number in range(seed, seed + schedules):
         outcome = play(spec, number)
         if outcome.findings:
@@ -386,6 +391,8 @@ def _check_damaged(run: _Run, order: Order, data: bytes) -> None:
     for _ in range(10):
         damaged = bytearray(data)
         damaged[run.random.randrange(len(damaged))] = run.random.randrange(256)
+        if run.random.random() < 0.5:
+            del damaged[run.random.randrange(len(damaged)) :]
         try:
             run.spec.create(order.me, _group).restore(bytes(damaged))
         except SnapshotError:
@@ -402,7 +409,7 @@ def _broken(kind: str) -> str:
     return "breaks the contract" if kind == "contract" else f"breaks {kind} order"
 
 
-def _check_small_scopes(spec: OrderSpec, checked: Checked) -> None:
+def _check_small_scopes(spec: OrderSpec, checked: Checked, states_max: int) -> None:
     broadcast = "broadcast" in spec.kind.needs
     mode = "broadcast" if broadcast else "multicast"
     repeats = spec.sample().recognises_repeats
@@ -413,10 +420,10 @@ def _check_small_scopes(spec: OrderSpec, checked: Checked) -> None:
     ]
     for scope in scopes:
         try:
-            result = explore(spec, 3, **scope, states_max=_states_max)
+            result = explore(spec, 3, **scope, states_max=states_max)
         except ScopeTooLargeError:
             # The scope is too large for this kit; the schedules follow.
-            checked.states += _states_max
+            checked.states += states_max
             continue
         checked.states += result.states
         if result.violation is not None:
