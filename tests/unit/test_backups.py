@@ -5,6 +5,8 @@ import json
 import os
 import shutil
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -404,6 +406,23 @@ def test_a_restore_onto_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(UsageError, match="file: is a file: expected the name of a new folder"):
         _restored(Backup(str(tmp_path), manifest_of(file, {})), tmp_path / "file", file)
+
+
+def test_a_pipe_in_a_backup_is_refused(tmp_path: Path) -> None:
+    file = routed_topology()
+    topology, backup = tmp_path / "topology.toml", tmp_path / "backup"
+    topology.write_text(file.text())
+
+    async def act(system: System) -> None:
+        return
+
+    run_bounded(lambda: under_load(tmp_path / "data", file, act))
+    assert run(["backup", str(topology), str(backup), "--data", str(tmp_path / "data")]) == 0
+    for path in (next(backup.glob("s1/segment-*")), backup / "backup.json"):
+        path.unlink()
+        os.mkfifo(path)
+        command = [sys.executable, "-m", "antecede", "restore", str(backup), str(tmp_path / "new")]
+        assert subprocess.run(command, timeout=60, check=False).returncode == 2
 
 
 def test_a_manifest_from_outside(tmp_path: Path) -> None:

@@ -186,6 +186,32 @@ def test_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _played(tmp_path, play)
 
 
+def test_live_when_background_work_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, failing, watch = [0], [True], ServerCore.watch
+
+    def failing_watch(core: ServerCore, now: float) -> None:
+        calls[0] += 1
+        if failing[0]:
+            raise RuntimeError("no watch")
+        watch(core, now)
+
+    async def play(near: ServerRuntime, far: ServerRuntime, page: MetricsPage, address: Address) -> None:
+        while calls[0] < 4:
+            await asyncio.sleep(0.05)
+        assert (await _get(address, "/live"))[0] == 200, "one failure is not a trouble yet"
+        while (found := await _get(address, "/live"))[0] == 200:
+            await asyncio.sleep(0.05)
+        assert "no watch" in found[2]
+        assert "no watch" in far.operations.status()["trouble"]
+        failing[0] = False
+        monkeypatch.setattr(limits, "background_failure_seconds", 0.5)
+        while (await _get(address, "/live"))[0] != 200:
+            await asyncio.sleep(0.05)
+
+    monkeypatch.setattr(ServerCore, "watch", failing_watch)
+    _played(tmp_path, play)
+
+
 def test_ready_from_the_start_until_the_stop(tmp_path: Path) -> None:
     async def main() -> None:
         port, page_port = free_ports(2)

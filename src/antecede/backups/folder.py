@@ -112,7 +112,8 @@ def open_backup(path: str) -> Backup:
     """Read the manifest of a backup. Raise StoreError if ``path`` is not the folder of a complete backup."""
     file = os.path.join(path, MANIFEST)
     try:
-        data = Path(file).read_bytes()
+        with open(Files().open(file), "rb") as manifest_file:
+            data = manifest_file.read(limits.frame_bytes_max + 1)
     except FileNotFoundError:
         if not os.path.isdir(path):
             raise StoreError(f"{path}: no such folder: expected a backup (made by: antecede backup)") from None
@@ -121,7 +122,7 @@ def open_backup(path: str) -> Backup:
     except OSError as error:
         raise StoreError(f"{file}: {error.strerror}") from None
     if len(data) > limits.frame_bytes_max:
-        raise StoreError(f"{file}: the manifest has {len(data)} bytes: expected at most {limits.frame_bytes_max}")
+        raise StoreError(f"{file}: the manifest is too long: expected at most {limits.frame_bytes_max} bytes")
     try:
         form = msgspec.json.decode(data, type=_Form).format
         if form != FORMAT:
@@ -265,7 +266,7 @@ class NewBackup(NewFolder):
 def digest_of(path: str) -> SavedFile:
     """Return the name, the length and the checksum of a file. The name is the last part of the path."""
     sha, size = hashlib.sha256(), 0
-    with open(path, "rb") as file:
+    with open(Files().open(path), "rb") as file:
         while piece := file.read(1 << 20):
             sha.update(piece)
             size += len(piece)

@@ -30,6 +30,7 @@ def check_serving(options: "Serving") -> "Keep":
     """Check the options of a server. Return the limits of age and size for its trace and its log."""
     from antecede import limits
     from antecede.live.retention import Keep
+    from antecede.recording.segments import check_converter
 
     if options.log not in ("text", "json"):
         raise UsageError(f"--log {options.log}: expected text or json")
@@ -44,6 +45,8 @@ def check_serving(options: "Serving") -> "Keep":
             f"--keep-log-size {options.keep_log_size}: expected at most {limits.store_log_bytes_max // 2 >> 30} GiB "
             f"({limits.store_log_bytes_max // 2} bytes), which is half of the maximum size of a log"
         )
+    if options.trace:
+        check_converter()
     if not options.trace and (options.keep_trace or options.keep_trace_size):
         raise UsageError(f"--keep-trace{'' if options.keep_trace else '-size'}: there is no trace without --trace")
     return keep

@@ -66,6 +66,10 @@ def _any_address(to: tuple[str, ...]) -> tuple[str, ...]:
     return to
 
 
+def _nobody(address: str, agent: str, letter: str) -> bool:
+    return False
+
+
 class TooEarly(BaseException):
     """Raised when a handler asks for the id of its reaction too early, because a crash could still change this id. This
     is the case if the letter came from an agent or a client of this server, and the server does not know yet that the
@@ -82,6 +86,7 @@ class Context(msgspec.Struct, eq=False):
     server: str
     letter: Letter
     _check: Callable[[tuple[str, ...]], tuple[str, ...]] = _any_address
+    _exists: Callable[[str, str, str], bool] = _nobody
     # The requests of a reaction; most have none, and share these empty values.
     outbound: Sequence[Outbound] = ()
     alarms: Sequence[Alarm] = ()
@@ -95,6 +100,9 @@ class Context(msgspec.Struct, eq=False):
     early."""
     durable: bool = True
     """Whether the server knows that the letter of this reaction is durable."""
+    ended: bool = False
+    """Whether the reaction has ended. A task that its handler started may still have this context; what it requests
+    could not take effect any more."""
     early: bool = False
     """Whether the handler asked for the reaction's id too early (see :class:`TooEarly`). It stays True if the handler
     caught :class:`TooEarly` and continued."""
@@ -160,7 +168,7 @@ class Context(msgspec.Struct, eq=False):
         """Start a timer: after this number of seconds, this agent gets the notification. The timer survives a crash."""
         if not 0 <= seconds <= timer_seconds_max:
             raise AgentError(f"timer of {seconds} s: expected 0 to {timer_seconds_max} s")
-        self.requests = True
+        self._request()
         self.alarms = _more(self.alarms, Alarm(round(seconds * 1000), _name(notification), _encode(notification)))
 
     def create(self, name: str, agent: Agent) -> str:
@@ -170,13 +178,23 @@ class Context(msgspec.Struct, eq=False):
         address = f"{name}@{self.server}"
         if self._check((address,)) != (address,):
             raise AgentError(f"agent name {name!r}: the topology already has an agent with this name on this server")
+        if self._exists(address, self.agent, self.letter.id) or any(birth.name == name for birth in self.births):
+            raise AgentError(f"agent name {name!r}: this server already has an agent with this name")
         kind = type(agent)
         state = encoded(address, agent)
         check(address, agent, state)
-        self.requests = True
+        self._request()
         self.births = _more(self.births, Birth(name, f"{kind.__module__}:{kind.__qualname__}", state))
         self.kinds = {**self.kinds, name: kind}
         return address
+
+    def _request(self) -> None:
+        if self.ended:
+            raise AgentError(
+                f"agent {self.agent}: its reaction to letter {self.letter.id} has ended, so nothing can be requested "
+                "for it any more: await in the handler what the reaction needs"
+            )
+        self.requests = True
 
     def _put(self, outbound: Outbound) -> None:
         # An address that does not exist, or cannot be reached, is an error of this call.
@@ -185,7 +203,7 @@ class Context(msgspec.Struct, eq=False):
             raise AgentError(f"notification of {len(outbound.body)} bytes: at most {letter_bytes_max} are allowed")
         if self.trace or to is not outbound.to:
             outbound = msgspec.structs.replace(outbound, to=to, context=self.trace + outbound.context)
-        self.requests = True
+        self._request()
         self.outbound = _more(self.outbound, outbound)
 
 

@@ -45,7 +45,9 @@ class Outcome(msgspec.Struct):
     state: bytes | None
     """The agent's new state; ``None`` if the state has not changed."""
     failure: BaseException | None = None
-    """The exception that ended the batch: a failure, or :class:`TooEarly`; ``None`` if no exception ended it."""
+    """The exception that ended the batch: a failure, or :class:`TooEarly`; ``None`` if no exception ended it. Its
+    traceback leads to a frame that has this outcome. So whoever has reported the failure sets this to ``None``;
+    otherwise the letters in these frames would stay in memory until the garbage collector runs."""
     ended_at: int | None = None
     """The position in the batch, from 0, of the letter whose handler call ended the worker process. ``None`` if the
     process did not end. If it ended, no reaction of this batch is kept. The other letters of the batch run again, and
@@ -87,6 +89,8 @@ class Host:
         self._shared: tuple[Callable[[], float], float] | None = None
         self._timed: tuple[Callable[[], float], Durations] | None = None
         self._kinds: dict[str, type[Agent]] = {}
+        self._births: dict[str, tuple[str, str]] = {}
+        """Address → (agent, letter), for each agent that was created since the start: the reaction that created it."""
         self._alive: dict[str, tuple[Agent, bytes]] = {}
         self._decoders: dict[type, msgspec.msgpack.Decoder[object]] = {}
         self._ready: dict[tuple[type[Agent], str], tuple[Callable[[bytes], object], str]] = {}
@@ -103,6 +107,7 @@ class Host:
     def retire(self, agent: str) -> None:
         """Remove an agent, because a change of the topology has removed it or has moved it to another server."""
         self._kinds.pop(agent, None)
+        self._births.pop(agent, None)
 
     def lives(self, agent: str) -> bool:
         """Return True if this is an agent of this server, so that its reactions run here. Return False for all other
@@ -112,6 +117,19 @@ class Host:
     def kind_of(self, agent: str) -> type[Agent]:
         """Return the class of an agent of this server."""
         return self._kinds[agent]
+
+    def exists(self, address: str, creator: str, letter: str) -> bool:
+        """Return whether this server has an agent with this address, so that the reaction of ``creator`` to ``letter``
+        cannot create it. A reaction that was not committed runs again, and creates the same agents again."""
+        return address in self._kinds and self._births.get(address) != (creator, letter)
+
+    def created(self, address: str, creator: str, letter: str, kind: type[Agent]) -> None:
+        """Set the class of an agent that the reaction of ``creator`` to ``letter`` creates. Raise AgentError if an
+        agent has this address already."""
+        if self.exists(address, creator, letter):
+            raise AgentError(f"agent {address} exists already: another reaction has created it meanwhile")
+        self.declare(address, kind)
+        self._births[address] = (creator, letter)
 
     def is_async(self, agent: str) -> bool:
         """Return whether this agent has an ``async`` handler."""
@@ -158,7 +176,8 @@ class Host:
         self, due: React, clock: Callable[[], float] | None = None, marks: list[float] = _none, singly: bool = False
     ) -> Outcome:
         agent, saved = self._alive.get(due.agent) or self._wake(due)
-        name, server, check, watches, durable = due.agent, self.server, self.check, self.watches, due.durable
+        name, server, check, exists = due.agent, self.server, self.check, self.exists
+        watches, durable = self.watches, due.durable
         outcome = Outcome(name, [], None)
         kind, plain, reactions = type(agent), outcome.plain, outcome.reactions
         stateless = not kind.__struct_fields__
@@ -175,7 +194,7 @@ class Host:
         for letter, named in zip(due.letters, due.handlers, strict=True):
             if then is not None:
                 then(letter.id)
-            context = Context(name, server, letter, check, durable=durable)
+            context = Context(name, server, letter, check, exists, durable=durable)
             begun = [watch.begin(context) for watch in watches] if watches else _none
             try:
                 if letter.type != run:
@@ -209,6 +228,8 @@ class Host:
             except BaseException as error:
                 self._failed(outcome, begun, error)
                 break
+            finally:
+                context.ended = True
             if clock is not None:
                 marks.append(clock())
             if shared is not None:
@@ -256,7 +277,7 @@ class Host:
                 self.progress.at(slot, letter.id)
             if self.each is not None:
                 self.each(due.agent)
-            context = Context(due.agent, self.server, letter, self.check, durable=due.durable)
+            context = Context(due.agent, self.server, letter, self.check, self.exists, durable=due.durable)
             begun = [watch.begin(context) for watch in self.watches] if self.watches else _none
             try:
                 dead = self._call(agent, letter, named, context)
@@ -267,6 +288,8 @@ class Host:
             except BaseException as error:
                 self._failed(outcome, begun, error)
                 break
+            finally:
+                context.ended = True
             if clock is not None:
                 marks.append(clock())
         if self._done(outcome, agent, saved, singly):
@@ -349,14 +372,14 @@ class Host:
             state = encoded(outcome.agent, agent, saved)
             if checked and state != outcome.state:
                 check(outcome.agent, agent, state)
+        if context.births and not dead:
+            for birth in context.births:
+                self.created(f"{birth.name}@{self.server}", outcome.agent, letter.id, context.kinds[birth.name])
         if begun:
             self._ended(begun, dead, None)
         if dead:
             outcome.reactions.append(died(letter, dead, self.check))
             return
-        if context.births:
-            for birth in context.births:
-                self._kinds[f"{birth.name}@{self.server}"] = context.kinds[birth.name]
         outcome.reactions.append(
             Reaction(letter.id, tuple(context.outbound), tuple(context.alarms), tuple(context.births))
         )

@@ -157,6 +157,13 @@ message_id_chars_max: Final = 200
 reactions_together_max: Final = 256
 """The largest number of letters that one agent or client gets as one batch. The reactions of an agent to one batch are
 committed together."""
+background_failures_max: Final = 5
+"""If background work of a server (for example its housekeeping) fails this often, ``/live`` reports it."""
+background_failure_seconds: Final = 60.0
+"""The time after which a failure of background work is forgotten, unless the work fails again."""
+uncollected_bytes_max: Final = 64 * 1024 * 1024
+"""The bytes of handled letters after which a server runs the garbage collector. The collector counts objects, so
+otherwise handlers that leave reference cycles could keep many long letters in memory."""
 reactions_together_seconds: Final = 0.003
 """The time after which a server ends a batch of slow handlers early, and serves other agents and connections. Otherwise
 256 handlers of one millisecond each would stop the server for a quarter of a second. If this time were shorter, an

@@ -66,6 +66,11 @@ class CallsFile:
         except (OSError, ValueError):
             return None
 
+    def copied(self) -> None:
+        """Write nothing to the file from now on: this process is a copy of the server's process."""
+        if self._progress is not None:
+            self._progress.detach()
+
     def close(self) -> None:
         """Clear and delete the file. The server calls this when it ends for a known reason, not by a crash. So the next
         start does not count the calls in progress as failed tries of their letters."""

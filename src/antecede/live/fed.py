@@ -52,6 +52,11 @@ class Connections:
         connection.join(self._open)
         return Fed(self._runtime, self._runtime.core.peering.dialed(peer, connection))
 
+    def copied(self) -> None:
+        """Let this process have no part in the connections: it is a copy of the server's process."""
+        for connection in self._open:
+            connection.copied()
+
     async def close(self, reason: str) -> None:
         """Close all connections that are still open. These are the connections of operators, and connections on which
         no hello has arrived yet; the connections of clients and peers were closed before. Then wait for a short time,

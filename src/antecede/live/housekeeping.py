@@ -46,21 +46,34 @@ class Housekeeping:
             await asyncio.wait([self._snapshotting])
 
     async def _keep(self) -> None:
-        recorder, pruned = self._runtime.recorder, 0.0
+        recorder, background, pruned = self._runtime.recorder, self._runtime.background, 0.0
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            if recorder is not None:
+            try:
+                self._look(loop.time())
+            except Exception as error:
+                background.failed("upkeep", error)
+            if recorder is None:
+                continue
+            try:
                 recorder.look()
                 if self._runtime.keep.bounds_trace and loop.time() >= pruned + _prune_seconds:
                     pruned = loop.time()
                     await asyncio.to_thread(recorder.prune, time())
-            due = self._upkeep.look(loop.time())
-            if due is not None:
-                self._building = isinstance(due, Task)
-                work = self._build(due) if isinstance(due, Task) else self._write(due)
-                self._snapshotting = asyncio.ensure_future(work)
-                self._snapshotting.add_done_callback(self._written)
+            except Exception as error:
+                background.failed("recording", error)
+
+    def _look(self, now: float) -> None:
+        runtime = self._runtime
+        for agent in runtime.reactions.look(now):
+            runtime.log.warning("reaction-stuck", agent=agent, reason="its handler goes on although it was cancelled")
+        due = self._upkeep.look(now)
+        if due is not None:
+            self._building = isinstance(due, Task)
+            work = self._build(due) if isinstance(due, Task) else self._write(due)
+            self._snapshotting = asyncio.ensure_future(work)
+            self._snapshotting.add_done_callback(self._written)
 
     async def _build(self, task: Task) -> None:
         runtime = self._runtime

@@ -131,7 +131,8 @@ class Isolated:
         try:
             for reaction in done.reactions:
                 for birth in reaction.births:
-                    self._host.declare(f"{birth.name}@{self._host.server}", load_class(birth.kind))
+                    address = f"{birth.name}@{self._host.server}"
+                    self._host.created(address, due.agent, reaction.letter, load_class(birth.kind))
         except AgentError as error:
             self._loaded = False
             return Outcome(due.agent, [], None, error)

@@ -31,7 +31,11 @@ class LocalSession:
         if refusal is not None:
             raise RefusedError(refusal.reason, refusal.code)
         self._sessions.begin(self)
-        await self._welcomed.wait()
+        try:
+            await self._welcomed.wait()
+        except BaseException:
+            self._sessions.finish(self)
+            raise
 
     def publish(self, ticket: Ticket, last: bool) -> None:
         sent = ticket.number, ticket.to, ticket.kind, ticket.bodies, ticket.ask, ticket.context, ticket.begun

@@ -24,12 +24,13 @@ import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from importlib import import_module
-from threading import Thread
+from threading import Event, Thread
 from time import sleep
 from typing import Any
 
 from antecede import limits
 from antecede.live.descriptors import raise_limit
+from antecede.live.logs import logger
 from antecede.live.metrics import MetricsPage
 from antecede.live.notifying import ServiceManager
 from antecede.live.security import authoriser_of
@@ -47,8 +48,25 @@ def run(main: Coroutine[Any, Any, int]) -> int:
             factory = import_module("uvloop").new_event_loop
     # Otherwise the commit thread would wait five milliseconds each time it returns from the disk.
     sys.setswitchinterval(_switch_seconds)
-    with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(main)
+    runner, code = asyncio.Runner(loop_factory=factory), 2
+    try:
+        code = runner.run(main)
+        return code
+    finally:
+        # This cancels all tasks and waits for them. But a handler may go on although it was cancelled, and its threads
+        # cannot be cancelled at all.
+        closed = Event()
+        Thread(target=_leave, args=(code, closed), name="leave", daemon=True).start()
+        runner.close()
+        closed.set()
+
+
+def _leave(code: int, closed: Event) -> None:
+    """End the process if the event loop cannot be closed in time."""
+    if not closed.wait(_leave_seconds):
+        reason = "a handler goes on although it was cancelled"
+        logger.warning("ended-by-force", extra={"server": "", "fields": {"reason": reason}})
+        os._exit(code)
 
 
 def settle_memory() -> None:
@@ -175,4 +193,5 @@ async def serve(
 
 
 _switch_seconds = 0.0005
+_leave_seconds = 3.0
 _gc_objects = 20_000

@@ -29,10 +29,10 @@ class Pulse:
     def begin(self) -> None:
         """Record the time now, and then several times per second."""
         runtime = self._runtime
+        self._handle = asyncio.get_running_loop().call_later(_beat_seconds, self.begin)
         self._turned = monotonic()
         if runtime.driver.taken != self._taken or not runtime.unstepped:
             self._taken, self._stepped = runtime.driver.taken, self._turned
-        self._handle = asyncio.get_running_loop().call_later(_beat_seconds, self.begin)
 
     def end(self) -> None:
         """Stop recording the time of the event loop."""
@@ -52,7 +52,7 @@ class Pulse:
             return f"the event loop has been blocked for {now - self._turned:.0f} s{blocks}"
         if now - self._stepped > limits.live_seconds_max:
             return f"no step for {now - self._stepped:.0f} s, and {runtime.unstepped} inputs wait"
-        return ""
+        return runtime.background.trouble()
 
 
 _beat_seconds = 0.1

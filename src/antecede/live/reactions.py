@@ -10,7 +10,10 @@ exception (other than Ctrl-C and ``TooEarly``), this attempt to process the lett
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+import gc
+import os
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from functools import partial
 from time import monotonic, perf_counter, time
 from typing import Any
 
@@ -49,6 +52,15 @@ class Reactions:
         task is ignored."""
         self.reacting = ""
         """The agent whose plain handlers run at this moment."""
+        self._late: dict[str, float] = {}
+        """For each agent with a reaction that took too long and was cancelled, but has not ended: when ``look`` first
+        saw it."""
+        self.stuck: list[str] = []
+        """The agents in ``_late`` that had a second to end."""
+        self.copied = False
+        """Whether this process is a copy of the server's process: a handler has forked."""
+        self._uncollected = 0
+        """The bytes of the letters that were handled since the garbage collector ran here."""
 
     def run(self, due: React) -> None:
         """React to a batch. If the handlers are plain functions of this process, report the outcome to the driver
@@ -68,8 +80,23 @@ class Reactions:
             outcome = self.host.react(due)
         except BaseException as error:
             outcome = self._broken(due, error)
+        if self.copied:
+            os._exit(0)
         self.reacting = ""
         self._driver.reacted(due, outcome, monotonic(), int(time() * 1000.0))
+        outcome.failure = None
+        self._collect(due)
+
+    def _collect(self, due: React) -> None:
+        """Run the garbage collector after so many bytes of letters. It counts objects, not bytes: a handler that leaves
+        one reference cycle per letter would keep gigabytes of long letters in memory before it runs by itself."""
+        size = self._uncollected
+        for letter in due.letters:
+            size += len(letter.body)
+        if size > limits.uncollected_bytes_max:
+            size = 0
+            gc.collect()
+        self._uncollected = size
 
     def _begin(self, due: React, reacting: Coroutine[Any, Any, Outcome]) -> None:
         task = self._of[due.agent] = asyncio.get_running_loop().create_task(self._await(due, reacting))
@@ -82,6 +109,11 @@ class Reactions:
             outcome = await reacting
         except BaseException as error:
             outcome = self._broken(due, error)
+        self._report(due, outcome)
+        outcome.failure = None
+        self._collect(due)
+
+    def _report(self, due: React, outcome: Outcome) -> None:
         if self._of.get(due.agent) is not asyncio.current_task():
             # The agent leaves, and reacts again elsewhere.
             self.host.forget(due.agent)
@@ -96,7 +128,7 @@ class Reactions:
         async with asyncio.timeout(limit) as timeout:
             self._timeouts[due.agent] = timeout
             try:
-                outcome = await self.host.react_async(due)
+                outcome = await _Steps(self, self.host.react_async(due))
             finally:
                 del self._timeouts[due.agent]
         if timeout.expired() and outcome.failure is not None:
@@ -107,6 +139,16 @@ class Reactions:
         timeout = self._timeouts.get(agent)
         if timeout is not None and not timeout.expired():
             timeout.reschedule(asyncio.get_running_loop().time() + self._limit(agent))
+
+    def look(self, now: float) -> list[str]:
+        """Look for reactions that took too long, and go on although they were cancelled. Return the agents for which
+        this is new. Call this method from time to time."""
+        late = [agent for agent, timeout in self._timeouts.items() if timeout.expired()]
+        self._late = {agent: self._late.get(agent, now) for agent in late}
+        before = self.stuck
+        # A handler that was cancelled may need a moment to clean up.
+        self.stuck = [agent for agent, since in self._late.items() if now - since >= _stuck_seconds]
+        return [agent for agent in self.stuck if agent not in before]
 
     def _broken(self, due: React, error: BaseException) -> Outcome:
         """Return the outcome of a batch that had no effect. There are three possible causes: the agent could not be
@@ -139,3 +181,31 @@ class Reactions:
             task.cancel()
         for isolated in self.isolated.values():
             isolated.close()
+
+
+class _Steps:
+    """Awaits the reaction to a batch. If a handler has forked, the copy of the process ends before it gets back to the
+    event loop, whose sockets belong to the server."""
+
+    def __init__(self, reactions: Reactions, batch: Coroutine[Any, Any, Outcome]) -> None:
+        self._reactions = reactions
+        self._batch = batch
+
+    def __await__(self) -> Generator[Any, Any, Outcome]:
+        go_on: Callable[[], Any] = partial(self._batch.send, None)
+        while True:
+            try:
+                awaited = go_on()
+            except StopIteration as end:
+                outcome: Outcome = end.value
+                return outcome
+            finally:
+                if self._reactions.copied:
+                    os._exit(0)
+            try:
+                go_on = partial(self._batch.send, (yield awaited))
+            except BaseException as error:
+                go_on = partial(self._batch.throw, error)
+
+
+_stuck_seconds = 1.0

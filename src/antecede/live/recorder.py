@@ -18,20 +18,29 @@ from typing import Any
 from antecede import limits
 from antecede.crashes import how_ended
 from antecede.errors import StoreError
+from antecede.live.background import Background
 from antecede.live.logs import ServerLog
 from antecede.live.retention import KEEP_NEEDED, Keep, prune_trace, releasable
 from antecede.recording import segments
 from antecede.store import Store
 from antecede.topology import TopologyFile
+from antecede.whereabouts import described
 
 
 class Recorder:
     """Watches the log of one server. It lets another process convert the closed segments, and then releases them."""
 
     def __init__(
-        self, directory: str, topology: TopologyFile, store: Store, log: ServerLog, keep: Keep = KEEP_NEEDED
+        self,
+        directory: str,
+        topology: TopologyFile,
+        store: Store,
+        log: ServerLog,
+        background: Background,
+        keep: Keep = KEEP_NEEDED,
     ) -> None:
         self._keep = keep
+        self._background = background
         self._directory = directory
         self._store = store
         self._log = log
@@ -48,6 +57,7 @@ class Recorder:
         self._wait = limits.trace_retry_seconds
         self._not_before = 0.0
         self._task: asyncio.Task[None] | None = None
+        segments.check_converter()
         self._check(topology)
 
     def _check(self, topology: TopologyFile) -> None:
@@ -93,7 +103,7 @@ class Recorder:
         self._log_behind()
         loop = asyncio.get_running_loop()
         if self._closed and self._task is None and loop.time() >= self._not_before:
-            self._task = loop.create_task(self._convert())
+            self._task = self._background.start("the conversion of the trace", self._convert())
 
     def status(self) -> dict[str, Any]:
         """Return three values: the number of the last converted record, the number of closed segments that wait for
@@ -122,6 +132,9 @@ class Recorder:
                 self._fail(error_text or f"the conversion ended: {how_ended(code)}")
         except (OSError, StoreError) as error:
             self._fail(str(error))
+        except Exception as error:
+            self._fail(described(error))
+            self._background.failed("the conversion of the trace", error)
         finally:
             self._task = None
 

@@ -6,8 +6,8 @@ trace) is done by another thread, so that the server's other work continues.
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from antecede.backups.system import write_system
 from antecede.engine.belongings import Belongings
@@ -34,7 +34,6 @@ class LiveChanges(Adapter):
         are imported."""
         self._runtime = runtime
         self._given = given or {}
-        self._working: set[asyncio.Task[None]] = set()
 
     def prepare(self, file: TopologyFile, came: list[Belongings]) -> None:
         self._check(file, lambda: readable(file, self._runtime.name, came, self._given))
@@ -78,12 +77,7 @@ class LiveChanges(Adapter):
                 failure = AgentError(f"server {self._runtime.name}: {described(error)}")
             then(failure)
 
-        self._do(do())
-
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._working.add(task)
-        task.add_done_callback(self._working.discard)
+        self._runtime.background.start("a change of the topology", do())
 
     async def _listen(self) -> None:
         """Listen on the new address of this server, and make its clients connect to this address."""
@@ -124,7 +118,7 @@ class LiveChanges(Adapter):
         runtime.isolated.update(fresh)
         reactions.organised()
         if before.servers[name] != file.servers[name]:
-            self._do(self._listen())
+            runtime.background.start("listening on the new address", self._listen())
         runtime.set_timer()
 
     def belong(self, restored: str) -> None:

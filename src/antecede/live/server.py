@@ -6,7 +6,9 @@ log, and runs the reactions that the driver requests. All rules of the protocol 
 """
 
 import asyncio
+import os
 import ssl
+import weakref
 from collections.abc import Sequence
 from functools import partial
 from random import random
@@ -20,6 +22,7 @@ from antecede.errors import AntecedeError, BrokenStepError, StoreError, StoreFai
 from antecede.interrupts import is_ctrl_c
 from antecede.live.application import Classes, agents_of, load_class, run_by
 from antecede.live.audit import AuditFile
+from antecede.live.background import Background
 from antecede.live.calls import CallsFile
 from antecede.live.client import Bus
 from antecede.live.descriptors import connections_possible
@@ -46,14 +49,25 @@ from antecede.server.shutdown import Shutdown
 from antecede.server.truncations import truncated
 from antecede.store import Files, Sizes, open_store
 from antecede.topology import TopologyFile
-from antecede.whereabouts import text_of
+from antecede.whereabouts import described, text_of
 
 
 class ServerRuntime:
     """A server that runs in this event loop."""
 
     # An object with more than 30 attributes outside of slots has slower methods.
-    __slots__ = ("__dict__", "_dialing", "_ended", "_listener", "_security", "_timer", "_timer_at", "_tls", "driver")
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_dialing",
+        "_ended",
+        "_listener",
+        "_security",
+        "_timer",
+        "_timer_at",
+        "_tls",
+        "driver",
+    )
 
     def __init__(
         self,
@@ -84,6 +98,7 @@ class ServerRuntime:
         self.name = server
         self.epoch = topology.epoch
         self.log = ServerLog(server)
+        self.background = Background(self.log)
         self.keep = keep
         self._born = False
         """Whether the constructor has finished; before that, the driver is not notified of durable records."""
@@ -143,7 +158,7 @@ class ServerRuntime:
                 host_.declare(address, load_class(born))
             self.recorder: Recorder | None = None
             if kept is not None and (trace or is_begun(kept)):
-                self.recorder = Recorder(kept, topology, self.store, self.log, keep)
+                self.recorder = Recorder(kept, topology, self.store, self.log, self.background, keep)
             self.core = ServerCore(
                 *(self.machine, host_.lives, self._wake, self.store, self.log, random, first),
                 epoch=system_epoch(self.epoch, data),
@@ -177,6 +192,7 @@ class ServerRuntime:
         self.isolated: dict[str, Isolated] = isolated_agents(self.topology, host_, self.log)
         self.reactions = Reactions(host_, self.driver, self.reaction_limit, self.isolated)
         self.driver.when_durable(self._name_calls)
+        self.core.adapter_trouble = self._trouble
         self._listener: Listener | None = None
         self.unready = "the server is starting"
         """The reason why clients and peers should not connect: the server is starting, stops, or has failed. The text
@@ -186,11 +202,19 @@ class ServerRuntime:
         self.house = Housekeeping(self)
         self.pulse = Pulse(self)
         self._born = True
+        _running.add(self)
 
     def _name_calls(self) -> None:
         """Empty the file that lists the handler calls in progress. Its old entries are the calls that were in progress
         when the previous process of this server ended. So call this method only when these calls are in the log."""
         self.reactions.host.progress = self.calls.begin(randbits(63) + 1)
+
+    def _trouble(self) -> str:
+        stuck = self.reactions.stuck
+        if stuck:
+            more = f" and {len(stuck) - 1} more" if len(stuck) > 1 else ""
+            return f"agent {stuck[0]}{more}: its handler goes on although it was cancelled: restart the server"
+        return self.background.trouble()
 
     def _audit(self, path: str | None) -> Audit | None:
         if self._security is None or path is None:
@@ -290,6 +314,18 @@ class ServerRuntime:
         self.pulse.end()
         await self.connections.close(reason)
 
+    def copied(self) -> None:
+        """Called in a copy of the server's process, because a handler has forked. The log, its lock and all sockets
+        belong to the server alone. When the handler returns, the copy ends."""
+        if self._ended:
+            return
+        self._ended = self.reactions.copied = True
+        self.store.copied()
+        self.calls.copied()
+        if self._listener is not None:
+            self._listener.copied()
+        self.connections.copied()
+
     def _cancel(self) -> None:
         """Cancel the reactions in progress, and the attempts to connect to peers."""
         self.reactions.cancel()
@@ -318,7 +354,7 @@ class ServerRuntime:
     def _dial(self) -> None:
         """Connect to the peers that must be dialed now."""
         for peer in self.core.peering.dials(monotonic()):
-            task = self._loop.create_task(self._dial_one(peer))
+            task = self.background.start(f"connecting to {peer}", self._dial_one(peer))
             self._dialing.add(task)
             task.add_done_callback(self._dialing.discard)
         self.set_timer()
@@ -332,6 +368,9 @@ class ServerRuntime:
                 return
             except (OSError, TimeoutError) as error:
                 reason = f"TLS: {text_of(error)}" if isinstance(error, ssl.SSLError) else text_of(error)
+            except Exception as error:
+                reason = described(error)
+                self.background.failed(f"connecting to {peer}", error)
         peering.dial_failed(peer, monotonic(), reason)
         self.set_timer()
 
@@ -375,10 +414,13 @@ class ServerRuntime:
             if late or ((machine.timers.alarms or machine.calls.site is not None) and self._alarm_is_near(clock_ms)):
                 self.set_timer()
         except BaseException as error:
-            self._fail(BrokenStepError(f"a step failed: {type(error).__name__}: {text_of(error)}"), "step-failed")
-            if is_ctrl_c(error):
-                raise
-            self._loop.call_exception_handler({"message": "a step failed", "exception": error})
+            self._broken(error)
+
+    def _broken(self, error: BaseException) -> None:
+        self._fail(BrokenStepError(f"a step failed: {type(error).__name__}: {text_of(error)}"), "step-failed")
+        if is_ctrl_c(error):
+            raise error
+        self._loop.call_exception_handler({"message": "a step failed", "exception": error})
 
     def _alarm_is_near(self, clock_ms: int) -> bool:
         alarm, server_ms = self.machine.alarm_ms(), self.machine.clock.at(self.driver.now, clock_ms)
@@ -398,12 +440,17 @@ class ServerRuntime:
         self._timer = self._loop.call_at(self._loop.time() + max(0.001, due - now), self._alarm)
 
     def _alarm(self) -> None:
-        self._timer, now, dial = None, monotonic(), self.core.peering.deadline()
-        self.driver.alarm(now, int(time() * 1000))
-        if dial is not None and dial <= now:
-            self._dial()
-        elif not self.driver.awake:  # Otherwise the turn sets the timer.
-            self.set_timer()
+        if self.reactions.copied:
+            return
+        try:
+            self._timer, now, dial = None, monotonic(), self.core.peering.deadline()
+            self.driver.alarm(now, int(time() * 1000))
+            if dial is not None and dial <= now:
+                self._dial()
+            elif not self.driver.awake:  # Otherwise the turn sets the timer.
+                self.set_timer()
+        except BaseException as error:
+            self._broken(error)
 
     # Durability.
 
@@ -443,6 +490,16 @@ class ServerRuntime:
             self.marks.watch_room()
         self.driver.durable(number)
 
+
+_running: "weakref.WeakSet[ServerRuntime]" = weakref.WeakSet()
+
+
+def _copied() -> None:
+    for runtime in list(_running):
+        runtime.copied()
+
+
+os.register_at_fork(after_in_child=_copied)
 
 STOPS = "the server stops"
 AUDIT = "audit.jsonl"

@@ -13,6 +13,7 @@ would start the handshake first.
 """
 
 import asyncio
+import os
 import socket
 import ssl
 import threading
@@ -138,6 +139,12 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
     def _drop(self, reason: str, code: str) -> None:
         """Close this connection to make room for others."""
         self.close(reason, code=code)
+
+    def copied(self) -> None:
+        """Let this process have no part in the connection: it is a copy of the process that has the connection."""
+        connected = self._transport.get_extra_info("socket")
+        if connected is not None:
+            disconnect(connected.fileno())
 
     # Called by the owner.
 
@@ -292,6 +299,11 @@ class Listener:
             one.close()
         self._sockets = []
 
+    def copied(self) -> None:
+        """Let this process have no part in the sockets: it is a copy of the process that listens."""
+        for one in self._sockets:
+            disconnect(one.fileno())
+
     def _start(self) -> None:
         self._again = None
         for one in self._sockets:
@@ -334,7 +346,7 @@ class Listener:
             await self._loop.connect_accepted_socket(
                 lambda: TcpConnection(self._opened, slot), made, ssl=self._tls, ssl_handshake_timeout=patience
             )
-        except (OSError, asyncio.CancelledError) as error:
+        except (Exception, asyncio.CancelledError) as error:
             # The handshake failed or was too slow, or there were too many strangers.
             slot.left()
             if isinstance(error, ssl.SSLError):
@@ -418,6 +430,15 @@ def _input_buffer() -> memoryview:
     if found is None:
         found = _of_thread.input = memoryview(bytearray(_read_bytes))
     return found
+
+
+def disconnect(descriptor: int) -> None:
+    """Replace a socket of this process by ``/dev/null``. Unlike ``close``, this does not free the number of the
+    descriptor, which objects of the event loop still have."""
+    if descriptor >= 0:
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(null, descriptor, inheritable=False)
+        os.close(null)
 
 
 def peer_text(peer: object) -> str:

@@ -47,19 +47,25 @@ class WatchdogThread:
 
     def _watch(self) -> None:
         while not self._stopped.wait(_look_seconds):
-            now, progress = monotonic(), self._runtime.reactions.host.progress
-            if now - self._postponed > _postpone_seconds:
-                self._postponed = now
-                self._postpone()
-            if progress is not None:
-                slow = self._reactions.look(progress.running, progress.number, now)
-                if slow is not None:
-                    reason = "the process ends, and a try of the letter is counted"
-                    self._report("reaction", slow, {"agent": slow.name, "letter": slow.part}, reason)
-            slow = self._operations.look(*self._runtime.machine.calls.computing(), now)
+            try:
+                self._look(monotonic())
+            except Exception as error:
+                self._runtime.background.failed("watchdog", error)
+
+    def _look(self, now: float) -> None:
+        if now - self._postponed > _postpone_seconds:
+            self._postponed = now
+            self._postpone()
+        progress = self._runtime.reactions.host.progress
+        if progress is not None:
+            slow = self._reactions.look(progress.running, progress.number, now)
             if slow is not None:
-                reason = "the process ends; the call comes again if its caller or another server still has it"
-                self._report("operation", slow, {"object": slow.name, "operation": slow.part}, reason)
+                reason = "the process ends, and a try of the letter is counted"
+                self._report("reaction", slow, {"agent": slow.name, "letter": slow.part}, reason)
+        slow = self._operations.look(*self._runtime.machine.calls.computing(), now)
+        if slow is not None:
+            reason = "the process ends; the call comes again if its caller or another server still has it"
+            self._report("operation", slow, {"object": slow.name, "operation": slow.part}, reason)
 
     def _postpone(self) -> None:
         try:

@@ -141,6 +141,14 @@ def _react(host: Host, batch: Batch, runner: asyncio.Runner) -> Done:
     except BaseException as error:
         host.forget(agent)
         outcome = Outcome(agent, [], None, error)
+    try:
+        return _done(outcome)
+    finally:
+        # The traceback leads to this frame, so otherwise the letters would wait for the garbage collector.
+        outcome.failure = None
+
+
+def _done(outcome: Outcome) -> Done:
     outcome.merge()
     failure = outcome.failure
     if failure is None:

@@ -20,12 +20,13 @@ import os
 import re
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
 from antecede import __version__
-from antecede.errors import AntecedeError, StoreError, TraceError
+from antecede.errors import AntecedeError, StoreError, TraceError, UsageError
 from antecede.server.items import Began, decode_record, joined
 from antecede.server.projection import Projection
 from antecede.store import Files, read_records
@@ -62,6 +63,13 @@ class Piece(msgspec.Struct, frozen=True):
 
     path: str
     upto: int
+
+
+def check_converter() -> None:
+    """Raise UsageError if closed segments cannot be converted, because pyarrow is not installed."""
+    # Not imported: the server itself does not need it.
+    if find_spec("pyarrow") is None:
+        raise UsageError("a trace needs pyarrow: install antecede[spark]")
 
 
 def piece_name(upto: int) -> str:

@@ -84,6 +84,8 @@ class ServerCore:
             self.entry.admission.limit_addresses(access.addresses)
         self.upkeep = Upkeep(machine, store, driver, self.marks, self.watch, log, covers)
         self._forgotten = 0
+        self.adapter_trouble: Callable[[], str] = lambda: ""
+        """A function that returns what the adapter cannot do, for example end a handler; empty if there is nothing."""
         self.failure = ""
         """The reason why the server must end (see ``fail``). The text is empty if there is no such reason."""
         if cuts:
@@ -178,7 +180,7 @@ class ServerCore:
     @property
     def trouble(self) -> str:
         """The reason why no steps can be taken, or the problem with the disk. The text is empty if there is neither."""
-        return self.failure or self.driver.trouble or self.marks.shortage
+        return self.failure or self.driver.trouble or self.marks.shortage or self.adapter_trouble()
 
     def stop(self, reason: str) -> None:
         """Accept no more publishes and no more connections. Work that is in progress continues."""

@@ -202,6 +202,10 @@ class Progress:
         as a try of its letter."""
         self._memory[0:_head_bytes] = bytes(_head_bytes)
 
+    def detach(self) -> None:
+        """Write to other memory from now on: this process is a copy of the server's process."""
+        self._memory, self._grow = bytearray(len(self._memory)), lambda size: None
+
     def _more(self) -> None:
         slots = min(2 * self._slots, limits.calls_named_max + 1)
         memory = self._grow(size_of(slots - 1)) if slots > self._slots else None

@@ -170,6 +170,11 @@ class Store(Protocol):
         group of these records. With durability ``disk``, that group proves the same."""
         ...
 
+    def copied(self) -> None:
+        """Give up the files and the lock, and accept nothing more: this process is a copy (by ``os.fork``) of the
+        owner's process."""
+        ...
+
     def forget_cuts(self) -> None:
         """Delete the notes about truncations. Call this when the owner has recorded everything that is in
         ``recovered.cuts``."""

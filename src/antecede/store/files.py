@@ -14,6 +14,7 @@ the callers add an explanation.
 import errno
 import fcntl
 import os
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -46,7 +47,12 @@ class Files:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def open(self, path: str, write: bool = False) -> int:
-        return os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
+        """Open a file. Raise OSError if it is not a regular file: reading a pipe might never end."""
+        file = os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            os.close(file)
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        return file
 
     def close(self, file: int) -> None:
         os.close(file)

@@ -254,6 +254,14 @@ class LogStore(Closing):
                     self._segments.close()
                 self._segments.files.close(self._directory_lock)
 
+    def copied(self) -> None:
+        # Threads of the other process may have held these when it forked.
+        self._lock, self._turn, self._maintenance = Lock(), RLock(), Lock()
+        self._failure = StoreFailedError(f"{self._segments.directory}: the log belongs to the process that has forked")
+        self._closed, self._accepted_bytes_max = True, _shut
+        self._segments.close()
+        self._segments.files.close(self._directory_lock)
+
     def commit(self) -> bool:
         """Commit pending records as the next group. Return False if there was nothing to do, or if the log has failed
         before. The commit thread calls this. If the log has no commit thread, its owner calls this."""

@@ -68,5 +68,8 @@ class MemoryStore(Closing):
     def release(self, upto: int) -> None:
         return
 
+    def copied(self) -> None:
+        self._closed = True
+
     def close(self) -> None:
         self._closed = True

@@ -88,7 +88,8 @@ class TcpLine:
         except TimeoutError:
             await self.close()
             raise ClosedError(f"no answer from {self._address}: {self._line.trouble or 'no server is there'}") from None
-        except AntecedeError:
+        except BaseException:
+            # Also after a cancellation: otherwise the keeper would take the name later.
             await self.close()
             raise
 
