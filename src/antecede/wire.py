@@ -65,7 +65,6 @@ TEMPORARY: Final = "temporary-client."
 _header: Final = Struct(">IB")
 _header_bytes: Final = 5
 _parts_few: Final = 4
-_Address = Annotated[str, Meta(max_length=limits.address_chars_max)]
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="part"):
@@ -163,8 +162,8 @@ class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
 
     number: int
     """The number of the first publish."""
-    to: Annotated[tuple[_Address, ...], Meta(max_length=limits.publish_to_read_max)]
-    type: Annotated[str, Meta(max_length=limits.type_chars_max)]
+    to: Annotated[tuple[str, ...], Meta(max_length=limits.publish_to_read_max)]
+    type: str
     bodies: Annotated[list[bytes], Meta(max_length=limits.publish_batch_max)]
     ask: bool = False
     answers: str = ""
@@ -186,9 +185,9 @@ class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
 
 class Refused(Part, frozen=True, array_like=True, gc=False, tag=8):
     """A server has refused ``count`` publishes of a client, beginning with the publish ``number``. It also skips the
-    publishes that the client has already sent after the refused ones. If ``retry`` is true, the skipped publishes fail
-    as well, and the program may try all of them again later. If ``retry`` is false, the client sends the skipped
-    publishes again, with new numbers. In both cases, the next publish that the client sends gets the number
+    publishes that the client has already sent after the refused ones. If ``retry`` is true, the client sends the
+    refused and the skipped publishes again after a pause. If ``retry`` is false, the client sends only the skipped
+    publishes again, with new numbers. In both cases, the next publish that the client sends has the number
     ``number``."""
 
     number: int

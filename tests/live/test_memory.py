@@ -94,9 +94,12 @@ async def _fill(address: str, text: str, together: int) -> int:
                 sent += len(text)
                 bus.send(f"absent-{sent}@s1", Word(text=text))
                 bus.send(f"absent-{sent}@s1", Word(text=""))
-            try:
-                await bus.drain()
-            except antecede.OverloadError:
+            while bus.outstanding and not bus.trouble:
+                await asyncio.sleep(0.001)
+            if bus.trouble:
+                await bus.close()
+                with pytest.raises(antecede.ClosedError):
+                    await bus.drain()
                 return sent
     raise AssertionError(f"{sent} bytes were sent and none was refused")
 

@@ -15,6 +15,7 @@ from antecede import wire
 from antecede.topology import parse_topology
 from antecede.walks.processes import Processes, free_ports
 from antecede.wire import frame
+from helpers.overload import fill
 
 _here = Path(__file__).resolve().parent
 _limits = {
@@ -108,16 +109,11 @@ async def _flood(servers: Processes, connection: socket.socket, reads: bool) -> 
             await loop.sock_sendall(connection, frame([wire.Ping()]))
 
     reading = asyncio.create_task(read())
-    accepted = 0
     async with antecede.connect(str(servers.topology.servers["s1"]), name="alice") as bus:
-        try:
-            async with asyncio.timeout(30):
-                while True:
-                    await bus.send("counter", Word(text="x" * 10_000))
-                    accepted += 1
-        except antecede.OverloadError as error:
-            reading.cancel()
-            return accepted, str(error)
+        async with asyncio.timeout(30):
+            found = await fill(bus, lambda: bus.send("counter", Word(text="x" * 10_000)))
+        reading.cancel()
+        return found
 
 
 async def _forget(servers: Processes) -> dict[str, int]:

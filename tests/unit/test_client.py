@@ -251,20 +251,25 @@ def test_the_first_refusal_that_nobody_awaited_is_raised_by_drain() -> None:
     played(play)
 
 
-def test_overload_refuses_all_that_follows() -> None:
+def test_after_an_overload_nothing_overtakes_the_refused_publish() -> None:
     async def play(bus: Bus, line: Line) -> None:
-        tickets = [bus.send(to, Note(number=0)) for to in "abc"]
+        for to in "abc":
+            bus.send(to, Note(number=0))
         await turn()
         bus.accepted(1)
-        bus.refused(2, OverloadError("catching up"), True)
-        await tickets[0]
-        for ticket in tickets[1:]:
-            with pytest.raises(OverloadError, match="catching up"):
-                await ticket
         line.published.clear()
+        bus.refused(2, OverloadError("catching up"), True)
         bus.send("d", Note(number=0))
-        await turn()
-        assert line.published == [(2, ("d",), "Note", 1, False)]
+        assert bus.trouble == "catching up"
+        ready = asyncio.ensure_future(bus.ready())
+        while not line.published:
+            await asyncio.sleep(0.01)
+        assert not ready.done()
+        bus.accepted(2)
+        await ready
+        assert line.published == [(2 + place, (to,), "Note", 1, False) for place, to in enumerate("bcd")]
+        bus.accepted(4)
+        await bus.drain()
 
     played(play)
 

@@ -85,7 +85,7 @@ def test_the_number_of_a_refused_question_belongs_to_the_next() -> None:
     """Closing the refused one, which its owner does a little later, leaves the next one its answer."""
     world = _World()
     refused = world.ask("a", 30.0)
-    world.numbering.refused(1, OverloadError("catching up"), True)
+    world.numbering.refused(1, OverloadError("no such agent"), False)
     following = world.ask("b", 30.0)
     assert refused.number == following.number
     world.questions.close(refused)

@@ -86,6 +86,9 @@ def test_the_memory_for_decisions_is_bounded() -> None:
         _code(rights, ("o()",), f"{number}".ljust(400, "x"))
         _code(rights, (f"a{number}".ljust(200, "x"), f"b{number}".ljust(200, "x")))
         rights.may_receive(Letter("1", f"{number}".ljust(200, "x"), ("x",), "W", b""))
+    for number in range(20):
+        assert _code(rights, (f"a{number}".ljust(1_000_000, "x"),)) == "", "the machine refuses it"
+        assert _code(rights, ("o()",), f"{number}".ljust(1_000_000, "x")) == "", "the machine refuses it"
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert used < 1.5 * 1024 * 1024

@@ -8,10 +8,11 @@ import pytest
 
 from antecede import limits
 from antecede.engine.agents import Notification
-from antecede.errors import OverloadError, StoreError, StoreFailedError, StoreFullError, TopologyError, UsageError
+from antecede.errors import StoreError, StoreFailedError, StoreFullError, TopologyError, UsageError
 from antecede.live import ServerRuntime
 from antecede.live.client.line import connect
 from antecede.topology import TopologyFile, parse_topology
+from helpers.overload import fill, refused
 from helpers.ports import free_ports
 from helpers.summing import Add, Sum, Tell, Total
 
@@ -178,20 +179,21 @@ def test_a_client_that_handled_what_it_was_not_given(tmp_path: Path) -> None:
     played(play, tmp_path)
 
 
-def test_overload_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_publishes_wait_for_the_end_of_an_overload(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(world: World) -> None:
         runtime = world.running["s1"]
         async with runtime.bus("alice") as bus:
             await bus.send("sum", Add(amount=1))
             monkeypatch.setattr(limits, "backlog_frames_max", -1)
             runtime.marks.watch(False)
-            with pytest.raises(OverloadError):
-                await bus.send("sum", Add(amount=2))
+            waiting = [bus.send("sum", Add(amount=2)), bus.send(["sum"], Add(amount=4))]
+            assert await refused(bus, waiting[0])
+            assert not any(ticket.settled for ticket in waiting)
             assert runtime.operations.status()["health"] == "overloaded"
             monkeypatch.setattr(limits, "backlog_frames_max", 100)
             runtime.marks.watch(False)
-            await bus.send("sum", Add(amount=4))
-            assert (await bus.ask("sum", Tell(), expect=Total)).amount == 5
+            await bus.drain()
+            assert (await bus.ask("sum", Tell(), expect=Total)).amount == 7
 
     played(play)
 
@@ -230,13 +232,7 @@ def test_marks_are_looked_at_again_when_much_was_taken_in(tmp_path: Path, monkey
     async def play(world: World) -> None:
         runtime = world.running["s1"]
         async with runtime.bus("alice") as bus:
-            sent = 0
-            try:
-                while sent < 100:
-                    await bus.post("bob@s1", "Text", {"text": "x" * 10_000})
-                    sent += 1
-            except OverloadError:
-                pass
+            sent, _ = await fill(bus, lambda: bus.post("bob@s1", "Text", {"text": "x" * 10_000}))
             # It looks above 50,000 bytes, and again above 100,000: only then is more there than the bound allows.
             assert 10 <= sent <= 16
             assert runtime.machine.backlog().letter_bytes > 100_000
@@ -288,13 +284,7 @@ def test_marks_are_looked_at_again_when_many_letters_came(
     async def play(world: World) -> None:
         runtime = world.running["s1"]
         async with runtime.bus("alice") as bus:
-            sent = 0
-            try:
-                while sent < 100:
-                    await bus.send(to, Add(amount=1))
-                    sent += 1
-            except OverloadError:
-                pass
+            sent, _ = await fill(bus, lambda: bus.send(to, Add(amount=1)))
             # It looks when more than 200 letters have come, that is, at 300, 600, 900 and 1,200 letters.
             assert sent == 12
 

@@ -7,7 +7,7 @@ import pytest
 from antecede import limits, wire
 from antecede.errors import AntecedeError, ClosedError, OverloadError, UsageError
 from antecede.server.client import ClientLine
-from antecede.server.client.publishing import Publishing, Ticket, overload_pause_seconds
+from antecede.server.client.publishing import Publishing, Ticket
 
 Sent = tuple[int, int, bool]
 """The first number of a batch, its number of publishes, and whether nothing else is published at this moment."""
@@ -19,8 +19,11 @@ class _Client:
     def __init__(self) -> None:
         self.sent: list[Sent] = []
         self.flushes = 0
+        self.pauses: list[float] = []
         self.settled: list[tuple[int, str]] = []
-        self.publishing: Publishing[Ticket] = Publishing(Ticket, self._settled, self._send, self._flush_soon)
+        self.publishing: Publishing[Ticket] = Publishing(
+            Ticket, self._settled, self._send, self._flush_soon, self.pauses.append
+        )
 
     def _settled(self, ticket: Ticket, error: AntecedeError | None) -> None:
         self.settled.append((ticket.number, "" if error is None else error.code))
@@ -89,13 +92,54 @@ def test_a_welcome_and_a_refusal_let_the_rest_be_sent_again() -> None:
     assert publishing.refused(2, UsageError("no"), False) is None
     assert client.take_sent() == [(2, 1, False), (3, 2, False)]
     assert client.settled == [(2, "usage")]
-    assert publishing.refused(2, OverloadError("later"), True) is None
-    assert client.take_sent() == []
-    assert publishing.pause == overload_pause_seconds
+    publishing.accepted(4)
     publishing.flush()
-    assert client.take_sent() == [(2, 1, True)], "it was being filled all the time"
-    publishing.accepted(2)
+    assert client.take_sent() == [(5, 1, True)], "it was being filled all the time"
+    publishing.accepted(5)
     assert publishing.numbering.outstanding == 0
+
+
+def test_after_an_overload_everything_is_sent_again_in_sequence() -> None:
+    """A program that awaits nothing leaves no hole."""
+    client = _Client()
+    publishing = client.publishing
+    client.publish(*"abcd")
+    publishing.flush()
+    client.take_sent()
+    publishing.accepted(1)
+    for pause in (0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0):
+        assert publishing.refused(2, OverloadError("later"), True) is None
+        assert client.pauses.pop() == pytest.approx(pause)
+        assert publishing.overload == "later"
+        client.publish("e")
+        publishing.flush()
+        assert client.take_sent() == [], "nothing overtakes the refused publish"
+        publishing.resend()
+        assert client.take_sent() == [(2, 1, False)]
+    publishing.accepted(2)
+    assert publishing.overload == ""
+    assert client.take_sent() == [(3, 1, False), (4, 1, False)]
+    assert publishing.refused(3, UsageError("no"), False) is None
+    assert client.take_sent() == [(3, 1, False), (4, 1, False)], "the other publish has failed"
+    publishing.accepted(4)
+    assert publishing.held
+    assert client.take_sent() == [(number, 1, False) for number in range(5, 9)]
+    publishing.accepted(8)
+    publishing.accepted(10)
+    assert not publishing.held
+    assert client.settled == [(1, ""), (2, ""), (3, "usage"), *((number, "") for number in range(3, 11))]
+
+
+def test_a_new_connection_ends_the_pause() -> None:
+    client = _Client()
+    client.publish(*"ab")
+    client.publishing.flush()
+    client.take_sent()
+    client.publishing.refused(1, OverloadError("later"), True)
+    assert client.publishing.welcomed(0) is None
+    assert client.take_sent() == [(1, 1, False), (2, 1, False)]
+    client.publishing.resend()
+    assert client.take_sent() == []
 
 
 def test_a_server_that_lost_its_data_gets_nothing() -> None:

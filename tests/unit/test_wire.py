@@ -112,14 +112,6 @@ def test_lists_have_bounds(most: int, begin: bytes, entry: bytes, end: bytes) ->
         assert raised.value.code == "unreadable"
 
 
-def test_texts_of_a_publish_have_bounds() -> None:
-    assert _trusted().feed(frame([Publish(1, ("a" * limits.address_chars_max,), "T" * limits.type_chars_max, [b""])]))
-    for to, kind in ((limits.address_chars_max + 1, 1), (1, limits.type_chars_max + 1)):
-        with pytest.raises(WireError) as raised:
-            _trusted().feed(frame([Publish(1, ("a", "b" * to), "T" * kind, [b""])]))
-        assert raised.value.code == "unreadable"
-
-
 @pytest.mark.parametrize(
     "body",
     [

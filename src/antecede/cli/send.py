@@ -53,7 +53,13 @@ def register(app: typer.Typer) -> None:
             """Return the name of the server to which the bus is connected, and the answer (None without ``--ask``)."""
             async with command_line(address, access, client, timeout) as bus:
                 if not ask:
-                    await bus.post(to.split(","), kind, document)
+                    ticket = bus.post(to.split(","), kind, document)
+                    try:
+                        async with asyncio.timeout(timeout):
+                            await ticket
+                    except TimeoutError:
+                        reason = bus.trouble or "no answer from the server"
+                        raise ClosedError(f"not accepted within {timeout} s: {reason}") from None
                     return bus.address.rpartition("@")[2], None
                 try:
                     found = await bus.inquire(to, kind, document, timeout=timeout)

@@ -107,8 +107,8 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 class Refused(msgspec.Struct, frozen=True, gc=False):
     """A reply to a client: the server has refused one of its publishes, or several consecutive ones. The reply contains
     the reason. The server also skips all publishes that the client sent after the refused ones. If ``retry`` is true,
-    the skipped publishes fail as well, and the program may publish all of them again later. If ``retry`` is false, the
-    client itself sends the skipped publishes again, with new numbers."""
+    the client sends all of them again later, with the same numbers. If ``retry`` is false, the client sends only the
+    skipped publishes again, with new numbers."""
 
     unhurried: ClassVar[bool] = False
     client: str

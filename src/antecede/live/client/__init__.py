@@ -17,8 +17,8 @@ notifications in one call, with one ticket for all.
 **Numbers.** Each notification that is sent is one *publish*. Publishes are numbered without gaps and kept until they
 are accepted. After a broken connection, the bus repeats the publishes that the server does not have, and no others. So
 no publish is accepted twice. If the server refuses a publish, it skips the later publishes that are already on their
-way. The bus gives the skipped publishes new numbers and sends them again. But if the refusal is temporary (an
-overload), the skipped publishes fail, too.
+way. The bus gives the skipped publishes new numbers and sends them again. If the refusal is temporary (an overload),
+no publish fails: the bus sends them again, the refused one first, until the server accepts them.
 
 **Listening.** A *letter* is a notification that the client receives. Letters are handled one after the other. Each
 letter is acknowledged after its handler has returned. If the client ends before the acknowledgement and later

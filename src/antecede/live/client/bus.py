@@ -38,7 +38,9 @@ class Bus:
         """The client's address, ``name@server``; empty until the server has welcomed the client."""
         self._line = line(self)
         self._loop: asyncio.AbstractEventLoop = cast(Any, None)
-        self._publishing: Publishing[Ticket] = Publishing(Ticket, self._settled, self._line.publish, self._flush_soon)
+        self._publishing: Publishing[Ticket] = Publishing(
+            Ticket, self._settled, self._line.publish, self._flush_soon, self._resend_later
+        )
         self._put = self._publishing.put
         self._numbering = self._publishing.numbering
         self._failed: list[Ticket] = []
@@ -107,6 +109,13 @@ class Bus:
         name."""
         return self._numbering.accepted_upto
 
+    @property
+    def trouble(self) -> str:
+        """Why the server accepts no publishes for now, for example because it is overloaded or its disk is full. Until
+        it accepts them, the bus keeps all publishes, and sends them again in the same sequence. The text is empty if
+        the server accepts publishes."""
+        return self._publishing.overload
+
     def send(self, to: str | Iterable[str], notification: Notification) -> Ticket:
         """Send a notification to one agent, or as one multicast to several agents. Return a ticket to await.
         Consecutive notifications of one type to the same agents may share one ticket. ``await`` on this ticket then
@@ -144,13 +153,11 @@ class Bus:
         return self._put(to, kind, _encode(fields), self._context(""))
 
     async def ready(self) -> None:
-        """Wait until more notifications can be sent, because enough earlier notifications are accepted. If the server
-        was overloaded, pause first, so that the server can recover."""
-        publishing = self._publishing
-        if publishing.pause:
-            pause, publishing.pause = publishing.pause, 0.0
-            await asyncio.sleep(pause)
-        while self._numbering.crowded:
+        """Wait until more notifications can be sent: enough earlier notifications are accepted, and the server is not
+        overloaded."""
+        while self._numbering.crowded or self._publishing.held:
+            if self._publishing.closed is not None:
+                raise again(self._publishing.closed)
             await self._change()
 
     async def drain(self) -> None:
@@ -269,6 +276,9 @@ class Bus:
     def _flush_soon(self) -> None:
         self._loop.call_soon(self._publishing.flush)
 
+    def _resend_later(self, seconds: float) -> None:
+        self._loop.call_later(seconds, self._publishing.resend)
+
     async def _change(self) -> None:
         """Wait until the server has accepted or refused more publishes, or until the bus is closed."""
         self._changed.clear()
@@ -300,14 +310,13 @@ class Bus:
 
     def accepted(self, upto: int) -> None:
         """Resolve the tickets of all publishes up to this number: the server has stored them."""
-        self._numbering.accepted(upto)
+        self._publishing.accepted(upto)
         self._changed.set()
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> None:
         """Handle a refusal: the server has accepted neither the batch that begins with this number nor the batches
-        after it. If ``retry`` is true, the refusal is temporary: all these batches fail, and the program may publish
-        them again later. If ``retry`` is false, only the first batch fails, and the bus sends the later batches
-        again."""
+        after it. If ``retry`` is true, the bus sends all of them again later. If ``retry`` is false, the first batch
+        fails, and the bus sends the later batches again."""
         wrong = self._publishing.refused(number, error, retry)
         if wrong is not None:
             self.gone(wrong)

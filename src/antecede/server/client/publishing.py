@@ -3,8 +3,12 @@
 **Numbers.** Publishes are numbered 1, 2, 3 … without gaps. The client keeps each publish until the server has accepted
 it. When the client connects again, the server's welcome message contains the number of the last publish that the server
 has. The client sends only the later publishes again, so the server gets no publish twice. If the server refuses a
-publish, the server also skips the later publishes. The skipped publishes then fail, or the client gives them new
-numbers and sends them again (``Numbering.refused``).
+publish, the server also skips the later publishes. The client gives the skipped publishes new numbers and sends them
+again (``Numbering.refused``).
+
+**Overload.** If the server refuses a publish because it is overloaded, nothing later is accepted before this publish.
+After a pause the client sends the first batch again. When the server has accepted it, the client sends two batches,
+then four, and so on, until all batches are sent. Meanwhile new batches wait.
 
 **Batches.** Consecutive notifications share a batch if they have the same type, destinations, label and trace context.
 The number of notifications in a batch is limited, and so is their size. The batch that is being filled is sent when the
@@ -22,6 +26,7 @@ The owner decides what to publish, and when to flush.
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Final, Generic, TypeVar
 
 from antecede import limits
@@ -139,20 +144,15 @@ class Numbering(Generic[T]):
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> AntecedeError | None:
         """Process a refusal: the server has accepted neither the batch that begins with this number nor the batches
-        after it. If ``retry`` is true, all these batches fail, and the program may publish them again later. If it is
-        false, only the first batch fails. The others get new numbers, and the caller must send them again. Return an
-        error if the client cannot continue, otherwise None."""
+        after it. Unless ``retry`` is true, the first batch fails, and the others get new numbers. The caller must send
+        all remaining batches again. Return an error if the client cannot continue, otherwise None."""
         tickets = self.tickets
         if not tickets or tickets[0].number != number:
             return UsageError(f"the server refused publish {number}, which is not the first that waits for an answer")
-        self.next = number
-        if retry:
-            self.tickets = deque()
-            for ticket in tickets:
-                self._settled(ticket, error)
-        else:
+        if not retry:
+            self.next = number
             self._settled(tickets.popleft(), error)
-        self._renumber()
+            self._renumber()
         return None
 
     def fail(self, error: AntecedeError) -> None:
@@ -189,21 +189,28 @@ class Publishing(Generic[T]):
         settled: Callable[[T, AntecedeError | None], None],
         send: Callable[[T, bool], None],
         flush_soon: Callable[[], None],
+        resend_later: Callable[[float], None],
     ) -> None:
         """``ticket``: makes a ticket. ``settled``: a function that is called once for each ticket. Its second argument
         is None if the publish was accepted, and otherwise the error. ``send``: sends a ticket. Its second argument is
         True if no other ticket is ready to be sent (this is the case in ``flush``). ``flush_soon``: called when a batch
-        was begun. The owner must then call ``flush`` soon."""
+        was begun. The owner must then call ``flush`` soon. ``resend_later``: called after a refusal because of
+        overload. The owner must then call ``resend`` after this number of seconds."""
         self.numbering: Numbering[T] = Numbering(settled)
-        self.accepted = self.numbering.accepted
         self._ticket = ticket
         self._send = send
         self._flush_soon = flush_soon
+        self._resend_later = resend_later
         self._flushing = False
         self.closed: AntecedeError | None = None
         """The reason why nothing more can be published. If it is None, publishing is possible."""
-        self.pause = 0.0
-        """How many seconds to wait before the next publish, because the server was overloaded."""
+        self.overload = ""
+        """Why the server accepts nothing for now; empty if it accepts publishes."""
+        self._pause = overload_pause_seconds
+        self._together: int | None = None
+        """After an overload: how many batches may be sent now (0 during the pause). None if all batches were sent."""
+        self._awaited = 0
+        """After an overload: the number of the last publish that was sent. When it is accepted, more are sent."""
         self._begun = ""
         """The id of the last letter that the client has begun to handle. It is empty if the client has not begun to
         handle any letter."""
@@ -238,7 +245,10 @@ class Publishing(Generic[T]):
             raise UsageError(f"{count} notifications in one call: expected at most {limits.publish_many_max}")
         outstanding = self.numbering.outstanding
         if outstanding + count > limits.publish_window_max:
-            raise OverloadError(f"{outstanding} publishes are not accepted yet: await bus.ready() or a ticket first")
+            reason = f" ({self.overload})" if self.overload else ""
+            raise OverloadError(
+                f"{outstanding} publishes are not accepted yet{reason}: await bus.ready() or a ticket first"
+            )
 
     def put_many(self, to: str | Iterable[str], groups: list[tuple[str, str, list[bytes]]]) -> list[T]:
         """Publish several groups of notifications; return the batches. Each group is a tuple of a type, a context and a
@@ -278,7 +288,8 @@ class Publishing(Generic[T]):
     def send(self, ticket: T) -> None:
         """Send a question, and keep its ticket until the server has accepted it."""
         self.numbering.keep(ticket)
-        self._send(ticket, False)
+        if self._together is None:
+            self._send(ticket, False)
 
     def flush(self) -> None:
         """Send the batch that is being filled."""
@@ -327,7 +338,8 @@ class Publishing(Generic[T]):
             if ticket.begun and ticket.begun[-1][0] == len(ticket.bodies):
                 ticket.begun.pop()
             numbering.keep(ticket)
-            self._send(ticket, last)
+            if self._together is None:
+                self._send(ticket, last)
 
     # From the server.
 
@@ -336,22 +348,51 @@ class Publishing(Generic[T]):
         Return an error if the client cannot continue, otherwise None."""
         wrong = self.numbering.welcomed(last)
         if wrong is None:
+            self.overload, self._together = "", None
             self._send_again()
         return wrong
+
+    def accepted(self, upto: int) -> None:
+        """Process an acceptance: the server has all publishes up to this number."""
+        self.numbering.accepted(upto)
+        if self._together and upto >= self._awaited:
+            self.overload, self._pause = "", overload_pause_seconds
+            self._together *= 2
+            self._send_again()
 
     def refused(self, number: int, error: AntecedeError, retry: bool) -> AntecedeError | None:
-        """Process a refusal of the batch that begins with this number (see ``Numbering.refused``). If later batches
-        have not failed, send them again. Return an error if the client cannot continue, otherwise None."""
-        if retry:
-            self.pause = overload_pause_seconds
+        """Process a refusal of the batch that begins with this number (see ``Numbering.refused``). Send the remaining
+        batches again, but after a pause if the server is overloaded (``retry``). Return an error if the client cannot
+        continue, otherwise None."""
         wrong = self.numbering.refused(number, error, retry)
-        if wrong is None:
+        if wrong is not None:
+            return wrong
+        if retry:
+            self.overload, self._together = str(error), 0
+            self._resend_later(self._pause)
+            self._pause = min(2 * self._pause, overload_pause_seconds_max)
+        else:
             self._send_again()
-        return wrong
+        return None
+
+    def resend(self) -> None:
+        """Send the first batch again after the pause for an overload."""
+        if self._together == 0 and self.closed is None:
+            self._together = 1
+            self._send_again()
+
+    @property
+    def held(self) -> bool:
+        """Whether batches wait for the end of an overload."""
+        return self._together is not None
 
     def _send_again(self) -> None:
-        for ticket in self.numbering.tickets:
+        tickets = self.numbering.tickets
+        if self._together is not None and len(tickets) <= self._together:
+            self._together = None
+        for ticket in islice(tickets, self._together):
             self._send(ticket, False)
+            self._awaited = ticket.number + len(ticket.bodies) - 1
 
     def fail(self, error: AntecedeError) -> AntecedeError:
         """Report the error for all publishes that are not accepted yet, and publish nothing from now on. The caller
@@ -372,4 +413,6 @@ def _targets(to: str | Iterable[str]) -> tuple[str | tuple[str, ...], tuple[str,
 
 
 overload_pause_seconds: Final = 0.05
-"""How long a client waits after the server refused a publish because of overload."""
+"""How long a client waits after the server refused a publish because of overload. Each further refusal doubles this
+time."""
+overload_pause_seconds_max: Final = 1.0

@@ -11,7 +11,7 @@ from typing import Final
 from antecede import limits
 from antecede.access import Authoriser, Refusal, Who
 from antecede.access.authoriser import CALL, RECEIVE, SEND, SUBSCRIBE
-from antecede.channel.letters import Letter
+from antecede.channel.letters import Letter, envelope_fault
 from antecede.engine import name_of
 from antecede.engine.topic import Subscribe, Unsubscribe
 from antecede.errors import OverloadError, UsageError
@@ -74,8 +74,8 @@ class Rights:
         return None
 
     def _decide(self, to: tuple[str, ...], kind: str) -> Refusal | None:
-        if len(to) > limits.publish_to_max:
-            # The machine refuses it, whatever the permissions are.
+        if envelope_fault(to, kind):
+            # The machine refuses it, whatever the permissions are. Nothing of it is matched or remembered.
             return None
         call = len(to) == 1 and to[0].endswith("()")
         place = (to, kind if call or kind in _special else "")

@@ -16,11 +16,11 @@ import msgspec
 from antecede import wire
 from antecede.channel import Letter
 from antecede.engine.agents import Notification, Returned, name_of
-from antecede.errors import AntecedeError, MailboxFullError, OverloadError, UnansweredError
+from antecede.errors import AntecedeError, MailboxFullError, UnansweredError
 from antecede.labels import tail_of
 from antecede.server.client import ClientLine
 from antecede.server.client.inbox import Inbox
-from antecede.server.client.publishing import Publishing, Ticket, overload_pause_seconds
+from antecede.server.client.publishing import Publishing, Ticket
 from antecede.server.client.questions import Questions
 from antecede.simulator.servers.network import End, connect
 from antecede.simulator.servers.server import SimulatedServer
@@ -117,6 +117,7 @@ class SimulatedClient:
             self._settled,
             lambda ticket, last: self._line.publish(ticket, last),
             lambda: self._later(self.world.random.random() * 0.001, self._publishing.flush),
+            lambda seconds: self._later(seconds, self._publishing.resend),
         )
         self._inbox = Inbox(self._answered, lambda letters, dead: self._line.done(letters, dead), self._begins)
         self._begun = ""
@@ -198,20 +199,11 @@ class SimulatedClient:
         if error is None:
             for publish in ticket.publishes:
                 publish.state = "accepted"
-        elif isinstance(error, OverloadError):
-            # Try again, as the application would, one after the other.
-            for publish in ticket.publishes:
-                self._later(overload_pause_seconds, self._put_again, publish)
         else:
             for publish in ticket.publishes:
                 publish.state = "refused"
             if not self.world.may_refuse(self.address, ticket.to, error):
                 self.world.report_error(self.address, f"a publish was refused: {error}")
-
-    def _put_again(self, publish: Publish) -> None:
-        # Publishes that are repeated come after those published meanwhile.
-        self.published = [one for one in self.published if one is not publish]
-        self._publish(publish)
 
     # Connections.
 
@@ -408,8 +400,7 @@ class SimulatedClient:
 
     def _ended(self, ticket: SimulatedTicket, outcome: Letter | Exception) -> None:
         question = ticket.publishes[0].question
-        if question is None or isinstance(outcome, OverloadError):
-            # A question that was refused because of overload is asked again.
+        if question is None:
             return
         if isinstance(outcome, TimeoutError):
             question.outcome = "late"
