@@ -13,7 +13,7 @@ from antecede import limits
 from antecede.errors import TraceError, UsageError
 from antecede.trace import Event, read_events, verify
 from antecede.trace.foreign import PRESETS, convert
-from antecede.trace.foreign.patterns import LoggedEvent, Pattern, choose
+from antecede.trace.foreign.mapping import LoggedEvent, Pattern, choose
 
 _two = [
     ('a {"a":1}', "starts"),

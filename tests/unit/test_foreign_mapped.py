@@ -15,9 +15,8 @@ from antecede import cli, limits
 from antecede.errors import AntecedeError, TraceError, UsageError
 from antecede.trace import read_events
 from antecede.trace.foreign import Mapping, convert_mapped, pairs_of, read_mapping, write_mapping
-from antecede.trace.foreign.guard import Guard
-from antecede.trace.foreign.mapping import Plan, Value
-from antecede.trace.foreign.times import nanoseconds
+from antecede.trace.foreign.mapping import Plan, Value, nanoseconds
+from antecede.trace.foreign.records import Guard
 
 _map = "process=nid,kind=event.name,message=event.msg.id,to=event.msg.to"
 _options = ["--map", _map, "--send", "Send.*", "--deliver", "Receive.*"]

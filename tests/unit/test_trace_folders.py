@@ -8,7 +8,7 @@ import pytest
 
 from antecede import cli
 from antecede.errors import TraceError
-from antecede.trace.foreign.files import files_of
+from antecede.trace.foreign.records import files_of
 from antecede.trace.sources import trace_files
 
 _send = {"process": "a", "index": 0, "kind": "send", "message": "m", "to": ["b"]}

@@ -12,13 +12,10 @@ only reads files. It must not judge their content.
 import os
 
 from antecede.errors import TraceError
-from antecede.trace.foreign.convert import convert
-from antecede.trace.foreign.files import Unreadable, opened
-from antecede.trace.foreign.guess import FORMATS, OURS, guess
+from antecede.trace.foreign.convert import FORMATS, OURS, convert, guess
 from antecede.trace.foreign.mapped import convert_mapped
-from antecede.trace.foreign.mapping import Mapping, pairs_of, read_mapping, write_mapping
-from antecede.trace.foreign.patterns import PRESETS
-from antecede.trace.foreign.records import parquet_columns
+from antecede.trace.foreign.mapping import PRESETS, Mapping, pairs_of, read_mapping, write_mapping
+from antecede.trace.foreign.records import Unreadable, opened, parquet_columns
 
 __all__ = [
     "FORMATS",

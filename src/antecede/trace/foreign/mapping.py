@@ -18,7 +18,12 @@ describes the mapping; other modules read the records and write the trace.
 
 import re
 import tomllib
+from collections.abc import Iterable, Iterator
+from collections.abc import Mapping as Entries
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -26,10 +31,240 @@ import msgspec
 from antecede import limits
 from antecede.documents import read_text
 from antecede.errors import TraceError, UsageError
-from antecede.trace.foreign.patterns import compiled
-from antecede.trace.foreign.times import UNITS
-from antecede.trace.schema import COLUMNS
+from antecede.trace.schema import COLUMNS, INT64_MAX
 from antecede.trace.sources import shown
+
+_clock = r"(?P<clock>\{[^{}]*\})"
+
+PRESETS: Final[dict[str, str]] = {
+    "akka": rf"^\[(?P<level>[A-Z]+)\] \[(?P<date>[^\]]*)\] \[[^\]]*\] \[akka://[^/\]]*/user/(?P<host>[^\]]+)\] {_clock}"
+    r"[ \t](?P<event>.*)$",
+    "govector-time": rf"^(?P<timestamp>[0-9]+) (?P<host>\S+) {_clock}[ \t]*\n(?P<event>.*)$",
+    "govector": rf"^(?P<host>\S+) {_clock}[ \t]*\n(?P<event>.*)$",
+    "tsviz": rf"^(?P<timestamp>[0-9]+) (?P<event>.*)\n(?P<host>\S+) {_clock}[ \t]*$",
+    "event-first": rf"^(?P<event>.*)\n(?P<host>\S+) {_clock}[ \t]*$",
+    "one-line": rf"^(?P<host>\S+) {_clock}[ \t]+(?P<event>\S.*)$",
+}
+"""The presets (built-in patterns) by name. The more specific presets come first."""
+
+GOVECTOR: Final = ("govector-time", "govector")
+"""The names of the presets for the formats that the library GoVector itself writes."""
+
+NEEDED: Final = ("event", "host", "clock")
+"""The groups that a pattern must have."""
+
+_clock_decoder = msgspec.json.Decoder(dict[str, int])
+
+
+class LoggedEvent(msgspec.Struct, frozen=True, gc=False):
+    """One event that a pattern found in a log."""
+
+    line: int
+    host: str
+    clock: dict[str, int]
+    event: str
+    more: dict[str, str]
+
+    def columns(self) -> dict[str, Any]:
+        """Return a dictionary from column names to texts: the text of the event, and the text of each further group of
+        the pattern. The column has the name of the group. If a trace already has a column with this name, ``_`` is
+        added to the name."""
+        return {"event": self.event} | {
+            name + "_" if name in COLUMNS else name: text for name, text in self.more.items()
+        }
+
+
+class Pattern:
+    """A regular expression, with a name, that finds the events of a log.
+
+    Patterns for log lines. A pattern is a regular expression with the named groups ``event``, ``host`` and ``clock``.
+
+    ShiViz reads any log with such a pattern. A pattern may span several lines. It may have further named groups
+    (``timestamp``, ``date``, …), and their texts are kept. The presets are built-in patterns for the formats of logging
+    libraries (GoVector, JVector, TSViz, Akka). Each preset matches only from the beginning of a line, and takes time
+    linear in the length of the line.
+
+    **Choosing.** Every preset reads the beginning of a file. The preset with the fewest unreadable lines is chosen. If
+    several presets have the same number, the preset whose first unreadable line comes latest is chosen. If several
+    presets are still equal, the preset that finds the most events is chosen. Two formats may write the same two lines
+    for each event, but in opposite order. Then the preset for the wrong format cannot read the first line of the file,
+    and begins with the second line. So the two formats are distinguished, even if the end of the log is missing.
+
+    A pattern given by a user may be in the syntax of JavaScript, as in ShiViz's own pages: ``(?<host>…)``. The user is
+    responsible for the speed of this pattern.
+    """
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self._compiled = compiled(text, "--pattern")
+        missing = [group for group in NEEDED if group not in self._compiled.groupindex]
+        if missing:
+            raise UsageError(
+                f"--pattern: no group named {missing[0]}: expected event, host and clock; for a log of sends and "
+                "deliveries give --send and --deliver, too"
+            )
+        # The number of lines read together is the number of line ends in the pattern plus one.
+        self._lines = 1 + text.count("\n") + len(re.findall(r"(?<!\\)(?:\\\\)*\\n", text))
+        self._anchored = text.startswith("^")
+
+    def read(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[LoggedEvent | tuple[int, str]]:
+        """Yield the events. For a line that is not part of an event, yield the number of the line and the error. Blank
+        lines between events are ignored."""
+        window: list[tuple[int, str]] = []
+        source = iter(lines)
+        while True:
+            for number, line in islice(source, self._lines - len(window)):
+                window.append((number, line.decode("utf-8", "backslashreplace")))
+            if not window:
+                return
+            number, first = window[0]
+            found = self._find(window, first)
+            if found is None:
+                if first.strip():
+                    yield number, "no event: the pattern does not match"
+                del window[0]
+                continue
+            yield _logged_event(number, found)
+            del window[: found.string.count("\n", 0, found.end()) + 1]
+
+    def _find(self, window: list[tuple[int, str]], first: str) -> re.Match[str] | None:
+        text = "\n".join(line for _, line in window)
+        if self._anchored:
+            return self._compiled.match(text)
+        found = self._compiled.search(text)
+        return found if found is not None and found.start() <= len(first) else None
+
+
+def compiled(text: str, option: str, flags: re.RegexFlag = re.MULTILINE) -> re.Pattern[str]:
+    """Compile a regular expression in the syntax of Python or of JavaScript. ``option`` is the command-line option that
+    an error message names."""
+    try:
+        # Both ways to name a group are in use: (?P<host>…) in Python, (?<host>…) elsewhere.
+        return re.compile(re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", text), flags)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise UsageError(f"{option}: not a regular expression: {error}") from None
+
+
+def preset(name: str) -> Pattern:
+    """Return the preset with this name."""
+    return Pattern(name, PRESETS[name])
+
+
+def choose(sample: list[tuple[int, bytes]], names: Iterable[str] = tuple(PRESETS)) -> Pattern | None:
+    """Return the preset that reads the sample best, by the rules in the docstring of this module. Return ``None`` if no
+    preset finds an event."""
+    best: tuple[tuple[int, int, int], Pattern] | None = None
+    for name in names:
+        pattern = preset(name)
+        found = list(pattern.read(sample))
+        unread = [event[0] for event in found if not isinstance(event, LoggedEvent)]
+        score = -len(unread), unread[0] if unread else 0, len(found) - len(unread)
+        if score[2] and (best is None or score > best[0]):
+            best = score, pattern
+    return best[1] if best else None
+
+
+def _logged_event(number: int, found: re.Match[str]) -> LoggedEvent | tuple[int, str]:
+    groups: Entries[str, str | None] = found.groupdict()
+    host = groups["host"]
+    if not host:
+        return number, "no host"
+    try:
+        clock = _clock_decoder.decode(groups["clock"] or "")
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        return number, f"the clock is not a map from host to number: {error}"
+    if any(not 0 <= entry <= INT64_MAX for entry in clock.values()):
+        return number, "the clock has an entry that is not an int64 from 0"
+    if not clock.get(host):
+        return number, f"the clock has no entry for its own host {host[:40]!r}"
+    event = _short(groups["event"] or "")
+    more = {name: _short(text) for name, text in groups.items() if text is not None and name not in NEEDED}
+    return LoggedEvent(number, host, clock, event, more)
+
+
+def _short(text: str) -> str:
+    return text[: limits.raw_text_bytes_max]
+
+
+UNITS: Final = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
+"""The units in which a log may write a time as a number. The values are the lengths of the units in nanoseconds."""
+
+_epoch = datetime(1970, 1, 1, tzinfo=UTC)
+_number = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{0,30})?")
+_date = re.compile(
+    r"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9})\d*)?)?"
+    r"\s*(?:(Z|z|UTC|GMT)|([+-])(\d\d):?(\d\d)?)?",
+    re.ASCII,
+)
+
+
+def unit_of(number: int | Decimal) -> int:
+    """Guess the unit of a time from the size of its number, so that the time is near the present. Return the length of
+    the unit in nanoseconds."""
+    size = number if number >= 0 else -number
+    return next((unit for bound, unit in ((10**17, 1), (10**14, 1_000), (10**11, 10**6)) if size >= bound), 10**9)
+
+
+def nanoseconds(value: Any, form: str = "auto") -> int | None:
+    """Return a time in nanoseconds, or ``None`` if the value is not a time.
+
+    ``form`` is ``auto``, one of :data:`UNITS`, or a format of ``strptime`` for dates in other forms.
+
+    Convert the times in logs, which are numbers or dates, to nanoseconds since 1970.
+
+    If a number has no unit, the unit is chosen so that the time is near the present. So 1,700,000,000 is in seconds,
+    1,700,000,000,000 is in milliseconds, and so on. A date is in ISO 8601 or a similar form. It may have a space
+    instead of the T, slashes instead of dashes, and a comma before the fraction. A date without an offset is in UTC.
+    Digits beyond nanoseconds are dropped, and nothing is rounded.
+    """
+    if type(value) is str:
+        text = value.strip()
+        if form != "auto" and form not in UNITS:
+            return _formatted(text, form)
+        if not _number.fullmatch(text):
+            return _written(text)
+        value = text
+    elif type(value) not in (int, float):
+        return None
+    try:
+        number = value if type(value) is int else Decimal(str(value))
+        if not isinstance(number, int) and not number.is_finite():
+            return None
+        return _bounded(int(number * UNITS.get(form, 0) or number * unit_of(number)))
+    except (InvalidOperation, OverflowError, ValueError):
+        return None
+
+
+def _written(text: str) -> int | None:
+    found = _date.fullmatch(text)
+    if found is None:
+        return None
+    *parts, fraction, _, sign, hours, minutes = found.groups()
+    offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0)) * (-1 if sign == "-" else 1)
+    try:
+        moment = datetime(*(int(part or 0) for part in parts), tzinfo=timezone(offset))  # type: ignore[misc,arg-type]
+    except ValueError:
+        return None
+    return _bounded((moment - _epoch) // timedelta(seconds=1) * 10**9 + int((fraction or "0").ljust(9, "0")))
+
+
+def _formatted(text: str, form: str) -> int | None:
+    try:
+        return since_1970(datetime.strptime(text, form))
+    except ValueError:
+        return None
+
+
+def since_1970(moment: datetime) -> int | None:
+    """Return a moment in nanoseconds since 1970. If the result does not fit into 64 bits, return ``None``. A moment
+    without an offset is in UTC."""
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return _bounded((moment - _epoch) // timedelta(microseconds=1) * 1_000)
+
+
+def _bounded(time: int) -> int | None:
+    return time if abs(time) <= INT64_MAX else None
+
 
 RECORDS: Final = ("json", "csv", "parquet", "text")
 """The formats that a file of records may have."""
