@@ -616,7 +616,7 @@ def issue(folder: Path) -> Path:
 def interval(ratios: Sequence[float]) -> tuple[float | None, float | None]:
     """Return the 95 % confidence interval of the geometric mean of these ratios. For a single ratio, return (None,
     None)."""
-    from antecede.pipeline.sweep.intervals import half_width
+    from antecede.pipeline.sweep import half_width
 
     if len(ratios) < 2:
         return None, None

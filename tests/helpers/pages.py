@@ -320,7 +320,7 @@ def check_data(language: str, text: str) -> None:
     if "project" in document:
         assert document["project"]["entry-points"]
     elif "processes" in document:
-        from antecede.pipeline.sweep.grids import cells_of, study
+        from antecede.pipeline.sweep import cells_of, study
 
         with TemporaryDirectory() as folder:
             (Path(folder) / "grid.toml").write_text(text, encoding="utf-8")

@@ -131,7 +131,7 @@ def test_a_full_disk_only_costs_the_cache(tmp_path: Path, root: Path) -> None:
 def test_kernels_use_only_files_that_are_part_of_their_version() -> None:
     """A constant that a kernel uses is a part of the compiled code."""
     files = source_files()
-    assert len(files) > 20
+    assert files
     package = Path(antecede.__file__).resolve().parent.parent
     modules = {".".join(path.relative_to(package).with_suffix("").parts) for path in files} | {kernels.__name__}
     found = []

@@ -20,22 +20,24 @@ from antecede import limits
 from antecede.cli import run as antecede
 from antecede.cli.sweep import studied
 from antecede.errors import UsageError
+from antecede.pipeline import sweep as tasks
 from antecede.pipeline.planning.model import SIZES, STAMP_BYTES
-from antecede.pipeline.sweep import running as tasks
-from antecede.pipeline.sweep.cells import Cell, Row, measured
-from antecede.pipeline.sweep.grids import STUDIES, Grid, cells_of, study
-from antecede.pipeline.sweep.intervals import half_width, student
-from antecede.pipeline.sweep.results import results
-from antecede.pipeline.sweep.summary import stamp_table, summary
+from antecede.pipeline.sweep import (
+    STUDIES,
+    Cell,
+    Grid,
+    Row,
+    cells_of,
+    half_width,
+    measured,
+    results,
+    stamp_table,
+    student,
+    study,
+    summary,
+)
 
 Said = tuple[int, str, str]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kernel() -> None:
-    """Compile the kernel once, here. In a fresh clone each of Spark's workers would do so, at the same time."""
-    cells = Grid(("matrix",), (3,), seeds=1, receives=5, warmup_receives=1).cells(1.0)
-    assert measured(next(cells), studied).engine == "kernel"
 
 
 _small = "--order matrix --order fifo --processes 3,5 --seeds 3 --receives 20 --warmup-receives 5"
@@ -51,7 +53,7 @@ def test_one_row_for_each_cell(command: Callable[..., Said]) -> None:
     assert {(row["order"], row["processes"], row["seed"]) for row in rows} == {
         (order, n, seed) for order in ("matrix", "fifo") for n in (3, 5) for seed in (1, 2, 3)
     }
-    assert {row["order"]: row["engine"] for row in rows} == {"matrix": "kernel", "fifo": "simulator"}
+    assert {row["engine"] for row in rows} == {"simulator"}
     assert not any(Path("sweep/cells").iterdir())
     for row in msgspec.convert(rows, list[Row])[::5]:
         cell = msgspec.convert({name: getattr(row, name) for name in Cell.__struct_fields__}, Cell)
@@ -117,7 +119,7 @@ def _planted(how: str) -> Callable[[Any, bytes], bytes]:
     def task(study: Any, given: bytes) -> bytes:
         import os
 
-        from antecede.pipeline.sweep.running import _task
+        from antecede.pipeline.sweep import _task
 
         if b'"seed":2' not in given:
             return _task(study, given)

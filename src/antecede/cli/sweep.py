@@ -15,7 +15,7 @@ from antecede.crashes import print_error
 from antecede.errors import UsageError
 
 if TYPE_CHECKING:
-    from antecede.pipeline.sweep.cells import Cell
+    from antecede.pipeline.sweep import Cell
 
 
 class _Axes(NamedTuple):
@@ -97,11 +97,8 @@ def register(app: typer.Typer) -> None:
         from antecede.pipeline import require
 
         require()
-        from antecede.pipeline.sweep.grids import Grid, cells_of
-        from antecede.pipeline.sweep.grids import study as grids_of
-        from antecede.pipeline.sweep.results import results
-        from antecede.pipeline.sweep.running import Failure, Progress, carry_out
-        from antecede.pipeline.sweep.summary import stamp_table, summary
+        from antecede.pipeline.sweep import Failure, Grid, Progress, carry_out, cells_of, results, stamp_table, summary
+        from antecede.pipeline.sweep import study as grids_of
 
         chosen = axes._asdict() | {"processes": None if axes.processes is None else _numbers(axes.processes)}
         replaced = {

@@ -54,17 +54,13 @@ def cache_directory() -> str:
 
 
 def source_files() -> list[Path]:
-    """Return the files whose content influences compiled kernels: files with kernels, and files with constants that
-    kernels use. If the package is not in a folder (for example, if it is in a zip file), the list is empty."""
-    package = Path(__file__).resolve().parents[2]
-    files = sorted((package / "pipeline").rglob("*.py"))
-    return [file for file in files if _decorators.search(file.read_bytes())] + [
-        file for name in _constants if (file := package / name).is_file()
-    ]
+    """Return the files whose content influences compiled kernels. If the package is not in a folder (for example, if it
+    is in a zip file), the list is empty."""
+    files = sorted(Path(__file__).resolve().parents[1].rglob("*.py"))
+    return [file for file in files if _decorators.search(file.read_bytes())]
 
 
 _decorators = re.compile(rb"^ *@(compiled|inner)$", re.MULTILINE)
-_constants = ("simulator/figures.py",)
 
 
 def _version_folder() -> str:

@@ -4,8 +4,6 @@
   domains of about 0.84·√n servers, and a backbone domain (:mod:`antecede.topology.shapes`).
 * **blocks**: the biconnected blocks of the traffic graph. Two blocks share at most one server (an articulation point).
   No message is forwarded, because every two servers that exchange messages share a domain.
-* **buses and groups of stars** of several sizes. They are made from a sequence of the servers. In this sequence,
-  servers that exchange many messages are close to each other.
 * **communities**: found by the Leiden algorithm, with the constant Potts model at several resolutions. Each community
   is a domain. One server of each community also belongs to the backbone: the server with the most traffic to other
   communities.
@@ -72,40 +70,16 @@ def star(servers: int, hub: int) -> Domains:
     return [sorted((hub, server)) for server in range(servers) if server != hub]
 
 
-def bus(order: Sequence[int], leaf: int | None = None) -> Domains:
-    """Return a bus: leaf domains of about ``leaf`` servers that are consecutive in ``order``, and a backbone domain
-    with the first server of each leaf."""
-    servers = len(order)
-    leaf = leaf or max(2, round(sqrt(servers) / 2**0.25))
+def bus(servers: int) -> Domains:
+    """Return a bus: leaf domains of servers with consecutive numbers, and a backbone domain with the first server of
+    each leaf."""
+    leaf = max(2, round(sqrt(servers) / 2**0.25))
     leaves = -(-servers // leaf)
     if leaves < 2:
         return flat(servers)
     bounds = [servers * number // leaves for number in range(leaves + 1)]
-    members = [list(order[low:high]) for low, high in pairwise(bounds)]
+    members = [list(range(low, high)) for low, high in pairwise(bounds)]
     return _with_backbone([(part, part[0]) for part in members])
-
-
-def stars(order: Sequence[int], hubs: int, busy: Sequence[float]) -> Domains:
-    """Return stars; ``hubs`` is the number of stars. Each star consists of servers that are consecutive in ``order``.
-    The hub of each star is its busiest server, and all hubs share one domain."""
-    bounds = [len(order) * number // hubs for number in range(hubs + 1)]
-    parts = [list(order[low:high]) for low, high in pairwise(bounds)]
-    heads = [max(part, key=lambda server: (busy[server], -server)) for part in parts]
-    pairs = [
-        sorted((head, server)) for part, head in zip(parts, heads, strict=True) for server in part if server != head
-    ]
-    return [sorted(heads), *pairs] if hubs > 1 else pairs
-
-
-def shapes(order: Sequence[int], busy: Sequence[float]) -> Iterator[Domains]:
-    """Yield buses and groups of stars of several sizes. In ``order``, servers that exchange many messages are close to
-    each other."""
-    servers = len(order)
-    size = 2
-    while size <= servers // 2:
-        yield bus(order, size)
-        yield stars(order, size, busy)
-        size += max(1, size // 3)
 
 
 def _with_backbone(parts: Sequence[tuple[list[int], int]]) -> Domains:

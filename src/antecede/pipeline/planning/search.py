@@ -29,14 +29,6 @@ _hot, _warm, _cold = 0.15, 0.04, 0.0004
 task ends at ``_cold``. For example, at a temperature of 0.04, a change that increases the cost by 4 % is accepted with
 a probability of about 37 % (1/e)."""
 
-_guesses_searched = 3
-"""The number of simple plans that become start plans. Many more simple plans (buses, and groups of stars) are
-evaluated, and the best ones are chosen."""
-
-_many_servers = 64
-"""The largest number of servers for which many short searches are used. With more servers, a few long searches find
-better plans."""
-
 
 class Task(msgspec.Struct, frozen=True):
     """The input of one run of the annealing: the start plan (``parent`` and ``block``), the random seed, the number of
@@ -79,15 +71,11 @@ def search(
     references = dict(_references(problem))
     starts = [one.plan for one in references.values() if one is not None]
     starts += [plans.plan_of(domains, problem.n) for domains in plans.communities(problem, seed)]
-    guesses = _guesses(problem)
-    starts += [one.plan for one in sorted(guesses, key=_rank)[:_guesses_searched]]
-    steps, rounds = effort(problem, len(starts))
+    steps = effort(problem, len(starts))
     carry_out = run or here
-    found = [*(one for one in references.values() if one is not None), *guesses]
-    tasks = _tasks(starts * rounds, steps, seed, _hot)
-    # Again from the best of all, cooler, each with another random seed.
-    again = 2 if problem.n > _many_servers else len(starts)
-    total = len(tasks) + again + 3
+    found = [one for one in references.values() if one is not None]
+    # Two more from the best of them, cooler, each with another random seed, and three for the front.
+    total = len(starts) + 2 + 3
     done = 0
 
     def collect(wanted: Sequence[Task]) -> list[Candidate]:
@@ -100,9 +88,9 @@ def search(
             report_progress(done, total)
         return ended
 
-    found += collect(tasks)
+    found += collect(_tasks(starts, steps, seed, _hot))
     best = choose(found)
-    found += collect(_tasks([best.plan] * again, steps * len(starts) // again, seed + 1, _warm))
+    found += collect(_tasks([best.plan] * 2, steps * len(starts) // 2, seed + 1, _warm))
     best = choose(found)
     if best.figures.feasible:
         lower_shares = [best.figures.busiest_share * share for share in (0.7, 0.4, 0.2)]
@@ -113,13 +101,11 @@ def search(
     return Outcome(choose(found), references, front_of(found))
 
 
-def effort(problem: Problem, starts: int) -> tuple[int, int]:
-    """Return the number of steps of each task, and the number of tasks per start plan. Large problems get fewer steps
-    and fewer tasks."""
+def effort(problem: Problem, starts: int) -> int:
+    """Return the number of steps of each task. Large problems get fewer steps."""
     evaluations = limits.plan_work_max / problem.work()
     per_task = int(evaluations / (2 * starts + 3))
-    rounds = 1 if problem.n > _many_servers else 2
-    return max(200, min(per_task // rounds, 400 * problem.n + 4_000)), rounds
+    return max(200, min(per_task, 400 * problem.n + 4_000))
 
 
 def _tasks(starts: Iterable[Plan], steps: int, seed: int, heat: float) -> list[Task]:
@@ -164,7 +150,7 @@ def _references(problem: Problem) -> Iterator[tuple[str, Candidate | None]]:
     servers = problem.n
     known: dict[str, plans.Domains | None] = {
         "flat": plans.flat(servers),
-        "bus": plans.bus(range(servers)),
+        "bus": plans.bus(servers),
         "blocks": plans.blocks(problem),
         "star": plans.best_star(problem),
     }
@@ -174,33 +160,6 @@ def _references(problem: Problem) -> Iterator[tuple[str, Candidate | None]]:
         else:
             plan = plans.plan_of(domains, servers)
             yield name, Candidate(plan, problem.figures(plan))
-
-
-def _guesses(problem: Problem) -> list[Candidate]:
-    """Return simple plans of several sizes: buses, and groups of stars whose hubs share one domain. The best of these
-    plans become start plans."""
-    made = (
-        plans.plan_of(domains, problem.n)
-        for domains in plans.shapes(_by_traffic(problem), problem.inputs.degree.tolist())
-    )
-    return [Candidate(plan, problem.figures(plan)) for plan in made]
-
-
-def _by_traffic(problem: Problem) -> list[int]:
-    """Return a sequence of all servers. Servers that exchange many messages are close to each other in the sequence.
-    The next server is a partner of the last server in the sequence: the first partner in the list ``Problem.near`` that
-    is not yet in the sequence. If all partners of the last server are already in the sequence, the next server is the
-    one with the most unicasts among the remaining servers."""
-    left = dict.fromkeys(np.argsort(-problem.inputs.degree, kind="stable").tolist())
-    order: list[int] = []
-    while left:
-        server = next(iter(left))
-        while server is not None:
-            order.append(server)
-            del left[server]
-            near = problem.near[problem.near_first[server] : problem.near_first[server + 1]]
-            server = next((other for other in near.tolist() if other in left), None)
-    return order
 
 
 def choose(found: Sequence[Candidate]) -> Candidate:
