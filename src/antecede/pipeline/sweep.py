@@ -160,7 +160,9 @@ class Cell(msgspec.Struct, frozen=True):
         if self.shape != FLAT:
             return deliveries * 150.0
         family = self.order.partition(":")[0]
-        return deliveries * {"direct": 0.1 * n * n, "updates": 0.35 * n * n, "pruned": 1.5 * n}.get(family, 8.0 + 0.1 * n)
+        return deliveries * {"direct": 0.1 * n * n, "updates": 0.35 * n * n, "pruned": 1.5 * n}.get(
+            family, 8.0 + 0.1 * n
+        )
 
 
 def receivers(workload: str, processes: int) -> float:
