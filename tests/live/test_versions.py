@@ -1,19 +1,17 @@
 """Wire version N speaks N − 1, log format N reads N − 1; what is newer is refused by name."""
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import msgspec
 import pytest
-from live_agents import Counted, Ping, Pong, Report
+from live_agents import Ping, Pong
 
 import antecede
 from antecede import wire
-from antecede.store.format import FORMAT, HEADER_BYTES, Identity, decode_identity, encode_identity
+from antecede.store.format import FORMAT
 
 _before = wire.VERSION - 1
 
@@ -142,70 +140,20 @@ def test_a_server_of_the_version_before(cluster: Callable[..., Any]) -> None:
     _run(main())
 
 
-def _format_one(directory: Path) -> None:
-    """Make a data directory what the version before would have left: its own number everywhere, checksums to match."""
-    path = directory / "identity"
-    identity = decode_identity(path.read_bytes(), str(path))
-    path.write_bytes(encode_identity(Identity(identity.incarnation, identity.seal, FORMAT - 1)))
-    segment = min(directory.glob("segment-*.log"))
-    segment.write_bytes(_renumbered(segment.read_bytes()))
-    for snapshot in directory.glob("snapshot-*"):
-        snapshot.unlink()
-
-
-def _renumbered(data: bytes) -> bytes:
-    out, at, previous = bytearray(data), 0, None
-    while data[at : at + 8] == b"antegrp\n":
-        size = int.from_bytes(data[at + 48 : at + 52], "little")
-        out[at + 16 : at + 18] = (FORMAT - 1).to_bytes(2, "little")
-        if previous is not None:
-            out[at + 52 : at + 56] = previous
-        body = data[at + HEADER_BYTES : at + HEADER_BYTES + size]
-        previous = crc32(body, crc32(out[at : at + HEADER_BYTES - 4])).to_bytes(4, "little")
-        out[at + HEADER_BYTES - 4 : at + HEADER_BYTES] = previous
-        at += HEADER_BYTES + size
-    assert previous is not None, "the segment has groups"
-    return bytes(out)
-
-
-def test_a_log_of_the_format_before(cluster: Callable[..., Any]) -> None:
-    world = cluster({"A": ["s1"]}, {"counter": ("s1", "live_agents:Counter")})
-    world.start()
-
-    async def send(first: int, count: int) -> None:
-        async with antecede.connect(world.addresses["s1"], name="alice") as bus:
-            for number in range(first, first + 5):
-                await bus.send("counter", Ping(number=number))
-            assert (await bus.ask("counter", Report(), expect=Counted)).count == count
-
-    _run(send(1, 5))
-    world.kill("s1")
-    _format_one(world.folder / "s1")
-    shown = json.loads(world.command("inspect", str(world.folder / "s1"), "--json").stdout)
-    assert (shown["format"], shown["corrupt"], shown["torn"]) == (FORMAT - 1, None, None)
-    world.start("s1")
-    _run(send(6, 10))
-    # It went on in the newer format, and says so: an older version refuses it instead of cutting what it cannot read.
-    world.kill("s1")
-    shown = json.loads(world.command("inspect", str(world.folder / "s1"), "--json").stdout)
-    assert (shown["format"], shown["corrupt"]) == (FORMAT, None)
-    world.start("s1")
-    _run(send(11, 15))
-    world.stop()
-
-
-def test_a_newer_format_is_refused(cluster: Callable[..., Any]) -> None:
+def test_a_directory_of_another_format_is_refused(cluster: Callable[..., Any]) -> None:
     world = cluster({"A": ["s1"]}, {})
     world.start()
     world.stop()
     path = world.folder / "s1" / "identity"
-    identity = decode_identity(path.read_bytes(), str(path))
-    path.write_bytes(encode_identity(Identity(identity.incarnation, identity.seal, FORMAT + 1)))
-    refused = world.command("serve", str(world.file), "--server", "s1", "--data", str(world.folder / "s1"))
-    assert refused.returncode == 2
-    expected = f"written in log format {FORMAT + 1}; this version reads formats 1 to {FORMAT}"
-    assert expected in refused.stderr
-    assert len(refused.stderr.splitlines()) == 1
+    for other in (FORMAT - 1, FORMAT + 1):
+        data = path.read_bytes()[:8] + other.to_bytes(2, "little") + path.read_bytes()[10:-4]
+        path.write_bytes(data + crc32(data).to_bytes(4, "little"))
+        before = {one.name: one.read_bytes() for one in path.parent.iterdir() if one.is_file()}
+        refused = world.command("serve", str(world.file), "--server", "s1", "--data", str(path.parent))
+        assert refused.returncode == 2
+        assert len(refused.stderr.splitlines()) == 1
+        after = {one.name: one.read_bytes() for one in path.parent.iterdir() if one.is_file()}
+        assert {**after, "lock": b""} == {**before, "lock": b""}
 
 
 @pytest.mark.parametrize("version", [wire.VERSION_OLDEST, wire.VERSION])

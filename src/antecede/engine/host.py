@@ -217,10 +217,10 @@ class Host:
                 if dead is not None and type(dead) is not Unfit:
                     dead = None
                 if dead or singly or begun or context.requests:
-                    self._note(outcome, agent, letter, context, begun, str(dead or ""), singly, saved)
+                    self._note(outcome, agent, letter, context, begun, str(dead or ""), singly)
                 else:
                     if not stateless:
-                        outcome.state = encoded(name, agent, saved)
+                        outcome.state = encoded(name, agent)
                     if reactions:
                         reactions.append(Reaction(letter.id))
                     else:
@@ -284,7 +284,7 @@ class Host:
                 if isawaitable(dead):
                     dead = await dead
                 reason = str(dead) if type(dead) is Unfit else ""
-                self._note(outcome, agent, letter, context, begun, reason, singly, saved)
+                self._note(outcome, agent, letter, context, begun, reason, singly)
             except BaseException as error:
                 self._failed(outcome, begun, error)
                 break
@@ -362,14 +362,13 @@ class Host:
         begun: list[Any],
         dead: str,
         checked: bool,
-        saved: bytes,
     ) -> None:
         if context.early:
             raise TooEarly
         # A state that cannot be saved fails like its handler: before anything is recorded.
         state = None
         if not dead and type(agent).__struct_fields__:
-            state = encoded(outcome.agent, agent, saved)
+            state = encoded(outcome.agent, agent)
             if checked and state != outcome.state:
                 check(outcome.agent, agent, state)
         if context.births and not dead:

@@ -63,16 +63,15 @@ def comes_back(kind: type[Agent], state: bytes) -> bool:
         return False
 
 
-def encoded(name: str, agent: Agent, saved: bytes = b"") -> bytes:
-    """Return the encoded state of an agent. Raise :class:`AgentError` if the state cannot be encoded, or has grown
-    beyond the limit. ``saved``: the previous encoded state. An older version of Antecede may have saved a state
-    beyond the limit. Then the new state may be as large as ``saved``."""
+def encoded(name: str, agent: Agent) -> bytes:
+    """Return the encoded state of an agent. Raise :class:`AgentError` if the state cannot be encoded, or is larger than
+    the limit."""
     try:
         state = encode(agent)
     except BaseException as error:
         raise unfit(name, agent, error) from error
     most = limits.agent_state_bytes_max
-    if len(state) > most and len(state) > len(saved) and not getattr(agent, UNLIMITED, False):
+    if len(state) > most and not getattr(agent, UNLIMITED, False):
         kind = type(agent).__qualname__
         raise AgentError(f"agent {name}: the state of {kind} has {len(state)} bytes: at most {most} are allowed")
     return state

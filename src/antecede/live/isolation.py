@@ -25,6 +25,7 @@ from antecede.engine.context import TooEarly
 from antecede.engine.host import Host, Outcome
 from antecede.errors import AgentError
 from antecede.live.application import load_class
+from antecede.live.tcp import disconnect
 from antecede.live.worker_messages import LENGTH, At, Batch, Done, FromWorker, Ready, Setup, decode_from_worker, framed
 from antecede.server.inputs import Log
 from antecede.topology import TopologyFile
@@ -190,6 +191,11 @@ class Isolated:
         except subprocess.TimeoutExpired:
             return "it closed its connection"
         return how_ended(code)
+
+    def copied(self) -> None:
+        """Let this process have no part in the connection to the worker: it is a copy of the server's process."""
+        if self._streams is not None:
+            disconnect(self._streams[1].get_extra_info("socket").fileno())
 
     def close(self) -> None:
         """Kill the worker, if there is one. The next batch starts a new worker."""

@@ -19,7 +19,7 @@ but not ready, and ``/metrics`` and ``/health`` have nothing to show yet.
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from threading import Thread
@@ -31,7 +31,7 @@ from antecede.access import Authoriser, Refusal
 from antecede.access.audit import REFUSED
 from antecede.durations import Durations
 from antecede.errors import UsageError
-from antecede.live.tcp import peer_text
+from antecede.live.tcp import disconnect, peer_text
 from antecede.server.guard import UNKNOWN_CALLER, page_refusal
 from antecede.topology import Address
 
@@ -191,6 +191,7 @@ class MetricsPage:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = asyncio.Event()
         self._open = 0
+        self._sockets: Sequence[Any] = ()
 
     async def start(self, address: Address) -> None:
         """Serve the pages at this address."""
@@ -209,12 +210,18 @@ class MetricsPage:
         runtime.reactions.host.time_reactions(perf_counter, self._times)
         self._registry.register(Collector(runtime, self._times))
         self._runtime = runtime
+        runtime.when_copied = self.copied
 
     async def stop(self) -> None:
         """Stop serving the pages."""
         if self._loop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._ended.set)
             await asyncio.to_thread(self._thread.join, _stop_seconds)
+
+    def copied(self) -> None:
+        """Let this process have no part in the pages: it is a copy of the server's process."""
+        for one in self._sockets:
+            disconnect(one.fileno())
 
     # In the thread of the page.
 
@@ -226,11 +233,13 @@ class MetricsPage:
         except OSError as error:
             listens.set_exception(error)
             return
+        self._sockets = listener.sockets
         self._loop = asyncio.get_running_loop()
         listens.set_result(None)
         watching = self._loop.create_task(self._watch())
         await self._ended.wait()
         watching.cancel()
+        self._sockets = ()
         listener.close()
 
     async def _watch(self) -> None:

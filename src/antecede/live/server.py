@@ -9,7 +9,7 @@ import asyncio
 import os
 import ssl
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import random
 from secrets import randbits
@@ -199,6 +199,8 @@ class ServerRuntime:
         is empty while the server is ready. Any thread may read it."""
         self._ended = False
         """Whether the log is closed or is just being closed."""
+        self.when_copied: Callable[[], None] = lambda: None
+        """A function that is called with ``copied``."""
         self.house = Housekeeping(self)
         self.pulse = Pulse(self)
         self._born = True
@@ -320,11 +322,14 @@ class ServerRuntime:
         if self._ended:
             return
         self._ended = self.reactions.copied = True
+        self.when_copied()
         self.store.copied()
         self.calls.copied()
         if self._listener is not None:
             self._listener.copied()
         self.connections.copied()
+        for isolated in self.isolated.values():
+            isolated.copied()
 
     def _cancel(self) -> None:
         """Cancel the reactions in progress, and the attempts to connect to peers."""

@@ -16,7 +16,6 @@ from itertools import pairwise
 from antecede.errors import CorruptLogError, DiskFullError, NoDescriptorError, StoreError, StoreLockedError
 from antecede.store.files import NO_DESCRIPTOR, NO_ROOM, Files
 from antecede.store.format import (
-    FORMAT,
     IDENTITY,
     LOCK,
     TEMPORARY,
@@ -114,17 +113,6 @@ def create(files: Files, directory: str, segment_bytes: int) -> Identity:
             )
     allocate_segment(files, directory, 1, segment_bytes)
     identity = Identity(files.random_bits(64), files.random_bits(64))
-    write_identity(files, directory, identity)
-    return identity
-
-
-def adopt(files: Files, directory: str, identity: Identity) -> Identity:
-    """Return the identity in the current format. If the directory has an older format, write the new identity first,
-    before anything else is written to the directory. Without the new identity, an older version of the program could
-    open the directory later, mistake unknown records for a torn write, and remove them."""
-    if identity.format == FORMAT:
-        return identity
-    identity = Identity(identity.incarnation, identity.seal)
     write_identity(files, directory, identity)
     return identity
 

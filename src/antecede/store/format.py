@@ -32,16 +32,8 @@ import msgspec
 
 from antecede.errors import CorruptLogError, StoreFormatError
 
-FORMAT: Final = 3
-"""The format in which a log is written. The files of all formats have the same layout.
-
-Since format 2, records may contain the trace context of a letter, and the original sender of a replayed letter. A
-program that knows only format 1 would lose this data, so it must not open such a log. Since format 3, records and
-trains (messages with several letters) contain each list of destinations only once, and snapshots contain each letter
-only once. In addition, the field ``allocated`` of a group is set. It is 0 in older formats.
-"""
-FORMATS: Final = (1, 2, FORMAT)
-"""The formats that can be read. A log that was begun in one format may continue in a later one."""
+FORMAT: Final = 4
+"""The format of the log, and of the records and snapshots in it. Directories of other formats are refused."""
 
 IDENTITY: Final = "identity"
 LOCK: Final = "lock"
@@ -71,7 +63,6 @@ class Identity(msgspec.Struct, frozen=True):
     seal: int
     """A secret random number. Every group in the directory contains it, so that no program without the number can
     imitate a group."""
-    format: int = FORMAT
 
 
 class Group(msgspec.Struct, frozen=True, gc=False):
@@ -88,7 +79,7 @@ class Group(msgspec.Struct, frozen=True, gc=False):
     flags: int = 0
     checksum: int = 0
     allocated: int = 0
-    """The length of the group's segment in bytes, rounded down to a multiple of 64; 0 if it was not recorded."""
+    """The length of the group's segment in bytes, rounded down to a multiple of 64."""
 
     @property
     def last(self) -> int:
@@ -104,7 +95,7 @@ class Group(msgspec.Struct, frozen=True, gc=False):
 
 def encode_identity(identity: Identity) -> bytes:
     """Return the content of the identity file."""
-    data = _identity.pack(_identity_magic, identity.format, identity.incarnation, identity.seal, 0)[:-4]
+    data = _identity.pack(_identity_magic, FORMAT, identity.incarnation, identity.seal, 0)[:-4]
     return data + crc32(data).to_bytes(4, "little")
 
 
@@ -115,10 +106,9 @@ def decode_identity(data: bytes, path: str) -> Identity:
     if len(data) != _identity.size or crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
         raise CorruptLogError(path, 0, "the identity does not match its checksum")
     _, form, incarnation, seal, _ = _identity.unpack(data)
-    if form not in FORMATS:
-        known = f"{FORMATS[0]} to {FORMATS[-1]}"
-        raise StoreFormatError(f"{path}: written in log format {form}; this version reads formats {known}")
-    return Identity(incarnation, seal, form)
+    if form != FORMAT:
+        raise StoreFormatError(f"{path}: written in log format {form}; this version reads only format {FORMAT}")
+    return Identity(incarnation, seal)
 
 
 def encode_group(group: Group, seal: int, records: Sequence[bytes]) -> tuple[bytes, bytes, int]:
@@ -153,9 +143,8 @@ def decode_header(data: bytes, seal: int) -> Group | str:
         return "no group begins here" if any(data) else "nothing was written here"
     if sealed != seal:
         return "a group of another data directory"
-    if form not in FORMATS:
+    if form != FORMAT:
         return f"a group of format {form}"
-    # Formats 1 and 2 have eight bytes for the segment, so that their allocation is read as 0.
     _, _, _, flags, records, segment, allocated, number, first, size, previous, checksum = _group.unpack(data)
     if records * LENGTH_BYTES > size:
         return f"a group of {records} records cannot have {size} bytes"

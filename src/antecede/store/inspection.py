@@ -13,7 +13,7 @@ import msgspec
 from antecede.errors import CorruptLogError
 from antecede.store.directory import identity_of, named, segment_numbers
 from antecede.store.files import Files
-from antecede.store.format import Group, numbered, segment_name, snapshot_name, split_records
+from antecede.store.format import FORMAT, Group, numbered, segment_name, snapshot_name, split_records
 from antecede.store.snapshots import check_snapshot
 from antecede.store.walk import Walk
 
@@ -29,7 +29,7 @@ def inspect_log(directory: str, visit: Visit | None = None, files: Files | None 
         identity = identity_of(files, directory)
         report: dict[str, Any] = {
             "directory": directory,
-            "format": identity.format,
+            "format": FORMAT,
             "incarnation": f"{identity.incarnation:016x}",
             "segments": [],
             "snapshots": [_snapshot(files, directory, identity.seal, upto) for upto in numbered(names, "snapshot")],

@@ -1,8 +1,7 @@
 """Open a log: lock its directory, check the directory, and remove a torn write if there is one.
 
 Before a torn write is removed, a note about it is written to a file. So even after a crash, the owner of the log (the
-server) can see that the write was removed. A directory of an older format is upgraded after the check, before anything
-else is written. A corrupt directory is left as it was found.
+server) can see that the write was removed. A corrupt directory is left as it was found.
 """
 
 import logging
@@ -10,7 +9,7 @@ import logging
 from antecede.errors import UsageError
 from antecede.store.contract import OnDurable, OnFailed
 from antecede.store.cuts import note_cut
-from antecede.store.directory import adopt, create, lock_directory, named, read_identity, refuse_foreign
+from antecede.store.directory import create, lock_directory, named, read_identity, refuse_foreign
 from antecede.store.files import Files
 from antecede.store.log import LogStore
 from antecede.store.recovery import judge, repair
@@ -42,7 +41,6 @@ def open_log(
         try:
             identity = read_identity(files, directory) or create(files, directory, sizes.first_bytes)
             judged = judge(files, directory, identity)
-            adopt(files, directory, identity)
             judged.recovered = note_cut(files, directory, judged.recovered)
             segments = Segments(files, directory, sizes, judged.starts, judged.tail.segment)
             file, end = repair(files, directory, judged)

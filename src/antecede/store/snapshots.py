@@ -26,7 +26,7 @@ from antecede.limits import (
     store_snapshot_part_bytes_wanted,
 )
 from antecede.store.files import NO_DESCRIPTOR, NO_ROOM, Files
-from antecede.store.format import FORMAT, FORMATS, TEMPORARY, snapshot_name
+from antecede.store.format import FORMAT, TEMPORARY, snapshot_name
 
 _head = struct.Struct("<8sQHxxQ")
 _magic = b"antesnap"
@@ -177,7 +177,7 @@ def _read(files: Files, path: str, seal: int, upto: int) -> Iterator[bytes]:
         if len(head) < _head.size or head[:8] != _magic:
             raise CorruptLogError(path, 0, "not a snapshot")
         _, sealed, form, covered = _head.unpack(head)
-        if (sealed, covered) != (seal, upto) or form not in FORMATS:
+        if (sealed, covered) != (seal, upto) or form != FORMAT:
             raise CorruptLogError(
                 path, 0, "the snapshot belongs to another directory or record, or has an unknown format"
             )

@@ -270,7 +270,7 @@ class Bus:
         if self._tracing is None:
             return tail
         trace = self._tracing()
-        # The servers of earlier versions refuse longer ones.
+        # Servers refuse longer ones.
         return (trace + tail)[: max(limits.trace_context_chars_max, len(trace))]
 
     def _flush_soon(self) -> None:
