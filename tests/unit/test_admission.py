@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from antecede import limits
+from antecede.access.model import AddressLimits
 from antecede.errors import UsageError
 from antecede.live import descriptors
 from antecede.server.admission import Admission, ConnectionSlot
@@ -39,6 +40,18 @@ def test_one_address_uses_up_its_own_places() -> None:
     dropped.entered(admission, 1, "here")
     assert dropped == [(0, "too-many-strangers")], "the oldest of that address"
     assert admission.strangers == 100 + limits.strangers_address_max
+
+
+def test_an_ipv6_network_of_one_host_is_one_address() -> None:
+    admission = Admission()
+    admission.limit_addresses(AddressLimits(connections=2))
+    closed: list[str] = []
+    for address in (
+        *("2001:db8::1", "2001:db8:0:0:1::1", "2001:db8::ffff", "2001:db8:0:1::1"),
+        *("::ffff:192.0.2.1", "192.0.2.1", "::ffff:192.0.2.2", "192.0.2.1", "fe80::1%eth0"),
+    ):
+        admission.enter(address, lambda reason, code, address=address: closed.append(address))  # type: ignore[misc]
+    assert closed == ["2001:db8::ffff", "192.0.2.1"]
 
 
 def test_who_is_known_is_not_closed_for_a_stranger() -> None:

@@ -242,7 +242,7 @@ def test_a_hold_ends_by_itself(tmp_path: Path) -> None:
         with pytest.raises(MissingError):
             backups.cut("first")
         backups.hold("first")
-        with pytest.raises(OverloadError):
+        with pytest.raises(OverloadError, match=f"{limits.backup_hold_seconds_max:.0f} s"):
             backups.hold("second")
         assert server.core.peering.paused
         # At the bound it waits, beyond it it does not.

@@ -43,6 +43,8 @@ class _System:
     def __init__(self, text: str, *more: str) -> None:
         """``more``: texts of topologies with further servers."""
         self.machines: dict[str, AgentServer] = {}
+        self.prepared: list[list[str]] = []
+        """The agents of each hand-over that was prepared."""
         for one in (text, *more):
             file = parse_topology(one)
             for number, name in enumerate(file.servers):
@@ -57,7 +59,11 @@ class _System:
     def change(self, text: str, before: Callable[[Command], None] = lambda command: None) -> Outcome:
         """Make a change. ``before``: called before each command."""
         participants = {
-            name: Participant(machine, lambda given, name=name: self.step(name, given) and None)  # type: ignore[misc]
+            name: Participant(
+                machine,
+                lambda given, name=name: self.step(name, given) and None,  # type: ignore[misc]
+                indices=lambda agents: self.prepared.append(agents) or {},  # type: ignore[func-returns-value]
+            )
             for name, machine in self.machines.items()
         }
         steps = carry_out(ChangeRequest(parse_topology(text), tuple(self.machines), "system", 5_000))
@@ -314,6 +320,16 @@ def test_the_settings_of_mailboxes_act_with_the_change() -> None:
     machine.engine.abandon("a")
     step(Look())
     assert len(machine.engine.mailboxes["a"]) == 1
+
+
+def test_a_hand_over_is_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for each of its pages, so the time is in proportion to the letters."""
+    monkeypatch.setattr(limits, "change_page_bytes", 64)
+    system, pages = _System(topology({"A": "12"}, {"a": 1, "b": 2})), []
+    system.step("s1", *(Published("alice", number, ("a",), "Note", b"n" * 500) for number in range(1, 11)))
+    system.change(topology({"A": "12"}, {"a": 2, "b": 2}), lambda command: pages.append(command.name))
+    assert pages.count("change-left") > 50
+    assert system.prepared == [["a"]]
 
 
 @pytest.mark.parametrize("sources", [1, 2])

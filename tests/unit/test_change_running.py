@@ -5,6 +5,7 @@
 
 import asyncio
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,37 @@ def test_a_change_waits_for_a_backup(tmp_path: Path) -> None:
         except AntecedeError as error:
             return error.code
         return ""
+
+    played(tmp_path, play)
+
+
+def test_nothing_is_staged_while_a_server_is_held_for_a_backup(tmp_path: Path) -> None:
+    """The backup begins while the server prepares itself for the change."""
+
+    async def play(system: System) -> None:
+        flat, bus = system.file(FLAT, {"sum": "2"}), system.file(BUS, {"sum": "3"})
+        await system.start(flat)
+        server, address = system.running["s1"], flat.servers["s1"]
+        adapter = server.core.changes.adapter
+        waiting: list[Callable[[], None]] = []
+        real = adapter.offload
+
+        def offload(work: Callable[[], None], then: Callable[[AntecedeError | None], None]) -> None:
+            if server.machine.organisation.paused:
+                waiting.append(lambda: real(work, then))
+            else:
+                real(work, then)
+
+        adapter.offload = offload  # type: ignore[method-assign]
+        applying = asyncio.create_task(system.apply(bus))
+        await system.until(lambda: waiting)
+        await request(address, "", "backup", "monday")
+        waiting.pop()()
+        await system.until(lambda: server.machine.organisation.staged or not server.core.changes._busy)
+        assert server.machine.organisation.staged is None
+        await request(address, "", "backup-end", "monday")
+        adapter.offload = real  # type: ignore[method-assign]
+        assert (await applying).state == "done"
 
     played(tmp_path, play)
 

@@ -11,12 +11,15 @@ An access file may set two more limits for each address: the number of connectio
 new connections per second. The first limit includes strangers and clients, but not other servers. A new connection
 above one of these limits is closed immediately.
 
+An IPv6 host can usually choose among 2**64 addresses. So the first 64 bits of an IPv6 address count as one address.
+
 The bytes of incomplete frames are also limited, in total and per address. Above a limit, the connection with the oldest
 incomplete frame is closed. Frames of other servers are not counted, because there are only a few servers.
 """
 
 from collections import Counter
 from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
 
 from antecede import limits
 from antecede.access.model import AddressLimits
@@ -113,6 +116,7 @@ class Admission:
         """Register a new connection as a stranger. ``drop``: a function that closes this connection. If there are too
         many strangers, in total or from this address, the oldest of them is closed. If the address exceeds a limit of
         the access file, the new connection is closed."""
+        address = _counted(address)
         excess = self._excess(address, now)
         if self._of_address[address] >= self.strangers_address_max:
             self._drop_stranger(address)
@@ -198,3 +202,14 @@ class Admission:
     def _drop_unfinished(self, slot: ConnectionSlot) -> None:
         self._set_unfinished(slot, 0)
         slot.drop("too many bytes of incomplete frames: try again", "too-much-unfinished")
+
+
+def _counted(address: str) -> str:
+    """Return the name under which the connections from an address are counted."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    if not isinstance(found, IPv6Address):
+        return address
+    return str(found.ipv4_mapped or f"{IPv6Address(int(found) >> 64 << 64)}/64")

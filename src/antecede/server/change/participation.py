@@ -55,6 +55,8 @@ class Participant:
         """A function for a dry run: it changes nothing, and raises an error if ``prepare`` would raise one."""
         self._indices = indices
         self._pages: list[bytes] = []
+        self._going: tuple[str, str, bytes] | None = None
+        """The belongings that are being handed over: the attempt, the target, and the encoded belongings."""
         self._sizes: dict[int, tuple[Belongings, int]] = {}
         """The belongings that other servers have sent for the staged change, each with its size in bytes. (Belongings
         are all data of one agent or client.) The key is the Python ``id`` of the belongings."""
@@ -293,16 +295,23 @@ class Participant:
         """Return one page of the belongings (all stored data) of the agents and clients that move from this server to
         the server ``target``, and whether more pages follow. ``page``: the number of the page, from 0. This server must
         have staged the change."""
-        staged = self._staged(attempt)
-        new = topology_in(staged.topology)
-        going = [one for one in self._machine.organisation.left if _target(new, one.address) == target]
-        indices = self._indices([one.address for one in going])
-        going = [msgspec.structs.replace(one, index=indices.get(one.address, one.index)) for one in going]
-        data = msgspec.msgpack.encode(going)
-        start = read_number(page) * limits.change_page_bytes
+        staged, start = self._staged(attempt), read_number(page) * limits.change_page_bytes
+        if start == 0 or self._going is None or self._going[:2] != (attempt, target):
+            self._going = attempt, target, self._encode_going(topology_in(staged.topology), target)
+        data = self._going[2]
         piece = data[start : start + limits.change_page_bytes]
         more = start + len(piece) < len(data)
-        return {"server": self._machine.name, "agents": len(going), "data": b64encode(piece).decode(), "more": more}
+        if not more:
+            self._going = None
+        return {"server": self._machine.name, "data": b64encode(piece).decode(), "more": more}
+
+    def _encode_going(self, new: TopologyFile, target: str) -> bytes:
+        """Encode the belongings of the agents and clients that move to the server ``target``."""
+        going = [one for one in self._machine.organisation.left if _target(new, one.address) == target]
+        indices = self._indices([one.address for one in going])
+        return msgspec.msgpack.encode(
+            [msgspec.structs.replace(one, index=indices.get(one.address, one.index)) for one in going]
+        )
 
     def receive(self, attempt: str, page: str, last: str, data: str) -> dict[str, Any]:
         """Receive one page of the belongings (all stored data) of agents and clients that will live here. ``page``: the

@@ -157,12 +157,15 @@ class Reorganising:
         """Check a command. Return the work that must be done before the command is carried out, or None."""
         if len(arguments) != self.commands[command][0]:
             raise UsageError(f"unknown request {command!r} with {len(arguments)} arguments")
-        if command not in _looks and self._peering.paused:
-            raise OverloadError(f"server {self._machine.name} is part of a backup: try again later")
+        self._check_backup(command)
         if command == "change-left" and arguments[2] == "0":
             addresses = [one.address for one in self._machine.organisation.left]
             return lambda: self._find_indices(addresses)
         return self.participant.preparation(command, arguments)
+
+    def _check_backup(self, command: str) -> None:
+        if command not in _looks and self._peering.paused:
+            raise OverloadError(f"server {self._machine.name} is part of a backup: try again later")
 
     def _prepared(self, command: str, arguments: list[str], done: Done, error: AntecedeError | None) -> None:
         if error is None:
@@ -174,6 +177,8 @@ class Reorganising:
     def _carry_out(self, command: str, arguments: list[str], done: Done) -> None:
         self._fed = False
         try:
+            # A backup may have begun during the preparation.
+            self._check_backup(command)
             result = self.commands[command][1](*arguments)
         except AntecedeError as error:
             self._end(done, None, error)

@@ -93,7 +93,11 @@ class Backups:
         if self._driver.behind:
             raise OverloadError(f"server {name} cannot write its log: {self._driver.trouble}")
         if self._id and self._id != id_:
-            raise OverloadError(f"server {name} is part of another backup: try again later")
+            seconds = max(0.0, self._until - self._driver.now)
+            raise OverloadError(
+                f"server {name} is part of another backup: try again later (if no command of that backup comes, the "
+                f"server gives it up in {seconds:.0f} s)"
+            )
         if not 0 < len(id_) <= _id_chars_max:
             raise UsageError(f"the name of the backup has {len(id_)} characters: expected 1 to {_id_chars_max}")
         self._id, self._until = id_, self._driver.now + limits.backup_hold_seconds_max
