@@ -14,7 +14,7 @@ from typing import Any
 
 from antecede.errors import StoreFullError, UsageError
 from antecede.store import Store, open_store
-from antecede.store.format import HEADER_BYTES, LENGTH_BYTES
+from antecede.store.directory import HEADER_BYTES, LENGTH_BYTES
 from benchmarks import common
 from benchmarks.common import report_status
 

@@ -11,7 +11,7 @@ from live_agents import Ping, Pong
 
 import antecede
 from antecede import wire
-from antecede.store.format import FORMAT
+from antecede.store.directory import FORMAT
 
 _before = wire.VERSION - 1
 

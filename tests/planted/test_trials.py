@@ -17,7 +17,7 @@ from antecede.trials.powercuts import PowerCuts
 from antecede.trials.rounds import Kills, Outcome, Round
 
 _no_sync = """
-from antecede.store.segments import Segments
+from antecede.store.log import Segments
 Segments.sync = lambda self: None
 """
 _too_early = """

@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from antecede.errors import StoreError
-from antecede.store import Files, LogStore, Recovered, Sizes, Snapshot, open_log, recovery, walk
-from antecede.store.format import snapshot_name
+from antecede.store import Files, LogStore, Recovered, Sizes, Snapshot, open_log, recovery
+from antecede.store.directory import snapshot_name
 from antecede.store.simulated import SimulatedDisk
 
 SIZES = Sizes(segment_bytes=2048, group_bytes_max=256, pending_bytes_max=1024, log_bytes_max=1 << 20)
@@ -66,12 +66,12 @@ def test_a_turned_bit_is_found_or_harmless(closed: bool, seeds: int) -> None:
 
 
 def _no_checksum(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(walk, "checked", lambda header, body: True)
+    patch.setattr(recovery, "checked", lambda header, body: True)
 
 
 def _nobody_vouches(patch: pytest.MonkeyPatch) -> None:
     """Every bad group is taken for torn."""
-    patch.setattr(walk.Walk, "_witness", lambda self, file, offset, segment: None)
+    patch.setattr(recovery.Walk, "_witness", lambda self, file, offset, segment: None)
 
 
 def _no_closing_group(patch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from antecede.errors import CorruptLogError, StoreFullError
 from antecede.limits import store_segment_bytes_first
 from antecede.store import Files, LogStore, Sizes, open_log, read_records
-from antecede.store.copying import write_directory
+from antecede.store.log import write_directory
 
 SMALL = Sizes(segment_bytes=8192, group_bytes_max=2048, pending_bytes_max=4096, log_bytes_max=4 * 8192)
 
@@ -63,7 +63,7 @@ def test_the_first_group_is_in_the_first_segment(tmp_path: Path, size: int, firs
 def test_a_directory_that_recovery_would_refuse_is_not_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("antecede.store.copying.HEADER_BYTES", 0)
+    monkeypatch.setattr("antecede.store.log.HEADER_BYTES", 0)
     with pytest.raises(CorruptLogError, match="expected the oldest group of the log"):
         write_directory(Files(), str(tmp_path), 7, 5_000, [bytes(100)] * 20_000, b"state")
     assert not (tmp_path / "identity").exists()

@@ -17,7 +17,7 @@ from antecede.errors import (
     UsageError,
 )
 from antecede.store import LogStore, Sizes, open_log, read_records
-from antecede.store.format import FORMAT, HEADER_BYTES
+from antecede.store.directory import FORMAT, HEADER_BYTES
 from antecede.store.simulated import SimulatedDisk
 
 SMALL = Sizes(segment_bytes=2048, group_bytes_max=256, pending_bytes_max=1024, log_bytes_max=4 * 2048)

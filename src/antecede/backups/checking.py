@@ -21,9 +21,8 @@ from antecede.server.change.renewal import faults_of
 from antecede.server.items import Item, decode_record
 from antecede.server.recovery import recover
 from antecede.server.snapshots import decode_state
-from antecede.store.directory import named
+from antecede.store.directory import decode_identity, named, numbered
 from antecede.store.files import Files
-from antecede.store.format import decode_identity, numbered
 from antecede.store.recovery import Recovered, judge
 from antecede.topology import TopologyFile, parse_topology
 

@@ -14,11 +14,10 @@ import msgspec
 
 from antecede.backups.folder import IDENTITY, SavedFile, SavedServer, digest_of
 from antecede.errors import StoreError
-from antecede.store.directory import named
+from antecede.store.directory import HEADER_BYTES, decode_identity, named, numbered, segment_name
+from antecede.store.directory import IDENTITY as OWN_IDENTITY
 from antecede.store.files import Files
-from antecede.store.format import HEADER_BYTES, decode_identity, numbered, segment_name
-from antecede.store.format import IDENTITY as OWN_IDENTITY
-from antecede.store.walk import read_group
+from antecede.store.recovery import read_group
 
 
 class Cut(msgspec.Struct, frozen=True):

@@ -13,9 +13,8 @@ from antecede.backups.copying import Cut, ServerCopy
 from antecede.backups.folder import SavedServer
 from antecede.errors import StoreError, StoreLockedError
 from antecede.recording.segments import FOLDER, TOPOLOGY, pieces_in
-from antecede.store.directory import lock_directory, named, read_identity
+from antecede.store.directory import IDENTITY, lock_directory, named, read_identity, segment_name, snapshot_name
 from antecede.store.files import Files
-from antecede.store.format import IDENTITY, segment_name, snapshot_name
 from antecede.store.recovery import Judged, judge
 
 

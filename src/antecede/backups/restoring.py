@@ -23,11 +23,10 @@ from antecede.recording.segments import FOLDER, TOPOLOGY, pieces_in
 from antecede.server import Plan
 from antecede.server.change.renewal import faults_of, renewed
 from antecede.server.items import Began, Item, Restored, decode_record, encode_record
-from antecede.store.copying import write_directory
 from antecede.store.directory import named, segment_numbers
 from antecede.store.files import Files
-from antecede.store.recovery import Recovered
-from antecede.store.walk import Walk, records_after
+from antecede.store.log import write_directory
+from antecede.store.recovery import Recovered, Walk, records_after
 from antecede.topology import TopologyFile
 
 

@@ -13,7 +13,7 @@ from antecede.cli.options import JSON
 from antecede.errors import UsageError
 
 if TYPE_CHECKING:
-    from antecede.store.format import Group
+    from antecede.store.directory import Group
 
 Decode = Callable[[bytes], object]
 
@@ -52,7 +52,7 @@ def register(app: typer.Typer) -> None:
         backup is damaged. 2: The folder is neither a log nor a backup.
         """
         from antecede.backups.folder import is_backup
-        from antecede.store.inspection import inspect_log
+        from antecede.store.recovery import inspect_log
 
         if is_backup(log):
             from antecede.cli.backup_checks import inspect_backup

@@ -13,8 +13,7 @@ from contextlib import suppress
 from antecede.errors import StoreError
 from antecede.recording.segments import FOLDER, TOPOLOGY, pieces_in
 from antecede.store import Store
-from antecede.store.directory import named
-from antecede.store.format import IDENTITY, numbered, segment_name, snapshot_name
+from antecede.store.directory import IDENTITY, named, numbered, segment_name, snapshot_name
 
 LINKS = "frozen"
 """The folder in the data directory that contains the hard links."""

@@ -2,7 +2,7 @@
 
 There may be a limit of age, a limit of size, or both. Files beyond a limit are deleted, the oldest first. The newest
 file of the trace is never deleted, because the trace continues from it. Segments of the log are not deleted here. They
-are only released, and the store deletes them when recovery does not need them (:mod:`antecede.store.retention`).
+are only released, and the store deletes them when recovery does not need them (:mod:`antecede.store.log`).
 A log without limits keeps only the segments that are needed. If a limit is set for the log, the log also keeps
 segments that are no longer needed, up to this limit. The limit of size is then at most half of the log's maximal size
 (``store_log_bytes_max``).
@@ -16,9 +16,8 @@ import msgspec
 from antecede import limits
 from antecede.recording.segments import FOLDER, pieces_in
 from antecede.store import closed_segments
-from antecede.store.directory import named
+from antecede.store.directory import named, numbered, segment_name
 from antecede.store.files import Files
-from antecede.store.format import numbered, segment_name
 
 
 class Keep(msgspec.Struct, frozen=True):

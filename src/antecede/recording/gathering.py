@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from antecede.errors import StoreError
 from antecede.recording.segments import Recording, pieces_in
-from antecede.store.format import IDENTITY, numbered
+from antecede.store.directory import IDENTITY, numbered
 from antecede.trace import DELIVER, LOCAL, Event, TraceWriter
 from antecede.trace.sources import folders_of, is_trace_name
 

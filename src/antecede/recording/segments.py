@@ -30,8 +30,7 @@ from antecede.errors import AntecedeError, StoreError, TraceError, UsageError
 from antecede.server.items import Began, decode_record, joined
 from antecede.server.projection import Projection
 from antecede.store import Files, read_records
-from antecede.store.directory import identity_of, named, write_file
-from antecede.store.format import TEMPORARY
+from antecede.store.directory import TEMPORARY, identity_of, named, write_file
 from antecede.topology import TopologyFile, parse_topology
 from antecede.trace import Event, Metadata
 

@@ -20,8 +20,8 @@ CutItem = Truncated | Acknowledged
 
 def truncated(cuts: Iterable[msgspec.Struct], wall_ms: int) -> list[Truncated]:
     """Return the items for the torn writes that the store removed. Each of the ``cuts`` is an
-    :class:`antecede.store.walk.Cut`. Its fields are copied to a :class:`Truncated`, together with ``wall_ms``: the time
-    of the wall clock, in milliseconds."""
+    :class:`antecede.store.recovery.Cut`. Its fields are copied to a :class:`Truncated`, together with ``wall_ms``: the
+    time of the wall clock, in milliseconds."""
     return [Truncated(**msgspec.structs.asdict(cut), wall_ms=wall_ms) for cut in cuts]
 
 

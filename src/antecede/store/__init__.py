@@ -9,17 +9,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from antecede.errors import CorruptLogError, UsageError
-from antecede.store.contract import OnDurable, OnFailed, Store
-from antecede.store.directory import identity_of, named, segment_numbers
+from antecede.store.contract import MemoryStore, OnDurable, OnFailed, Store
+from antecede.store.directory import identity_of, named, numbered, segment_numbers
 from antecede.store.files import Files
-from antecede.store.format import numbered
-from antecede.store.log import LogStore
-from antecede.store.memory import MemoryStore
-from antecede.store.opening import open_log
-from antecede.store.recovery import Recovered
-from antecede.store.segments import Sizes
+from antecede.store.log import LogStore, Sizes, open_log
+from antecede.store.recovery import Recovered, Walk, first_record, records_after
 from antecede.store.snapshots import Snapshot, check_snapshot, draft_path, draft_snapshot
-from antecede.store.walk import Walk, first_record, records_after
 
 __all__ = [
     "Files",

@@ -11,28 +11,409 @@ error. ``wait`` also raises an error if its record is not durable. To find out w
 
 The setting *durability* decides what is synced. With ``disk``, every group is synced. With ``os``, groups are only
 given to the kernel, so they survive a kill of the process, but not a power cut. (Even with ``os``, snapshots and full
-segments are synced, and ``close`` syncs all.) ``memory`` is a store without a disk: :mod:`antecede.store.memory`.
+segments are synced, and ``close`` syncs all.) ``memory`` is a store without a disk: :mod:`antecede.store.contract`.
 """
 
 import logging
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import accumulate, chain, takewhile
 from threading import Lock, RLock, Thread
 from time import monotonic, perf_counter
 
 import msgspec
 
-from antecede.errors import StoreError, StoreFailedError, StoreFullError, UsageError
-from antecede.limits import store_commit_here_bytes_max, store_quick_sync_seconds, store_retry_seconds
+from antecede.errors import DiskFullError, NoDescriptorError, StoreError, StoreFailedError, StoreFullError, UsageError
+from antecede.limits import (
+    store_commit_here_bytes_max,
+    store_group_bytes_max,
+    store_log_bytes_max,
+    store_pending_bytes_max,
+    store_quick_sync_seconds,
+    store_retry_seconds,
+    store_segment_bytes,
+    store_segment_bytes_first,
+)
 from antecede.store.contract import Closing, Figures, OnDurable, OnFailed, again
-from antecede.store.cuts import forget_cuts
-from antecede.store.files import Files
-from antecede.store.format import HEADER_BYTES, LENGTH_BYTES, VOUCHES, Group, encode_group, segment_name
-from antecede.store.pending import Pending, Waiting
-from antecede.store.recovery import Judged, Recovered
-from antecede.store.retention import Retention
-from antecede.store.segments import Segments
-from antecede.store.snapshots import adopt_draft, write_snapshot
+from antecede.store.directory import (
+    HEADER_BYTES,
+    LENGTH_BYTES,
+    VOUCHES,
+    Group,
+    Identity,
+    allocate_segment,
+    create,
+    encode_group,
+    lock_directory,
+    named,
+    numbered,
+    read_identity,
+    refuse_foreign,
+    segment_name,
+    snapshot_name,
+    write_identity,
+)
+from antecede.store.files import NO_DESCRIPTOR, NO_ROOM, Files
+from antecede.store.recovery import Judged, Recovered, Tail, forget_cuts, judge, note_cut, repair
+from antecede.store.snapshots import Snapshot, adopt_draft, write_snapshot
+
+# The segments of an open log: the current segment, a spare segment, and old segments until they are released.
+#
+# The spare segment is allocated before the current segment is full, so a full disk is noticed *before* a record is
+# accepted. A record is *pending* if it is accepted, but not written yet. While the spare segment exists, all pending
+# records fit into it, so accepted records can always be written. If the spare segment cannot be allocated, only
+# records that fit into the rest of the current segment are accepted.
+#
+# The first segment is small, and each segment has twice the size of the previous one, up to the full size. If a new
+# record and the pending records together would not fit into the spare segment, the spare segment is made longer
+# before the record is accepted. This is possible because nothing was written to the spare segment yet. So the length
+# of a segment does not change after its first group is written. No segment is shorter than the one before it.
+#
+# Each group contains the checksum of the group before it, so the groups form a chain. A segment may be deleted when
+# all its records are released and the next segment has a durable group. Recovery can then begin the chain at this
+# group.
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """The sizes and limits of a log, its segments and its groups."""
+
+    segment_bytes: int = store_segment_bytes
+    group_bytes_max: int = store_group_bytes_max
+    pending_bytes_max: int = store_pending_bytes_max
+    log_bytes_max: int = store_log_bytes_max
+    segment_bytes_first: int = store_segment_bytes_first
+
+    @property
+    def first_bytes(self) -> int:
+        """The size of the first segment."""
+        return min(self.segment_bytes_first, self.segment_bytes)
+
+    @property
+    def headers_bytes_max(self) -> int:
+        """The largest number of bytes that the group headers need when all pending records are written. Each group
+        takes as many records as fit, so two consecutive groups together are larger than ``group_bytes_max``. This
+        limits the number of groups."""
+        return (2 * self.pending_bytes_max // self.group_bytes_max + 2) * HEADER_BYTES
+
+    def check(self) -> None:
+        """Raise UsageError if, with these sizes, an accepted record might not fit into a segment."""
+        if not 0 < self.group_bytes_max <= store_group_bytes_max:
+            raise UsageError(f"group_bytes_max must be from 1 to {store_group_bytes_max}, not {self.group_bytes_max}")
+        if self.pending_bytes_max < self.group_bytes_max:
+            raise UsageError("pending_bytes_max must be at least group_bytes_max")
+        if self.pending_bytes_max + self.headers_bytes_max > self.segment_bytes:
+            raise UsageError(
+                f"segment_bytes must be at least {self.pending_bytes_max + self.headers_bytes_max} "
+                f"(pending_bytes_max and the headers of the groups), not {self.segment_bytes}"
+            )
+        if self.log_bytes_max < 2 * self.segment_bytes:
+            raise UsageError(f"log_bytes_max must be at least {2 * self.segment_bytes}, the size of two segments")
+
+
+class Segments:
+    """The segment files of an open log. Only one thread at a time may write. While it writes, another thread may call
+    ``drop``."""
+
+    def __init__(self, files: Files, directory: str, sizes: Sizes, starts: dict[int, int], current: int) -> None:
+        self.files = files
+        self.directory = directory
+        self.sizes = sizes
+        self.current = current
+        self.spare = False
+        """Whether the segment after the current one is allocated."""
+        self.end = self.left = 0
+        """``end``: the length of the current segment. ``left``: how many bytes of this segment are not written yet."""
+        self._file = -1
+        self._next = -1
+        """The open file of the segment after the current one; -1 if it is not allocated."""
+        self._next_bytes = 0
+        self._next_room = 0
+        """The largest number of bytes of records that may be pending (accepted, but not written yet) while the spare
+        segment exists."""
+        self._lock = Lock()
+        self._starts = starts
+        """For each segment that has a durable group: the number of the segment → the number of its first record. The
+        oldest segment comes first."""
+        self._lengths: dict[int, int] = {}
+        self.total_bytes = 0
+        """The size of all segments, including the spare segment."""
+
+    def adopt(self, file: int, offset: int, end: int) -> None:
+        """Continue to write in the last segment, which recovery left open as ``file``. The next group is written at
+        ``offset``. The segment has ``end`` bytes."""
+        self._file, self.end, self.left = file, end, end - offset
+        for number in {*self._starts, self.current}:
+            with self.files.opened(self._path(number)) as other:
+                self._lengths[number] = self.files.size(other)
+        self.total_bytes = sum(self._lengths.values())
+
+    def room(self) -> int:
+        """Return how many bytes of records may be pending at the same time, not counting group headers."""
+        return self._next_room if self.spare else self._room_in(self.left)
+
+    def _room_in(self, size: int) -> int:
+        return min(self.sizes.pending_bytes_max, size - self.sizes.headers_bytes_max)
+
+    def prepare(self) -> None:
+        """Allocate the spare segment, unless it exists. Raise StoreFullError if there is no space or no file
+        descriptor."""
+        if self.spare:
+            return
+        # Twice the size of the current one, but never shorter, even if a previous process had larger segments.
+        size = max(self.end, self.sizes.first_bytes, min(2 * self.end, self.sizes.segment_bytes))
+        with self._allocating(size):
+            allocate_segment(self.files, self.directory, self.current + 1, size)
+            # Kept open from now on, so that switching to it needs no further descriptor.
+            self._next = self.files.open(self._path(self.current + 1), write=True)
+        self.spare, self._next_bytes, self._next_room = True, size, self._room_in(size)
+
+    def extend(self, pending: int) -> bool:
+        """Make the spare segment longer, so that ``pending`` bytes of records fit into it. Do nothing if they fit
+        already, or if the limits do not allow it. Return whether the segment was made longer."""
+        sizes, before = self.sizes, self._next_bytes
+        needed = pending + sizes.headers_bytes_max
+        if not self.spare or pending > sizes.pending_bytes_max or not before < needed <= sizes.segment_bytes:
+            return False
+        size = min(max(2 * needed, 2 * before), sizes.segment_bytes)
+        with self._allocating(size - before):
+            try:
+                self.files.allocate(self._next, size)
+            except OSError:
+                # Otherwise the space that it got before the disk was full would be lost.
+                self.files.truncate(self._next, before)
+                raise
+            self.files.fsync(self._next)
+        self._next_bytes, self._next_room = size, self._room_in(size)
+        return True
+
+    @contextmanager
+    def _allocating(self, more: int) -> Iterator[None]:
+        """Return a context manager. The body of the ``with`` statement allocates ``more`` bytes for the spare segment.
+        After the body, ``more`` is added to the recorded sizes. Raise StoreFullError if there is no space or no file
+        descriptor."""
+        if self.total_bytes + more > self.sizes.log_bytes_max:
+            raise StoreFullError(
+                f"{self.directory}: the log is full: {self.total_bytes} bytes in segments that are not released, "
+                f"log_bytes_max is {self.sizes.log_bytes_max}"
+            )
+        try:
+            yield
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                raise DiskFullError(f"{self.directory}: no space for the next segment: {error.strerror}") from error
+            if error.errno in NO_DESCRIPTOR:
+                why = f"no file descriptor for the next segment: {error.strerror}"
+                raise NoDescriptorError(f"{self.directory}: {why}") from error
+            raise
+        with self._lock:
+            self._lengths[self.current + 1] = self._lengths.get(self.current + 1, 0) + more
+            self.total_bytes += more
+
+    def turn(self) -> None:
+        """Make the current segment durable, close it, and continue in the next segment."""
+        assert self.spare, "a record was accepted without space for it"
+        self.files.fdatasync(self._file)
+        self.files.close(self._file)
+        self._file, self._next = self._next, -1
+        self.current += 1
+        self.end = self.left = self._next_bytes
+        self.spare = False
+
+    def write(self, buffers: list[bytes], size: int) -> None:
+        """Write the next bytes of the current segment."""
+        self.files.write(self._file, buffers, self.end - self.left)
+        self.left -= size
+
+    def sync(self) -> None:
+        """Sync the current segment: make all its written bytes durable."""
+        self.files.fdatasync(self._file)
+
+    def sync_from_outside(self) -> None:
+        """Sync the current segment from a thread that does not write to it. This method opens the segment's file a
+        second time. Raise a StoreError if the file cannot be opened."""
+        path = self._path(self.current)
+        with named(path):
+            file = self.files.open(path, write=True)
+        try:
+            self.files.fdatasync(file)
+        finally:
+            self.files.close(file)
+
+    def began(self, record: int) -> None:
+        """Remember ``record`` as the first record of the current segment, because this segment has a durable group now.
+        Later calls for the same segment do nothing."""
+        if self.current not in self._starts:
+            with self._lock:
+                self._starts[self.current] = record
+
+    def drop(self, floor: int) -> int:
+        """Delete the segments that contain no record after number ``floor``, but never the newest segment. Return the
+        number of deleted segments."""
+        dropped = 0
+        while True:
+            with self._lock:
+                numbers = sorted(self._starts)
+                if len(numbers) < 2 or self._starts[numbers[1]] - 1 > floor:
+                    return dropped
+                oldest = numbers[0]
+                del self._starts[oldest]
+                self.total_bytes -= self._lengths.pop(oldest)
+            # One at a time, oldest first, so that a crash in between leaves no gap.
+            self.files.unlink(self._path(oldest))
+            self.files.sync_directory(self.directory)
+            dropped += 1
+
+    def closed(self) -> int:
+        """Find the newest segment that has a durable group. Return the number of the last record before this
+        segment (even if that record was deleted), or 0 if there was no earlier record."""
+        with self._lock:
+            return max(self._starts.values(), default=1) - 1
+
+    def close(self) -> None:
+        """Close the open files; this may be called in any state."""
+        file, following, self._file, self._next = self._file, self._next, -1, -1
+        try:
+            if file >= 0:
+                self.files.close(file)
+        finally:
+            if following >= 0:
+                self.files.close(following)
+
+    def _path(self, number: int) -> str:
+        return f"{self.directory}/{segment_name(number)}"
+
+
+# Records that were appended and are not yet written, and threads that wait until records are durable.
+
+
+class Pending:
+    """A queue of records between two threads: the thread of the log's owner (the server) adds records, and the thread
+    that commits takes the records of one group at a time."""
+
+    def __init__(self, group_bytes_max: int) -> None:
+        self._group_bytes_max = group_bytes_max
+        self.queue: deque[bytes] = deque()
+        """The appended records. Appending is atomic and needs no lock."""
+        self._rest: list[bytes] = []
+        """Records that were taken from the queue but did not fit into the last group."""
+
+    def __bool__(self) -> bool:
+        return bool(self.queue or self._rest)
+
+    def take(self) -> tuple[list[bytes], int]:
+        """Take as many records as fit into one group, oldest first. Return these records and their total size in bytes,
+        including their length fields."""
+        pull, count = self.queue.popleft, len(self.queue)
+        if count == 1 and not self._rest:
+            # No record is larger than a group.
+            record = pull()
+            return [record], len(record) + LENGTH_BYTES
+        records = [pull() for _ in range(count)]
+        if self._rest:
+            records = self._rest + records
+            self._rest = []
+        size = sum(map(len, records)) + LENGTH_BYTES * len(records)
+        most = self._group_bytes_max
+        if size > most:
+            ends = accumulate(len(record) + LENGTH_BYTES for record in records)
+            count = sum(1 for _ in takewhile(lambda end: end <= most, ends))
+            self._rest = records[count:]
+            records = records[:count]
+            size = sum(map(len, records)) + LENGTH_BYTES * len(records)
+        return records, size
+
+    def clear(self) -> None:
+        """Forget all records."""
+        self.queue.clear()
+        self._rest = []
+
+
+class Waiting:
+    """The threads that wait for durable records. Each thread waits until all records up to a given number are durable.
+    A caller of any method must hold the log's lock."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, Lock]] = []
+
+    def add(self, upto: int) -> Lock:
+        """Return a lock that is already acquired. A thread waits by acquiring this lock a second time. ``wake``
+        releases the lock when the records up to this number are durable, or when they can never become durable."""
+        woken = Lock()
+        woken.acquire()
+        self._waiting.append((upto, woken))
+        return woken
+
+    def remove(self, woken: Lock) -> None:
+        """Forget a lock that ``add`` returned. The thread with this lock has stopped waiting."""
+        self._waiting = [pair for pair in self._waiting if pair[1] is not woken]
+
+    def wake(self, upto: int | None = None) -> None:
+        """Wake the threads that wait for this record or an earlier one; if ``upto`` is None, wake all threads."""
+        if not self._waiting:
+            return
+        for wanted, woken in self._waiting:
+            if upto is None or wanted <= upto:
+                woken.release()
+        self._waiting = [] if upto is None else [pair for pair in self._waiting if pair[0] > upto]
+
+
+# Decides which records may be deleted, and when.
+#
+# The two newest snapshots are kept. So if the newest one is damaged, nothing is lost. A segment is deleted when these
+# two conditions hold for all its records:
+#
+# - The *older* of the two newest good snapshots covers the records. So recovery can use this snapshot if the newest
+#   snapshot is damaged.
+# - The owner of the log (the server) has released the records. Before that, the owner may need them for another
+#   purpose: to convert them to a trace.
+#
+# So no segment is deleted before there are two good snapshots and a release. The snapshot that recovery read
+# completely is known to be good. The snapshot before it was not read, so it is not known to be good.
+
+
+_kept = 2
+
+
+class Retention:
+    """Deletes the snapshots and segments that an open log no longer needs. Only one thread may use it at a time."""
+
+    def __init__(self, segments: Segments, newest: Snapshot | None) -> None:
+        self.segments = segments
+        self.released = 0
+        self.good = [newest.upto] if newest else []
+        """The kept snapshots that are known to be good, oldest first. A snapshot is given by the number of its last
+        record."""
+
+    def check(self, upto: int) -> None:
+        """Raise UsageError if a new snapshot up to this record would be older than the newest good snapshot. Recovery
+        would never use such a snapshot."""
+        if self.good and upto < self.good[-1]:
+            raise UsageError(f"snapshot up to record {upto}: there is already one up to record {self.good[-1]}")
+
+    def add(self, upto: int) -> int:
+        """Add a new snapshot to the good snapshots. Then delete the snapshots and segments that are no longer needed.
+        Return the number of deleted segments."""
+        self.good = sorted({*self.good, upto})[-_kept:]
+        return self._prune()
+
+    def release(self, upto: int) -> int:
+        """Release the records up to this number, and delete what is no longer needed; return the number of deleted
+        segments."""
+        self.released = max(self.released, upto)
+        return self._prune()
+
+    def _prune(self) -> int:
+        segments = self.segments
+        if len(self.good) < _kept:
+            return 0
+        with named(segments.directory):
+            for upto in numbered(segments.files.names(segments.directory), "snapshot"):
+                if upto < self.good[0]:
+                    segments.files.unlink(f"{segments.directory}/{snapshot_name(upto)}")
+            return segments.drop(min(self.released, self.good[0]))
+
 
 _logger = logging.getLogger("antecede.store")
 _shut = -1
@@ -456,3 +837,110 @@ class LogStore(Closing):
         except OSError as error:
             self._fail(error)
             self._check_open()
+
+
+# Write the data directory of a restored server: records with their old numbers, and a snapshot.
+#
+# The directory gets a new identity. The file with the identity is written last, so an unfinished directory is not
+# treated as a data directory. Before this file is written, the directory is checked in the same way as in recovery.
+#
+# The log may begin with any record, if the snapshot covers the records before it. The records are put into new
+# groups, because each group contains the seal of its directory (a random number). The new groups fill the segments
+# differently, so the new log may be larger than the old one. Therefore the size limit of a log is not applied here.
+# The server that opens the directory applies the limit to later records. Recovery requires a group at the beginning
+# of the oldest segment, unless this is segment 1. So the first segment is made large enough for the oldest record,
+# whatever the size of this record.
+
+
+_group_bytes = 1 << 20
+"""The maximum size of all records of a group together. A group with only one record may be larger than this."""
+
+
+def write_directory(
+    files: Files,
+    directory: str,
+    incarnation: int,
+    first: int,
+    records: Iterable[bytes],
+    state: bytes,
+    sizes: Sizes | None = None,
+) -> int:
+    """Fill an empty data directory with records and a snapshot; return the number of the last record. ``first`` is the
+    number of the oldest record. ``state`` is the snapshot after the last record. At least one record is required."""
+    sizes = msgspec.structs.replace(sizes or Sizes(), log_bytes_max=sys.maxsize)
+    records = iter(records)
+    oldest = next(records)
+    segment_bytes = max(sizes.first_bytes, HEADER_BYTES + LENGTH_BYTES + len(oldest))
+    group_bytes = min(_group_bytes, sizes.group_bytes_max, segment_bytes - HEADER_BYTES)
+    with named(directory):
+        identity = Identity(incarnation, files.random_bits(64))
+        with _begun(files, directory, identity, first, sizes, segment_bytes) as log:
+            for record in chain([oldest], records):
+                if log.pending_bytes + len(record) + LENGTH_BYTES > group_bytes:
+                    log.commit()
+                log.append(record)
+            log.snapshot(state, log.last)
+        judge(files, directory, identity)
+        write_identity(files, directory, identity)
+        return log.last
+
+
+def _begun(files: Files, directory: str, identity: Identity, first: int, sizes: Sizes, segment_bytes: int) -> LogStore:
+    """Return a log without records. The number of its first record will be ``first``, and the size of its first segment
+    is ``segment_bytes``."""
+    # Only the very first segment must begin with record 1.
+    number = 1 if first == 1 else 2
+    allocate_segment(files, directory, number, segment_bytes)
+    segments = Segments(files, directory, sizes, {}, number)
+    segments.adopt(files.open(f"{directory}/{segment_name(number)}", write=True), 0, segment_bytes)
+    judged = Judged(identity, Recovered(identity.incarnation), Tail(number, record=first - 1), {}, [number])
+    return LogStore(segments, lock_directory(files, directory), judged, "os", None, None, threaded=False)
+
+
+# Open a log: lock its directory, check the directory, and remove a torn write if there is one.
+#
+# Before a torn write is removed, a note about it is written to a file. So even after a crash, the owner of the log
+# (the server) can see that the write was removed. A corrupt directory is left as it was found.
+
+
+_opening_logger = logging.getLogger("antecede.store")
+
+
+def open_log(
+    directory: str,
+    *,
+    durability: str = "disk",
+    sizes: Sizes | None = None,
+    on_durable: OnDurable | None = None,
+    on_failed: OnFailed | None = None,
+    files: Files | None = None,
+    threaded: bool = True,
+) -> LogStore:
+    """Open the log in a directory. Create the directory if it does not exist. The attribute ``recovered`` of the
+    returned log describes the content that was found."""
+    files = files or Files()
+    sizes = sizes or Sizes()
+    sizes.check()
+    if durability not in ("disk", "os"):
+        raise UsageError(f"durability {durability!r}: expected 'disk' or 'os' for a log")
+    with named(directory):
+        refuse_foreign(files, directory)
+        lock = lock_directory(files, directory)
+        try:
+            identity = read_identity(files, directory) or create(files, directory, sizes.first_bytes)
+            judged = judge(files, directory, identity)
+            judged.recovered = note_cut(files, directory, judged.recovered)
+            segments = Segments(files, directory, sizes, judged.starts, judged.tail.segment)
+            file, end = repair(files, directory, judged)
+            try:
+                segments.adopt(file, judged.tail.offset, end)
+                for line in (*judged.recovered.unreadable, judged.recovered.cut):
+                    if line:
+                        _opening_logger.warning("%s", line)
+                return LogStore(segments, lock, judged, durability, on_durable, on_failed, threaded)
+            except BaseException:
+                files.close(file)
+                raise
+        except BaseException:
+            files.close(lock)
+            raise

@@ -25,8 +25,8 @@ from antecede.limits import (
     store_snapshot_part_bytes_max,
     store_snapshot_part_bytes_wanted,
 )
+from antecede.store.directory import FORMAT, TEMPORARY, snapshot_name
 from antecede.store.files import NO_DESCRIPTOR, NO_ROOM, Files
-from antecede.store.format import FORMAT, TEMPORARY, snapshot_name
 
 _head = struct.Struct("<8sQHxxQ")
 _magic = b"antesnap"

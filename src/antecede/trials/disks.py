@@ -23,8 +23,8 @@ from typing import NoReturn
 
 import msgspec
 
+from antecede.store.directory import LOCK, TEMPORARY
 from antecede.store.files import Files
-from antecede.store.format import LOCK, TEMPORARY
 from antecede.store.simulated import Inode, SimulatedDisk
 
 _encode = msgspec.msgpack.Encoder().encode

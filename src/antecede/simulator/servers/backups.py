@@ -33,8 +33,8 @@ from antecede.simulator.servers.schedules import Outcome, play, promised_by
 from antecede.simulator.servers.server import DIRECTORY, SIZES, SimulatedServer
 from antecede.simulator.servers.world import ServerWorld
 from antecede.store import read_records
-from antecede.store.copying import write_directory
 from antecede.store.directory import read_identity
+from antecede.store.log import write_directory
 from antecede.store.recovery import judge
 from antecede.store.simulated import SimulatedDisk
 

@@ -18,8 +18,8 @@ from antecede.errors import CorruptLogError
 from antecede.server.building import Task
 from antecede.server.items import FORMAT_WITH_LISTS
 from antecede.store import Recovered, open_log
-from antecede.store.format import HEADER_BYTES, segment_name
-from antecede.store.inspection import inspect_log
+from antecede.store.directory import HEADER_BYTES, segment_name
+from antecede.store.recovery import inspect_log
 from antecede.store.simulated import SimulatedDisk
 
 if TYPE_CHECKING:
