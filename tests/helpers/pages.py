@@ -46,7 +46,7 @@ EXEMPT: dict[str, dict[str, str]] = {
     "README.md": {"./run demo ": MINUTES},
     "docs/architecture.md": {
         "send(message)   -> effects": DRAWING,
-        "objects/remote (arguments, time limit)": DRAWING,
+        "objects/model (arguments, time limit)": DRAWING,
     },
     "docs/design/log.md": {"data directory ── identity": DRAWING, "… group 5 │ bad bytes │ group 7": DRAWING},
     "docs/design/objects.md": {

@@ -15,15 +15,13 @@ import pytest
 
 from antecede.messages import ABORT, COMMIT, COPY, RESPONSE, Effects, Message, Send
 from antecede.objects import Object, Site
-from antecede.objects.entries import Entries
 from antecede.objects.execution import Execution
-from antecede.objects.instances import DONE, Instance, Root
+from antecede.objects.instances import DONE, Instance, Root, Table
 from antecede.objects.replay import Intentions, Outcome, fold
 from antecede.objects.roots import Roots
 from antecede.objects.simulation.campaign import play
 from antecede.objects.simulation.workload import Workload
-from antecede.objects.state import Change, Live, State
-from antecede.objects.table import Table
+from antecede.objects.state import Change, Entries, Live, State
 from antecede.orders.objects import Objects
 from antecede.orders.objects_rules import PLAIN, Rules, Waiting
 from antecede.orders.objects_stamp import Stamp, Vector

@@ -18,10 +18,9 @@ from antecede import Agent, Call, CallFailed, Context, Notification, ReplicatedO
 from antecede.errors import StoreError
 from antecede.messages import Label
 from antecede.objects.execution import Execution
-from antecede.objects.instances import Instance, Made, Root
+from antecede.objects.instances import Instance, Made, Root, Table
 from antecede.objects.replicas import Replicas
 from antecede.objects.roots import Roots
-from antecede.objects.table import Table
 from antecede.orders.objects_rules import Rules
 from antecede.server import AgentServer
 from antecede.server.items import Expired

@@ -10,9 +10,9 @@ import pytest
 from antecede import limits
 from antecede.errors import ObjectError
 from antecede.objects import Call, CallFailed, ReplicatedObject, operation, operations_of, relation_of
-from antecede.objects.hosting import hosting, state_in
 from antecede.objects.model import initial
 from antecede.objects.replay import Outcome, compute, run
+from antecede.objects.replicas import hosting, state_in
 from antecede.objects.state import Live
 
 

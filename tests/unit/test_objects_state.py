@@ -8,12 +8,10 @@ import msgspec
 import pytest
 
 from antecede import ReplicatedObject, limits, operation
-from antecede.objects import values
-from antecede.objects.entries import Entries
-from antecede.objects.hosting import hosting, state_in
+from antecede.objects import state as values
 from antecede.objects.model import initial
-from antecede.objects.state import Live, State
-from antecede.objects.values import UNTYPED, encode_state, forms_of
+from antecede.objects.replicas import hosting, state_in
+from antecede.objects.state import UNTYPED, Entries, Live, State, encode_state, forms_of
 
 
 class Part(msgspec.Struct):

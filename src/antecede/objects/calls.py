@@ -22,10 +22,9 @@ from antecede.channel import Channel, Letter
 from antecede.engine import Returned, name_of
 from antecede.errors import OverloadError, StoreError, UsageError
 from antecede.messages import Effects
-from antecede.objects.hosting import parted
 from antecede.objects.instances import Answered
-from antecede.objects.replicas import Called, Replicas, Row
-from antecede.objects.values import is_deep
+from antecede.objects.replicas import Called, Replicas, Row, parted
+from antecede.objects.state import is_deep
 
 Body = tuple[int, list[Any]]
 """The time limit of a call in milliseconds, and its arguments."""

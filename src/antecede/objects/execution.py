@@ -34,13 +34,117 @@ import msgspec
 
 from antecede import limits
 from antecede.errors import ObjectError
-from antecede.messages import ABORT, COMMIT, REQUEST, RESPONSE, Label, Message
-from antecede.objects.instances import DONE, QUEUED, RUNNING, Answer, Caller, Failed, Instance, Made, Request
-from antecede.objects.members import Members
+from antecede.messages import ABORT, COMMIT, PERSIST, REQUEST, RESPONSE, Deliver, Effects, Label, Message, Persist
+from antecede.objects.instances import (
+    DONE,
+    QUEUED,
+    RUNNING,
+    Answer,
+    Caller,
+    Failed,
+    Instance,
+    Local,
+    Made,
+    Request,
+    Stray,
+    Table,
+)
 from antecede.objects.model import Call, Object, SharedCall
-from antecede.objects.outbox import Outbox
 from antecede.objects.replay import Intentions, run
-from antecede.objects.table import Table
+from antecede.orders.objects import Objects
+
+# The members of a group: which of them get a call, and how their answers are combined into one (§2 and §3.3 of
+# Enokido, Higaki, Takizawa).
+
+
+class Members:
+    """The members of a group in which each member is one object. A call names the objects that it goes to."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+
+    def destination(self, call: Call) -> tuple[int, str]:
+        """Return two values: a bit mask of the members to which a call goes, and the name of the called operation at
+        these members. Raise an error if the call has no target, or an unknown one."""
+        unknown = [name for name in call.targets if name not in self.names]
+        if unknown or not call.targets:
+            raise ObjectError(f"no object {unknown[0]!r}" if unknown else "a call without a target")
+        return sum(1 << self.names.index(name) for name in set(call.targets)), call.operation
+
+    def near(self, caller: str, operation: str, to: int) -> int:
+        """Return the members to which an instance sends its call. This class returns all called members (``to``). A
+        subclass may leave out some of them, if other replicas of the calling object send the call to those members.
+        ``caller``: the operation of the calling instance. ``operation``: the called operation."""
+        return to
+
+    def united(self, made: Made, replies: dict[int, Answer]) -> Answer:
+        """Combine the answers of all called members into one answer. If an answer is a failure, return this failure. If
+        there is only one answer, return it. Otherwise return a dictionary with all results, by the names of the
+        objects."""
+        failed = next((answer for answer in replies.values() if not answer[0]), None)
+        if failed is not None or len(replies) == 1:
+            return failed or next(iter(replies.values()))
+        return True, {self.names[member]: replies[member][1] for member in sorted(replies)}
+
+
+# The outbox of one object: it sends messages by means of the ordering protocol, and collects the effects of the
+# current step.
+#
+# The outbox is the only part of an object that sends messages. It knows neither instances nor locks, and it calls no
+# other part of the object. Sending never delivers a message: even a copy to the object itself first travels as a
+# packet.
+
+
+class Outbox:
+    """The part of an object that sends messages and collects the effects of the current step, in sequence."""
+
+    def __init__(self, me: int, name: str, order: Objects) -> None:
+        self.me = me
+        self.name = name
+        """The prefix of all message ids that this object creates."""
+        self.order = order
+        self.posted = 0
+        """The number of messages sent so far."""
+        self._effects: list[Any] = []
+
+    def add(self, *effects: Any) -> None:
+        """Add effects, but leave out ``Persist``, because ``drain`` adds one ``Persist`` for the whole step."""
+        self._effects += [effect for effect in effects if type(effect) is not Persist]
+
+    def send(self, to: int, label: Label, content: Any = None) -> None:
+        """Send a message. ``to``: the members that get the message, as a bit mask. ``label``: the label of the message,
+        with the names of the sending and the receiving instance."""
+        self.posted += 1
+        payload = b"" if content is None else msgspec.msgpack.encode(content)
+        self.add(*self.order.send(Message(f"{self.name}-{self.posted}", self.me, to, payload, label)))
+
+    def deliver(self, message: Message) -> None:
+        """Deliver a message to its instance. If the message is a request or has no label, the order treats it as
+        received from now on (§4.1 of Enokido, Higaki, Takizawa)."""
+        if message.label is None or message.label.type == REQUEST:
+            self.order.begin(message)
+        self.add(Deliver(message))
+
+    def deliver_to_nobody(self, message: Message, ended: bool) -> None:
+        """Record the delivery of a message that is not given to any instance. ``ended``: whether the receiving instance
+        (it is named in the label) has ended here or never began here. If so, remove the vector of this instance."""
+        label = message.label
+        assert label is not None
+        if label.type == REQUEST:
+            self.order.begin(message)
+        if ended:
+            self.order.forget(label.instance)
+        self.add(Stray(msgspec.structs.replace(message, label=Label(label.type, "")), label))
+
+    def note(self, type_: str, one: Instance) -> None:
+        """Record that an instance begins, commits or aborts."""
+        self.add(Local(type_, one.id, one.operation, one.parent))
+
+    def drain(self) -> Effects:
+        """Return a ``Persist`` and the effects of the step, and forget these effects."""
+        effects, self._effects = [PERSIST, *self._effects], []
+        return effects
+
 
 _requests = msgspec.msgpack.Decoder(Request)
 _answers = msgspec.msgpack.Decoder(Answer)

@@ -19,7 +19,6 @@ import msgspec
 
 from antecede import limits
 from antecede.interrupts import is_ctrl_c
-from antecede.objects.entries import plain
 from antecede.objects.instances import Answer, Instance, Request
 from antecede.objects.model import (
     FLAT,
@@ -32,7 +31,7 @@ from antecede.objects.model import (
     missing_operation,
     operations_of,
 )
-from antecede.objects.state import Change, Live
+from antecede.objects.state import Change, Live, plain
 from antecede.objects.state import State as ObjectState
 from antecede.whereabouts import text_of
 

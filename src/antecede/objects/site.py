@@ -10,9 +10,9 @@ combines these parts. Each part calls only the parts to its right:
 
 **Ready** (§4.3). The order decides when a message may be handed over. The order does not wait until an operation has
 ended. A request that was handed over is queued. Its instance begins when no conflicting instance comes before it
-(:mod:`antecede.objects.table`). The request is delivered at this moment, not earlier. A root keeps its locks until it
-ends, with one exception: if an instance fails or is aborted before its root ends, the locks of this instance are
-released at that moment. So values that such an instance has read may change before its root commits.
+(``Table`` in :mod:`antecede.objects.instances`). The request is delivered at this moment, not earlier. A root keeps its
+locks until it ends, with one exception: if an instance fails or is aborted before its root ends, the locks of this
+instance are released at that moment. So values that such an instance has read may change before its root commits.
 
 **Wound–wait** (:mod:`antecede.objects.roots`) ends the cycles of waiting instances, which the theorem of §3.3 does not
 exclude. That module defines the words *root*, *home*, *try*, *wound*, *make way*, *rest* and *heal*.
@@ -25,13 +25,11 @@ import msgspec
 
 from antecede.errors import ObjectError, OrderError
 from antecede.messages import ABORT, COPY, REQUEST, RESPONSE, Accept, Deliver, Effects, Message, Packet, Send, Verdict
-from antecede.objects.execution import Execution, Removed
-from antecede.objects.instances import QUEUED, Answer, Answered, Instance, Root
-from antecede.objects.members import Members
+from antecede.objects.execution import Execution, Members, Outbox, Removed
+from antecede.objects.instances import QUEUED, Answer, Answered, Instance, Root, Table
 from antecede.objects.model import Object, missing_operation, operations_of, relation_of
-from antecede.objects.outbox import Outbox
 from antecede.objects.roots import Roots, Wounds
-from antecede.objects.table import Table
+from antecede.orders import OrderSpec
 from antecede.orders.contract import Order, Reason
 from antecede.orders.encoding import Reader, Writer
 from antecede.orders.objects import HEAL, WOUND, Objects
@@ -335,3 +333,41 @@ class Site(Order):
         self.roots.load(running, waiting, resting, healed)
         self.roots.started, self.outbox.posted, self.roots.wounds = counts
         self.wounds.load(asked, asked_by)
+
+
+# A group of named objects: the class of each object, and the conflicts between their operations.
+
+
+class SiteSpec(OrderSpec, frozen=True):
+    """The specification of a group of objects. It is used like the specification of an order: ``create`` returns the
+    :class:`Site` of one object of the group."""
+
+    kinds: tuple[type[Object], ...] = ()
+    """The class of each object."""
+    names: tuple[str, ...] = ()
+    site: type[Site] = Site
+
+    def create(self, me: int, members: int) -> Site:
+        if not members == len(self.kinds) == len(self.names):
+            raise OrderError(
+                f"{members} members, {len(self.kinds)} objects, {len(self.names)} names: expected equal numbers"
+            )
+        clocks = str(self.options.get("clocks", "eager"))
+        return self.site(me, self.kinds[me], Members(self.names), self.conflicts(), clocks)
+
+    def conflicts(self) -> str:
+        """Return the conflicts of the whole group as a text: pairs such as ``audit~deposit``, joined by ``+``, or
+        ``none``. Two names conflict if operations with these names conflict in at least one class."""
+        pairs = sorted({pair for kind in self.kinds for pair in relation_of(kind).pairs()})
+        return "+".join(f"{one}~{other}" for one, other in pairs) or "none"
+
+    def sample(self) -> Order:
+        return self.create(0, len(self.kinds))
+
+
+def group(objects: dict[str, type[Object]], *, clocks: str = "eager", site: type[Site] = Site) -> SiteSpec:
+    """Return the specification of a group of objects. ``objects``: the class of each object, by the object's name."""
+    for name in objects:
+        if not name or "/" in name or "~" in name:
+            raise ObjectError(f"object {name!r}: expected a name that is not empty and has no / and no ~")
+    return SiteSpec(Objects, {"clocks": clocks}, tuple(objects.values()), tuple(objects), site)

@@ -17,7 +17,7 @@ from antecede.labels import has_label, tail_of
 from antecede.live.client.handlers import Call, Handlers, Received, read
 from antecede.live.client.ticket import Line, Ticket, Tickets
 from antecede.objects import Object
-from antecede.objects.remote import RemoteObject
+from antecede.objects.model import RemoteObject
 from antecede.server.client.publishing import Publishing
 from antecede.server.client.questions import Questions
 
