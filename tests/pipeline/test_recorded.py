@@ -7,8 +7,7 @@ from antecede.engine import Reaction
 from antecede.live.application import plan_of
 from antecede.pipeline.judge.files import verify_in
 from antecede.recording.converting import convert
-from antecede.recording.gathering import gathered
-from antecede.recording.segments import begin
+from antecede.recording.segments import begin, gathered
 from antecede.server import AgentServer
 from antecede.server.items import PublishedMany, Reacted
 from antecede.store import Sizes, closed_segments, open_log

@@ -19,14 +19,13 @@ from antecede import limits
 from antecede.access import Access, Identity, Key, Who
 from antecede.access.audit import Audit
 from antecede.backups import Backup, NewBackup, check_backup, open_backup, restore
+from antecede.backups.copying import LINKS, copied, locked
 from antecede.backups.folder import MARKER, NewFolder, SavedFile, SavedServer
-from antecede.backups.local import copied, locked
 from antecede.cli import run
 from antecede.errors import MissingError, OverloadError, StoreError, StoreLockedError, UsageError
 from antecede.live import ServerRuntime
 from antecede.live.application import plan_of
-from antecede.live.freezing import LINKS
-from antecede.recording.gathering import gathered
+from antecede.recording.segments import gathered
 from antecede.server.operations.cutting import Cutting
 from antecede.topology import TopologyFile
 from antecede.trace import judge, read_events

@@ -27,8 +27,7 @@ from antecede.errors import AgentError, ObjectError, StoreError, TopologyError
 from antecede.live.application import plan_of
 from antecede.objects.calls import unfit
 from antecede.recording.converting import convert
-from antecede.recording.gathering import gathered
-from antecede.recording.segments import begin
+from antecede.recording.segments import begin, gathered
 from antecede.server import AgentServer
 from antecede.server.items import Published
 from antecede.store import Sizes, open_log

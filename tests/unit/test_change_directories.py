@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from antecede.backups.local import judged_in
-from antecede.backups.system import system_in, write_system
+from antecede.backups.copying import judged_in
+from antecede.backups.folder import system_in, write_system
 from antecede.cli import build
 from antecede.engine import Alarm, Outbound, Reaction
 from antecede.errors import StoreFullError, TopologyError
 from antecede.live import directories
 from antecede.live.application import plan_of
 from antecede.live.directories import change_directories, differing
-from antecede.recording.gathering import gathered
+from antecede.recording.segments import gathered
 from antecede.server import AgentServer
 from antecede.server.change.changing import Outcome
 from antecede.server.change.surveying import ChangeRequest

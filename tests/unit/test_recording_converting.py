@@ -17,8 +17,7 @@ from antecede.errors import StoreError, TraceError
 from antecede.live import ServerRuntime
 from antecede.live.application import plan_of
 from antecede.recording.converting import Orphaned, convert
-from antecede.recording.gathering import gathered
-from antecede.recording.segments import Recording, begin, pieces_in
+from antecede.recording.segments import Recording, begin, gathered, pieces_in
 from antecede.server import AgentServer
 from antecede.server.items import Published, pieces_of
 from antecede.store import Files, LogStore, Sizes, closed_segments, open_log

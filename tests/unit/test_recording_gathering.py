@@ -10,10 +10,9 @@ import pytest
 from antecede.cli import run
 from antecede.errors import StoreError, TraceError
 from antecede.live.application import plan_of
-from antecede.recording import gathering
+from antecede.recording import segments
 from antecede.recording.converting import convert
-from antecede.recording.gathering import gathered
-from antecede.recording.segments import Recording, begin
+from antecede.recording.segments import Recording, begin, gathered
 from antecede.server import AgentServer
 from antecede.server.items import Published
 from antecede.store import Sizes, open_log
@@ -120,7 +119,7 @@ def test_a_delivery_ahead_of_its_send_waits_for_it(tmp_path: Path) -> None:
     a = _Scripted("a", [], [Event("a", 0, SEND, "m", ("b",))])
     b = _Scripted("b", [Event("b", 0, DELIVER, "m")], [Event("b", 1, DELIVER, "n"), Event("b", 2, SEND, "o", ("a",))])
     recordings: Any = [a, b]
-    events, _ = read_events(gathering._spill(recordings, str(tmp_path)))
+    events, _ = read_events(segments._spill(recordings, str(tmp_path)))
     assert sorted((row.process, row.index, row.kind, row.message) for row in events) == [
         ("a", 0, SEND, "m"),
         ("b", 0, DELIVER, "m"),
@@ -145,7 +144,7 @@ def test_a_segment_that_goes_meanwhile_is_read_where_it_went(tmp_path: Path, mon
             os.unlink(f"{place}/segment-000000000001.log")
         return recording
 
-    monkeypatch.setattr(gathering, "Recording", moving)
+    monkeypatch.setattr(segments, "Recording", moving)
     assert _rows(directory) == whole
     assert tries == 2
     # One that is simply gone is an error, and not tried for ever.

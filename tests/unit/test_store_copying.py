@@ -64,6 +64,6 @@ def test_a_directory_that_recovery_would_refuse_is_not_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("antecede.store.log.HEADER_BYTES", 0)
-    with pytest.raises(CorruptLogError, match="expected the oldest group of the log"):
+    with pytest.raises(CorruptLogError):
         write_directory(Files(), str(tmp_path), 7, 5_000, [bytes(100)] * 20_000, b"state")
     assert not (tmp_path / "identity").exists()

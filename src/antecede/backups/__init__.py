@@ -6,14 +6,12 @@ if the backup says that a message was received, it also says that this message w
 and checksums of these files. The manifest is written last. ``docs/guide/operations.md`` describes backups for
 operators.
 
-The modules: ``folder`` defines the files of a backup. ``copying`` copies the files of a server into the backup.
-``local`` does this for a stopped server. ``checking`` checks a backup. ``restoring`` makes a new system from a backup.
-``system`` stores the id of this new system.
+The modules: ``folder`` defines the files of a backup. ``copying`` copies the files of a running or stopped server into
+the backup. ``restoring`` checks a backup, and makes a new system from it.
 """
 
-from antecede.backups.checking import check_backup
 from antecede.backups.copying import ServerCopy
 from antecede.backups.folder import Backup, NewBackup, is_backup, open_backup
-from antecede.backups.restoring import restore
+from antecede.backups.restoring import check_backup, restore
 
 __all__ = ["Backup", "NewBackup", "ServerCopy", "check_backup", "is_backup", "open_backup", "restore"]

@@ -8,16 +8,30 @@ the cut.
 """
 
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import msgspec
 
-from antecede.backups.folder import IDENTITY, SavedFile, SavedServer, digest_of
-from antecede.errors import StoreError
-from antecede.store.directory import HEADER_BYTES, decode_identity, named, numbered, segment_name
-from antecede.store.directory import IDENTITY as OWN_IDENTITY
+from antecede import limits
+from antecede.backups.folder import SAVED_IDENTITY, SavedFile, SavedServer, digest_of
+from antecede.errors import StoreError, StoreLockedError
+from antecede.recording.segments import FOLDER, TOPOLOGY, pieces_in
+from antecede.store import Store
+from antecede.store.directory import (
+    HEADER_BYTES,
+    IDENTITY,
+    decode_identity,
+    lock_directory,
+    named,
+    numbered,
+    read_identity,
+    segment_name,
+    snapshot_name,
+)
 from antecede.store.files import Files
-from antecede.store.recovery import read_group
+from antecede.store.recovery import Judged, judge, read_group
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -58,8 +72,8 @@ class ServerCopy:
         caller must read the page and pass its bytes to ``take`` before it asks for the next page."""
         files = self._cut.files
         segments = [segment_name(number) for number in numbered(list(files), "segment")]
-        others = [name for name in files if name not in segments and name != OWN_IDENTITY]
-        for name in (OWN_IDENTITY, *others, *segments):
+        others = [name for name in files if name not in segments and name != IDENTITY]
+        for name in (IDENTITY, *others, *segments):
             if name in segments and self._reached:
                 continue
             if name not in files:
@@ -82,7 +96,7 @@ class ServerCopy:
         return SavedServer(self._cut.incarnation, self._cut.position, self._saved)
 
     def _pages_of(self, name: str, size: int, is_segment: bool) -> Iterator[tuple[str, int]]:
-        kept = IDENTITY if name == OWN_IDENTITY else name
+        kept = SAVED_IDENTITY if name == IDENTITY else name
         path = os.path.join(self._folder, kept)
         with named(path):
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -102,7 +116,7 @@ class ServerCopy:
             self._files.close(self._file)
         with named(path):
             self._saved.append(msgspec.structs.replace(digest_of(path), name=kept))
-        if name == OWN_IDENTITY:
+        if name == IDENTITY:
             with open(path, "rb") as file:
                 self._seal = decode_identity(file.read(), path).seal
 
@@ -118,3 +132,123 @@ class ServerCopy:
                 self._reached = True
                 self._files.truncate(self._file, self._walked)
                 return
+
+
+# Copy the data directory of a stopped server into a backup.
+#
+# The caller first locks the data directories of all servers. Then no directory changes, and all copies together
+# contain the state of one moment.
+
+
+def judged_in(directory: str) -> Judged:
+    """Check a data directory, and return the result. The directory is not changed."""
+    files = Files()
+    identity = read_identity(files, directory)
+    assert identity is not None, "a data directory has an identity"
+    return judge(files, directory, identity)
+
+
+@contextmanager
+def locked(directory: str) -> Iterator[None]:
+    """Lock the data directory of a stopped server during a ``with`` block."""
+    files = Files()
+    if not os.path.isfile(os.path.join(directory, IDENTITY)):
+        raise StoreError(f"{directory}: not a data directory: it has no identity")
+    with named(directory):
+        try:
+            lock = lock_directory(files, directory)
+        except StoreLockedError as error:
+            raise StoreLockedError(
+                f"{error}: stop that process, or back up the running system without --data"
+            ) from None
+    try:
+        yield
+    finally:
+        files.close(lock)
+
+
+def copied(directory: str, server: str, folder: str, report_progress: Callable[[int, int], None]) -> SavedServer:
+    """Copy the data directory of one server into a folder of a backup. Return the description of the copy.
+    ``report_progress``: called with two numbers. The first is the number of bytes that are copied so far. The second
+    is an upper limit for the number of all bytes that will be copied."""
+    with named(directory):
+        judged = judged_in(directory)
+        found = judged.recovered
+        wanted = [IDENTITY, *([] if found.snapshot is None else [snapshot_name(found.snapshot.upto)])]
+        wanted += [segment_name(number) for number in judged.segments if number <= judged.tail.segment]
+        wanted += [f"{FOLDER}/{os.path.basename(piece.path)}" for piece in pieces_in(directory)]
+        if os.path.exists(f"{directory}/{FOLDER}/{TOPOLOGY}"):
+            wanted.append(f"{FOLDER}/{TOPOLOGY}")
+        sizes = {name: os.stat(f"{directory}/{name}").st_size for name in wanted}
+    copy = ServerCopy(folder, Cut(server, f"{found.incarnation:016x}", found.last, sizes))
+    for name, offset in copy.pages():
+        with named(directory), open(f"{directory}/{name}", "rb") as file:
+            copy.take(os.pread(file.fileno(), limits.backup_page_bytes, offset))
+        report_progress(copy.bytes, copy.total)
+    return copy.result()
+
+
+# Hard links that keep the files of a server unchanged for a backup, while the server continues to write.
+#
+# A backup contains the state of the server at one moment, the *cut*. If the server deletes or replaces a file after
+# the cut, the old file stays readable under its link. The newest file of the log grows, but the part of this file
+# that was durable at the cut does not change. The links are in a folder inside the data directory. This folder is
+# removed at the end of the backup, or at the next start.
+
+
+LINKS = "frozen"
+"""The folder in the data directory that contains the hard links."""
+_tries = 5
+
+
+class FrozenFiles:
+    """The files of a server as they were at one moment; see :class:`antecede.server.operations.backups.Frozen`."""
+
+    def __init__(self, directory: str, store: Store) -> None:
+        """Create links to the files in ``directory``. Call this in the thread of the server's event loop, so that the
+        server does not begin a snapshot meanwhile."""
+        self._folder = f"{directory}/{LINKS}"
+        self.position = store.durable
+        self.files: dict[str, int] = {}
+        for left in reversed(range(_tries)):
+            try:
+                self._link(directory)
+                return
+            except FileNotFoundError as error:
+                # Another thread has just deleted a file that is not needed any more.
+                if not left:
+                    self.end()
+                    raise StoreError(f"{error.filename}: {error.strerror}") from None
+            except OSError as error:
+                self.end()
+                raise StoreError(f"{error.filename}: a backup needs hard links: {error.strerror}") from None
+
+    def _link(self, directory: str) -> None:
+        remove_links(directory)
+        os.makedirs(f"{self._folder}/{FOLDER}", mode=0o700)
+        names = os.listdir(directory)
+        snapshots = [upto for upto in numbered(names, "snapshot") if upto <= self.position]
+        wanted = [IDENTITY, *map(snapshot_name, snapshots[-1:]), *map(segment_name, numbered(names, "segment"))]
+        pieces = pieces_in(directory)
+        wanted += [f"{FOLDER}/{os.path.basename(piece.path)}" for piece in pieces]
+        if os.path.exists(f"{directory}/{FOLDER}/{TOPOLOGY}"):
+            wanted.append(f"{FOLDER}/{TOPOLOGY}")
+        self.files = {}
+        for name in wanted:
+            os.link(f"{directory}/{name}", f"{self._folder}/{name}")
+            self.files[name] = os.stat(f"{self._folder}/{name}").st_size
+
+    def read(self, name: str, offset: int, count: int) -> bytes:
+        path = f"{self._folder}/{name}"
+        with named(path), open(path, "rb") as file:
+            return os.pread(file.fileno(), count, offset)
+
+    def end(self) -> None:
+        with suppress(OSError):
+            shutil.rmtree(self._folder)
+
+
+def remove_links(directory: str) -> None:
+    """Remove the hard links that an earlier backup left in the data directory."""
+    if os.path.isdir(f"{directory}/{LINKS}"):
+        shutil.rmtree(f"{directory}/{LINKS}")

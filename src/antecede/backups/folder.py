@@ -34,8 +34,8 @@ from antecede.store.directory import make_parents, named
 from antecede.store.files import Files
 
 MANIFEST = "backup.json"
-TOPOLOGY = "topology.toml"
-IDENTITY = "identity.backup"
+SAVED_TOPOLOGY = "topology.toml"
+SAVED_IDENTITY = "identity.backup"
 PARTIAL = ".partial"
 MARKER = ".unfinished"
 """The name of the marker file: a folder contains it while ``backup`` or ``restore`` makes the folder."""
@@ -98,7 +98,7 @@ class Backup(msgspec.Struct, frozen=True):
 
     def topology_text(self) -> str:
         """Return the text of the system's topology file."""
-        path = os.path.join(self.path, TOPOLOGY)
+        path = os.path.join(self.path, SAVED_TOPOLOGY)
         with named(path):
             return Path(path).read_text(encoding="utf-8")
 
@@ -253,10 +253,10 @@ class NewBackup(NewFolder):
     def complete(self, manifest: Manifest, topology: str) -> Backup:
         """Write the topology file and then the manifest, and rename the folder to the final name of the backup."""
         text = topology.encode()
-        saved = SavedFile(TOPOLOGY, len(text), hashlib.sha256(text).hexdigest())
+        saved = SavedFile(SAVED_TOPOLOGY, len(text), hashlib.sha256(text).hexdigest())
         manifest = msgspec.structs.replace(manifest, topology=saved).sealed()
         with named(self.partial):
-            write_new(os.path.join(self.partial, TOPOLOGY), text)
+            write_new(os.path.join(self.partial, SAVED_TOPOLOGY), text)
             self.sync()
             write_new(os.path.join(self.partial, MANIFEST), msgspec.json.format(msgspec.json.encode(manifest)))
         self.finish()
@@ -280,3 +280,50 @@ def write_new(path: str, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(descriptor)
+
+
+# The id of a restored system. Each data directory of the system contains the id in a small file.
+#
+# A server sends the id at the start of each connection, as a part of its epoch (the value by which servers compare
+# their topologies). So a server of the old system and a server of the restored system refuse each other, like servers
+# with different topologies. The state of their links does not change. The two servers also have different
+# incarnations (the numbers that identify data directories). If only these numbers were different, the links would
+# stop, and an operator would have to reset the domain.
+#
+# In a restored system, a server may start without data: the server was added later, or it starts again with an empty
+# directory. ``antecede topology apply`` sends the id to such a server (:mod:`antecede.server.change.changing`).
+
+
+SYSTEM = "system"
+_id_chars_max = 64
+
+
+def write_system(directory: str, system: str) -> None:
+    """Write the id of a restored system into a data directory that does not contain an id yet."""
+    path = os.path.join(directory, SYSTEM)
+    with named(path):
+        write_new(path, f"{system}\n".encode())
+        Files().sync_directory(directory)
+
+
+def system_in(directory: str) -> str:
+    """Return the id of the restored system that a data directory belongs to. If the system was not restored, return
+    ""."""
+    path = Path(directory, SYSTEM)
+    try:
+        text = path.read_text(encoding="ascii")[: _id_chars_max + 1].strip()
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path}: cannot be read: {error}") from None
+    if not text.isalnum():
+        raise StoreError(f"{path}: expected the id of a system, with only letters and digits")
+    return text
+
+
+def system_epoch(epoch: str, directory: str | None) -> str:
+    """Return the epoch that a server sends at the start of a connection. Servers compare their topologies by this
+    value. In a restored system, the result is ``epoch`` together with the id of the system. In other systems, it is
+    ``epoch`` alone. ``directory``: the server's data directory, if the server has one."""
+    system = "" if directory is None else system_in(directory)
+    return f"{epoch}~{system}" if system else epoch

@@ -51,7 +51,7 @@ def register(app: typer.Typer) -> None:
         """
         from antecede import __version__, limits
         from antecede.backups import NewBackup
-        from antecede.backups.folder import FORMAT, TOPOLOGY, Manifest, SavedFile
+        from antecede.backups.folder import FORMAT, SAVED_TOPOLOGY, Manifest, SavedFile
         from antecede.cli.backup_checks import check_made, complaints, verdict
         from antecede.documents import read_text
 
@@ -64,7 +64,7 @@ def register(app: typer.Typer) -> None:
             else:
                 saved, held = _running(file, Access(topology, "operator", *keys), new)
             now = strftime("%Y-%m-%dT%H:%M:%SZ", gmtime())
-            manifest = Manifest(FORMAT, __version__, now, file.epoch, saved, SavedFile(TOPOLOGY, 0, ""))
+            manifest = Manifest(FORMAT, __version__, now, file.epoch, saved, SavedFile(SAVED_TOPOLOGY, 0, ""))
             made = new.complete(manifest, read_text(topology, limits.topology_bytes_max))
         seconds = monotonic() - begun
         checked = check_made(made, topology) if check else None
@@ -100,7 +100,7 @@ def _running(file: TopologyFile, access: Access, new: "NewBackup") -> "tuple[dic
 def _stopped(data: str, file: TopologyFile, new: "NewBackup") -> "dict[str, SavedServer]":
     """Copy the directories of stopped servers. All directories are locked until the last one is copied, so that the
     copies fit together."""
-    from antecede.backups.local import copied, locked
+    from antecede.backups.copying import copied, locked
 
     with ExitStack() as stack, bar("copying") as (_, report_progress):
         for server in file.servers:

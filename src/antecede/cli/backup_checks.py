@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from antecede.backups import Backup
-    from antecede.backups.checking import Checked
+    from antecede.backups.restoring import Checked
     from antecede.topology import TopologyFile
 
 
@@ -27,13 +27,13 @@ def check_made(made: "Backup", topology: str) -> "Checked":
 def topology_of(source: "Backup", given: str | None) -> "tuple[TopologyFile, str]":
     """Return the topology of a restored system, and the path of its file. ``given``: the path of a topology file, or
     None for the topology file in the backup."""
-    from antecede.backups.folder import TOPOLOGY
+    from antecede.backups.folder import SAVED_TOPOLOGY
     from antecede.cli.organisation import usable_topology
     from antecede.topology import parse_topology
 
     if given is not None:
         return usable_topology(given), given
-    path = os.path.join(source.path, TOPOLOGY)
+    path = os.path.join(source.path, SAVED_TOPOLOGY)
     return parse_topology(source.topology_text(), path), path
 
 

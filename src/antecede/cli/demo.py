@@ -50,7 +50,7 @@ def _live(keep: str | None, spark: bool, quiet: bool) -> dict[str, Any]:
     verdict."""
     from antecede.cli.demo_live import run_live
     from antecede.pipeline import missing
-    from antecede.recording.gathering import gathered
+    from antecede.recording.segments import gathered
 
     def show(text: str) -> None:
         if not quiet:

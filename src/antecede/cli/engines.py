@@ -72,7 +72,7 @@ def trace_inputs(paths: list[str]) -> Iterator[list[str]]:
     if all(path == "-" or "://" in path or os.path.isfile(path) for path in paths):
         yield paths
         return
-    from antecede.recording.gathering import gathered
+    from antecede.recording.segments import gathered
 
     with gathered(paths) as files:
         yield files

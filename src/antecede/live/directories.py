@@ -13,13 +13,12 @@ from secrets import randbits, token_hex
 
 import msgspec
 
-from antecede.backups.local import judged_in
-from antecede.backups.system import system_in, write_system
+from antecede.backups.copying import judged_in
+from antecede.backups.folder import system_in, write_system
 from antecede.engine.belongings import Belongings
 from antecede.errors import AntecedeError, StoreError, TopologyError
 from antecede.live.application import plan_of, readable
-from antecede.recording.gathering import is_data_directory
-from antecede.recording.segments import next_indices, recorded_topology
+from antecede.recording.segments import is_data_directory, next_indices, recorded_topology
 from antecede.server import AgentServer, Input
 from antecede.server.change.changing import Outcome, carry_out
 from antecede.server.change.draining import drain

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from antecede.backups.system import write_system
+from antecede.backups.folder import write_system
 from antecede.engine.belongings import Belongings
 from antecede.errors import AgentError, AntecedeError, TopologyError
 from antecede.live.apart import is_imported, try_apart

@@ -16,7 +16,8 @@ from secrets import randbits
 from time import monotonic, time
 
 from antecede.access.audit import Audit
-from antecede.backups.system import system_epoch
+from antecede.backups.copying import FrozenFiles, remove_links
+from antecede.backups.folder import system_epoch
 from antecede.engine.host import Host
 from antecede.errors import AntecedeError, BrokenStepError, StoreError, StoreFailedError, StoreFullError
 from antecede.interrupts import is_ctrl_c
@@ -27,7 +28,6 @@ from antecede.live.calls import CallsFile
 from antecede.live.client import Bus
 from antecede.live.descriptors import connections_possible
 from antecede.live.fed import Connections
-from antecede.live.freezing import FrozenFiles, remove_links
 from antecede.live.housekeeping import Housekeeping
 from antecede.live.isolation import Isolated, isolated_agents
 from antecede.live.local import LocalSession

@@ -20,7 +20,7 @@ from antecede.errors import AntecedeError, ClosedError, OverloadError
 from antecede.live.client import Bus
 from antecede.live.client.line import connect
 from antecede.live.client.operator import request
-from antecede.recording.gathering import gathered
+from antecede.recording.segments import gathered
 from antecede.topology import TopologyFile
 from antecede.trace import verify
 from antecede.walks.walkers import Home, Tell, Told, Walk, name_of_walker, next_of, reactions_of

@@ -156,7 +156,7 @@ def teach(views: dict[str, View], old: TopologyFile, behind: dict[str, View]) ->
 
 
 def join(views: dict[str, View]) -> Part[None]:
-    """Let the servers that were not restored from a backup join the restored system (:mod:`antecede.backups.system`).
+    """Let the servers that were not restored from a backup join the restored system (:mod:`antecede.backups.folder`).
     Do nothing if no server was restored. The joining servers must have no earlier data: they are new, or were started
     again with empty directories. If they did not join, no restored server would connect to them. Raise TopologyError if
     servers belong to different restored systems."""

@@ -52,7 +52,7 @@ class Peering:
         self._machine = machine
         self._given_epoch, _, self.restored = epoch.partition("~")
         """``_given_epoch``: the topology epoch at the start. ``restored``: the id of the restored system to which this
-        server belongs (:mod:`antecede.backups.system`), or an empty string if the system was not restored."""
+        server belongs (:mod:`antecede.backups.folder`), or an empty string if the system was not restored."""
         self._token = token
         self.guard = guard
         self._log = log

@@ -60,7 +60,7 @@ class Lessons:
         return self._same_copy(hello) and learns(self._machine, hello)
 
     def _same_copy(self, hello: wire.ServerHello) -> bool:
-        # A restored system has its id behind its epoch (antecede.backups.system).
+        # A restored system has its id behind its epoch (antecede.backups.folder).
         return hello.epoch.partition("~")[2] == self._peering.restored
 
     def give(self, hello: wire.ServerHello, connection: Connection, dialed: bool) -> None:

@@ -16,8 +16,7 @@ from typing import Any
 
 import msgspec
 
-from antecede.backups.checking import recovered_state
-from antecede.backups.restoring import history, marked, new_incarnations
+from antecede.backups.restoring import history, marked, new_incarnations, recovered_state
 from antecede.engine.agents import Agent
 from antecede.errors import AntecedeError
 from antecede.server.change.renewal import faults_of, renewed
