@@ -36,10 +36,10 @@ import msgspec
 
 from antecede import limits
 from antecede.errors import TraceError, UsageError
-from antecede.trace import jsonl
+from antecede.trace import files
+from antecede.trace.files import write_trace
 from antecede.trace.schema import ARRIVE, DELIVER, LOCAL, SEND, Event, Mended, brief, event_of, is_count
 from antecede.trace.sources import events_in, shown
-from antecede.trace.writer import write_trace
 
 __all__ = ["Recorder", "Recording"]
 
@@ -74,7 +74,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         """The reason why no more rows are accepted; empty while rows are accepted."""
         self._lines = self.path.with_suffix(".jsonl")
         if self.path.suffix == ".parquet":
-            from antecede.trace.parquet import pyarrow
+            from antecede.trace.files import pyarrow
 
             pyarrow()
         self._file = self._opened(mode)
@@ -209,7 +209,7 @@ class Recorder(AbstractContextManager["Recorder"]):
             os.ftruncate(self._file, whole)
         self._index = self._kept
         if last:
-            row = jsonl.decode(last)
+            row = files.decode(last)
             if not isinstance(row, Event):
                 raise TraceError(f"{shown(self._lines)}: the last line is not a row of a trace: {row.detail}")
             self._own(row)

@@ -18,7 +18,7 @@ from antecede import pipeline
 from antecede.errors import TraceError
 from antecede.pipeline.spark.java import java_home, version_of
 from antecede.trace import verify
-from antecede.trace.cut import Cut
+from antecede.trace.sources import Cut
 
 _row = {"process": "p", "index": 0, "kind": "send", "message": "m", "to": ["q"]}
 _lines = [

@@ -27,8 +27,7 @@ from antecede.pipeline.spark.flow import Here
 from antecede.simulator.run import Setup, simulate
 from antecede.trace import Event, write_trace
 from antecede.trace.costs import compared_max, quantile
-from antecede.trace.measure import measure
-from antecede.trace.tables import COLUMNS
+from antecede.trace.measure import COLUMNS, measure
 
 
 def _load(name: str) -> ModuleType:

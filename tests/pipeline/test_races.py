@@ -20,8 +20,7 @@ from antecede.pipeline.races import races_in, races_on
 from antecede.pipeline.read.splits import plan
 from antecede.pipeline.spark.flow import Here
 from antecede.trace import write_trace
-from antecede.trace.race_search import Wanted
-from antecede.trace.races import Declared, assumed, races
+from antecede.trace.races import Declared, Wanted, assumed, races
 
 
 def _load(name: str) -> ModuleType:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from random import Random
 
 from antecede.trace import Event, Late, judge, match
-from antecede.trace.chain import Chains, Link
+from antecede.trace.explain import Chains, Link
 
 Rows = list[Event]
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antecede.trace import Event, match, pending, streaming
-from antecede.trace.lanes import Arrays, Lanes
+from antecede.trace import Event, match, streaming
 from antecede.trace.matched import Matched
 from antecede.trace.oracle import judge
+from antecede.trace.streaming import Arrays, Lanes
 
 pytest.importorskip("numpy")
 
@@ -19,7 +19,7 @@ def _trace(seed: int, processes: int, messages: int) -> list[Event]:
     dice = Random(seed)
     events: list[Event] = []
     index = [0] * processes
-    pending: list[tuple[str, int]] = []
+    streaming: list[tuple[str, int]] = []
 
     def add(process: int, kind: str, message: str, to: tuple[str, ...] | None = None) -> None:
         events.append(Event(f"p{process:03}", index[process], kind, message, to))
@@ -28,10 +28,10 @@ def _trace(seed: int, processes: int, messages: int) -> list[Event]:
     for number in range(messages):
         destinations = dice.sample(range(processes), dice.randint(0, min(4, processes)))
         add(dice.randrange(processes), "send", f"m{number}", tuple(f"p{one:03}" for one in destinations))
-        pending += [(f"m{number}", one) for one in destinations]
+        streaming += [(f"m{number}", one) for one in destinations]
         for _ in range(dice.randint(0, 3)):
-            if pending:
-                message, process = pending.pop(dice.randrange(len(pending)))
+            if streaming:
+                message, process = streaming.pop(dice.randrange(len(streaming)))
                 add(process, "deliver", message)
     return events
 
@@ -42,15 +42,15 @@ def test_every_way_finds_the_same(seed: int, processes: int, messages: int) -> N
     wanted = streaming.late_deliveries(trace, Lanes)
     assert streaming.late_deliveries(trace, Arrays) == wanted
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pending, "_senders_min", 0)
+        patch.setattr(streaming, "_senders_min", 0)
         # Bits are swept often, and there are never too many.
-        patch.setattr(pending, "_sweep_min", 2)
-        patch.setattr(pending, "_most_pending", lambda walk, awaited: 0)
-        found = [pending.late_deliveries(trace)]
+        patch.setattr(streaming, "_sweep_min", 2)
+        patch.setattr(streaming, "_most_pending", lambda walk, awaited: 0)
+        found = [streaming.late_by_sets(trace)]
         # Not few, so the other walk is taken, but not so many that there is no answer.
         senders = len({trace.sends[event.message or ""][0] for event in _deliveries(trace)})
-        patch.setattr(pending, "_most_pending", lambda walk, awaited: 16 * senders)
-        found.append(pending.late_deliveries(trace))
+        patch.setattr(streaming, "_most_pending", lambda walk, awaited: 16 * senders)
+        found.append(streaming.late_by_sets(trace))
     for late in found:
         assert late is not None
         assert _places(late) == _places(wanted)
@@ -73,7 +73,7 @@ def test_many_processes(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if way == "pending":
         monkeypatch.setattr(streaming, "late_deliveries", None)
     else:
-        monkeypatch.setattr(pending, "_most_pending", lambda walk, awaited: 10**9)
+        monkeypatch.setattr(streaming, "_most_pending", lambda walk, awaited: 10**9)
         if way == "arrays":
             monkeypatch.setattr(streaming, "Lanes", None)
         else:
@@ -84,7 +84,7 @@ def test_many_processes(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_few_processes_need_neither(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = match(_trace(5, 8, 40))
-    assert pending.late_deliveries(trace) is None
+    assert streaming.late_by_sets(trace) is None
     monkeypatch.setattr(streaming, "Arrays", None)
     assert streaming.judge_large(trace, ("causal",), every_overtaker=True).causal == judge(trace, ("causal",)).causal
 
@@ -98,11 +98,11 @@ def test_bits_are_used_again() -> None:
         events.append(Event(a, index + (number % 70 > 0), "send", f"m{number}", (b,)))
         events.append(Event(b, index + (0 if b != "p000" else 1), "deliver", f"m{number}"))
     trace = match(events)
-    walk, ends, awaited = pending._numbered(trace)
+    walk, ends, awaited = streaming._numbered(trace)
     walk.sort()
-    sets = pending._Bits(len(trace.lines), len(awaited))
-    assert pending._late(walk, ends, awaited, sets) == []
-    assert sets._width <= 4 * pending._sweep_min
+    sets = streaming._Bits(len(trace.lines), len(awaited))
+    assert streaming._late(walk, ends, awaited, sets) == []
+    assert sets._width <= 4 * streaming._sweep_min
 
 
 def _mailing_list(seed: int, people: int, mails: int) -> list[Event]:
@@ -141,8 +141,8 @@ def _mailing_list(seed: int, people: int, mails: int) -> list[Event]:
 def test_an_archive_leads_the_walk(seed: int) -> None:
     """Where one process receives everything, few messages are pending if it leads, and many by Lamport's clock."""
     trace = match(_mailing_list(seed, 100, 1_500))
-    walk, _, awaited = pending._numbered(trace)
-    assert pending._most_pending(walk, awaited) < 100 < pending._most_pending(sorted(walk), awaited)
+    walk, _, awaited = streaming._numbered(trace)
+    assert streaming._most_pending(walk, awaited) < 100 < streaming._most_pending(sorted(walk), awaited)
     wanted = judge(trace, ("fifo", "causal"))
     assert wanted.causal
     found = streaming.judge_large(trace, ("fifo", "causal"), every_overtaker=True)

@@ -15,10 +15,9 @@ import pytest
 
 from antecede.trace import ORDERS, Event, Late, Verdict, judge, match, needless_delays
 from antecede.trace.clocks import check_clocks, check_lamport
-from antecede.trace.lanes import Lanes
+from antecede.trace.oracle import cycle_in
 from antecede.trace.quarantine import sift
-from antecede.trace.streaming import judge_large
-from antecede.trace.total_order import cycle_in
+from antecede.trace.streaming import Lanes, judge_large
 
 
 def _load() -> ModuleType:

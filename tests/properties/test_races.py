@@ -13,8 +13,7 @@ import msgspec
 import pytest
 
 from antecede.trace import Event, write_trace
-from antecede.trace.race_search import Wanted
-from antecede.trace.races import assumed, races
+from antecede.trace.races import Wanted, assumed, races
 
 
 def _load(name: str) -> ModuleType:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from antecede.trace import judge, match, significance
+from antecede.trace import judge, match, significant
 from antecede.trace.conflicts import conflicts_in
+from antecede.trace.measure import orderings
 from antecede.trace.oracle import pasts
-from antecede.trace.orderings import orderings
 from antecede.trace.significant import judge_significant
 
 
@@ -41,7 +41,7 @@ def _judged(trace: Any) -> dict[tuple[str, int], tuple[str, str]]:
 def test_random_traces_are_judged_by_the_definition(
     seeds: int, idle_bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(significance, "_squeezed_bits", idle_bits)
+    monkeypatch.setattr(significant, "_squeezed_bits", idle_bits)
     rules: Counter[str] = Counter()
     for seed in range(2 * seeds):
         trace = traces.random_trace(seed)

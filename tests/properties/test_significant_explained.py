@@ -7,8 +7,7 @@ from typing import Any
 
 from antecede.trace import match
 from antecede.trace.conflicts import conflicts_in
-from antecede.trace.significant import judge_significant
-from antecede.trace.significant_explain import Explainer
+from antecede.trace.significant import Explainer, judge_significant
 
 
 def _load() -> ModuleType:

@@ -10,8 +10,7 @@ from antecede.errors import TraceError
 from antecede.objects.simulation.workload import Driver, Ended, Workload
 from antecede.trace import Event, judge, match
 from antecede.trace.conflicts import Conflicts, conflicts_in
-from antecede.trace.instances import REQUEST, Instances
-from antecede.trace.significant import judge_significant
+from antecede.trace.significant import REQUEST, Instances, judge_significant
 
 
 def _run(seed: int) -> tuple[Ended, Conflicts]:

@@ -18,7 +18,7 @@ from antecede.simulator.kernel import World
 from antecede.simulator.recorder import Recorder, process_names
 from antecede.simulator.workloads import Spontaneous, multicast
 from antecede.trace import DELIVER, SEND, Event, judge, match
-from antecede.trace.race_search import Wanted, find_races
+from antecede.trace.races import Wanted, find_races
 
 _runs = int(os.environ.get("ANTECEDE_SEEDS", "40"))
 _nanosecond = 1e-9

@@ -9,7 +9,7 @@ import pytest
 
 from antecede.cli import engines
 from antecede.cli.engines import chosen_engine
-from antecede.trace.sizing import Size, size_of
+from antecede.trace.sources import Size, size_of
 
 
 def _lines(count: int, processes: int, padding: str = "") -> bytes:

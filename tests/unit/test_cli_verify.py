@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from antecede.cli import verify as command
 from antecede.errors import AntecedeError
-from antecede.trace import Event, jsonl, write_trace
+from antecede.trace import Event, files, write_trace
 
 _late = [
     Event("p", 0, "send", "x", ("r",)),
@@ -175,8 +175,8 @@ def test_nothing_to_judge_is_no_success(run: Callable[..., Said]) -> None:
 
 
 def test_rows_set_aside_can_be_looked_at(run: Callable[..., Said]) -> None:
-    rows = b"".join(jsonl.encode(event) + b"\n" for event in _late)
-    Path("bad.jsonl").write_bytes(rows + b"\xff{\n" + jsonl.encode(Event("r", 7, "deliver", "none")) + b"\n")
+    rows = b"".join(files.encode(event) + b"\n" for event in _late)
+    Path("bad.jsonl").write_bytes(rows + b"\xff{\n" + files.encode(Event("r", 7, "deliver", "none")) + b"\n")
     assert run("bad.jsonl --quarantine aside/deep")[0] == 1
     written = [json.loads(line) for line in Path("aside/deep/quarantine.jsonl").read_text().splitlines()]
     assert [(row["file"], row["line"], row["reason"]) for row in written] == [
@@ -237,7 +237,7 @@ _change = st.tuples(st.integers(0, 5), st.sampled_from(_keys), _values)
 def test_a_damaged_trace_is_judged_or_refused(
     tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, str, Any]], flips: list[tuple[int, int]]
 ) -> None:
-    rows = [json.loads(jsonl.encode(event)) for event in _late]
+    rows = [json.loads(files.encode(event)) for event in _late]
     for number, key, value in changes:
         rows[number][key] = value
     data = bytearray(b"".join(json.dumps(row).encode() + b"\n" for row in rows))

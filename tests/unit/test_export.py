@@ -15,8 +15,7 @@ import pytest
 from antecede import cli, limits
 from antecede.errors import TraceError, UsageError
 from antecede.trace import Event, read_events, verify, write_trace
-from antecede.trace.exporting import FORMATS, export, view_of
-from antecede.trace.exporting.shiviz import PATTERN
+from antecede.trace.exporting import FORMATS, PATTERN, export, view_of
 from antecede.trace.foreign import Mapping, convert, convert_mapped
 
 _root = Path(__file__).resolve().parents[2]

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from antecede import limits
-from antecede.trace.exporting.shiviz import PATTERN
+from antecede.trace.exporting import PATTERN
 
 _root = Path(__file__).resolve().parents[2]
 _text = (_root / "docs" / "guide" / "export.md").read_text(encoding="utf-8")

@@ -11,8 +11,7 @@ from antecede.orders import parse
 from antecede.simulator.run import Setup, simulate
 from antecede.trace import Event, match, write_trace
 from antecede.trace.costs import compared_max, concurrency, drawn, held, quantile
-from antecede.trace.measure import measure
-from antecede.trace.tables import COLUMNS
+from antecede.trace.measure import COLUMNS, measure
 
 _direct_orders = [
     *("none", "fifo", "matrix", "updates", "pruned", "direct", "buffer", "buffer:pipelined=true", "synchronous"),

@@ -11,7 +11,7 @@ import pytest
 
 from antecede import limits
 from antecede.errors import TraceError, UsageError
-from antecede.trace import Event, Metadata, TraceWriter, jsonl, parquet, read_events, write_trace
+from antecede.trace import Event, Metadata, TraceWriter, files, read_events, write_trace
 from antecede.trace.schema import Fault
 from antecede.trace.sources import load
 
@@ -27,7 +27,7 @@ _line = b'{"process":"a","index":%d,"kind":"local"}\n'
 
 
 def _read(data: bytes) -> list[Any]:
-    return [said for _, _, said in jsonl.read(io.BufferedReader(io.BytesIO(data)))]  # type: ignore[arg-type]
+    return [said for _, _, said in files.read_jsonl(io.BufferedReader(io.BytesIO(data)))]  # type: ignore[arg-type]
 
 
 def _reasons(data: bytes) -> list[str]:
@@ -48,11 +48,11 @@ def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
 
 
 def test_lines_are_compact_and_in_the_order_of_the_schema() -> None:
-    assert jsonl.encode(_events[0]) == (
+    assert files.encode(_events[0]) == (
         b'{"process":"a","index":0,"kind":"send","message":"m","to":["b","c"],"time":5,"clock":{"a":1,"z":1},'
         b'"b":[{"x":null,"y":1}],"z":1}'
     )
-    assert jsonl.encode(_events[3]) == b'{"process":"a","index":1,"kind":"send","message":"n","to":[]}'
+    assert files.encode(_events[3]) == b'{"process":"a","index":1,"kind":"send","message":"n","to":[]}'
 
 
 def test_a_trace_appears_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_lines_that_are_no_rows(line: bytes, said: str) -> None:
 
 def test_blank_lines_carriage_returns_and_a_byte_order_mark() -> None:
     data = b"\xef\xbb\xbf" + _line % 0 + b"\n  \r\n" + (_line % 1).replace(b"\n", b"\r\n") + (_line % 2).rstrip()
-    numbered = [(number, said.index) for number, _, said in jsonl.read(io.BufferedReader(io.BytesIO(data)))]  # type: ignore[arg-type, union-attr]
+    numbered = [(number, said.index) for number, _, said in files.read_jsonl(io.BufferedReader(io.BytesIO(data)))]  # type: ignore[arg-type, union-attr]
     assert numbered == [(1, 0), (4, 1), (5, 2)]
 
 
@@ -111,7 +111,7 @@ def test_a_line_at_the_bound_and_beyond(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(limits, "trace_line_bytes_max", len(_line % 0))
     monkeypatch.setattr(limits, "raw_text_bytes_max", 9)
     data = _line % 0 + b"x" * 3_000_000 + b"\n" + _line % 10 + _line % 1
-    items = list(jsonl.read(io.BufferedReader(io.BytesIO(data))))  # type: ignore[arg-type]
+    items = list(files.read_jsonl(io.BufferedReader(io.BytesIO(data))))  # type: ignore[arg-type]
     assert [number for number, _, _ in items] == [1, 2, 3, 4]
     assert [isinstance(said, Fault) for _, _, said in items] == [False, True, True, False]
     assert {len(raw) for _, raw, _ in items} == {9}
@@ -263,7 +263,7 @@ def test_the_short_way_of_reading_a_line_says_the_same(name: str) -> None:
                 pairs = [f'"{key}":{text}' for key, text in line.items()]
                 for text in (pairs, [*pairs, f'"{name}":{value}'], [pair for pair in pairs if "message" not in pair]):
                     raw = ("{" + ",".join(text) + "}").encode()
-                    assert jsonl.decode(raw) == jsonl._decode_any(raw), raw
+                    assert files.decode(raw) == files._decode_any(raw), raw
 
 
 _odd_columns: dict[str, list[Any]] = {
@@ -296,9 +296,9 @@ def test_reading_parquet_by_columns_says_the_same(
     table = plain | ({odd: _odd_columns[odd]} if odd else {})
     # A slice has offsets into its columns, which nothing may forget.
     batch = pa.RecordBatch.from_pydict(table)[rows]
-    found = list(parquet.items_in(batch, (), 1, False))
+    found = list(files.items_in(batch, (), 1, False))
     if odd in (None, "to", "time") and batch.num_rows:
-        assert parquet._plain_events(pa, batch, ()) is not None
-    monkeypatch.setattr(parquet, "_plain_events", lambda pa, batch, folded: None)
-    assert found == list(parquet.items_in(batch, (), 1, False))
+        assert files._plain_events(pa, batch, ()) is not None
+    monkeypatch.setattr(files, "_plain_events", lambda pa, batch, folded: None)
+    assert found == list(files.items_in(batch, (), 1, False))
     assert len(found) == batch.num_rows

@@ -155,8 +155,7 @@ def _show_overtaking(console: Any, run: dict[str, Any]) -> None:
     from antecede.cli.drawing import print_diagram
     from antecede.diagram import from_events
     from antecede.trace import match
-    from antecede.trace.chain import Chains
-    from antecede.trace.explain import overtaking, rows_of
+    from antecede.trace.explain import Chains, overtaking, rows_of
 
     late = min(run["verdict"].causal, key=lambda late: (late.source == late.to, late.deliver_index, late.to))
     chain = Chains(match(run["rows"])).shortest(late)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 from antecede.errors import UsageError, similar
-from antecede.trace.sizing import size_of
+from antecede.trace.sources import size_of
 
 ENGINES = ("auto", "plain", "spark")
 ORDERS = ("fifo", "causal", "total", "synchronous", "significant")

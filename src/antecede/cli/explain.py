@@ -18,9 +18,8 @@ from antecede.cli.wording import counted, exit_code, set_aside, shown_name, warn
 from antecede.diagram.explained import of_explanation
 from antecede.errors import DiagramError
 from antecede.trace.conflicts import read_conflicts
-from antecede.trace.explain import ExplainRequest
+from antecede.trace.explain import ExplainRequest, with_origins
 from antecede.trace.explain import explain as explain_here
-from antecede.trace.origins import with_origins
 from antecede.trace.titles import Titles, messages_in, named
 
 
@@ -156,7 +155,7 @@ class _Places:
 
 
 def _overtaking(number: int, late: dict[str, Any], at: _Places, titles: Titles) -> Iterator[str]:
-    from antecede.trace.story import clauses, is_causal_chain
+    from antecede.trace.explain import clauses, is_causal_chain
 
     def title(message: str) -> str:
         return shown_name(titles(message))

@@ -14,8 +14,7 @@ from antecede.errors import OrderError, TopologyError, UsageError
 from antecede.orders import parse
 from antecede.topology import Domain, Topology
 from antecede.trace.epochs import epochs_in
-from antecede.trace.race_search import Wanted
-from antecede.trace.races import Declared, assumed, declared_orders
+from antecede.trace.races import Declared, Wanted, assumed, declared_orders
 from antecede.trace.races import races as races_here
 from antecede.trace.schema import Metadata
 from antecede.trace.titles import Titles, messages_in, named

@@ -19,9 +19,8 @@ from antecede.cli.wording import counted, exit_code, shown_name, silent_names, u
 from antecede.crashes import discard_output, print_error
 from antecede.errors import TraceError, UsageError
 from antecede.trace.conflicts import read_conflicts
-from antecede.trace.cut import Cut
 from antecede.trace.quarantine import DELIVERIES, unreadable_rows
-from antecede.trace.sources import shown, trace_files
+from antecede.trace.sources import Cut, shown, trace_files
 from antecede.trace.titles import Titles, named
 
 _cycle_shown = 8

@@ -168,7 +168,7 @@ def _other_table(path: str) -> str | None:
 
 
 def _no_lines(path: str) -> str | None:
-    from antecede.trace.jsonl import read
+    from antecede.trace.files import read_jsonl as read
     from antecede.trace.schema import Fault
     from antecede.trace.sources import shown
 

@@ -6,8 +6,7 @@
 from typing import Any
 
 from antecede.diagram.computation import Diagram, from_events
-from antecede.trace.explain import rows_of
-from antecede.trace.story import is_causal_chain, sentence
+from antecede.trace.explain import is_causal_chain, rows_of, sentence
 from antecede.trace.titles import Titles, short_id
 
 

@@ -29,9 +29,8 @@ from antecede.pipeline.measuring.costs import Excluded, Rows, lookup
 from antecede.pipeline.packing import decoder, pack, pack_struct, unpack
 from antecede.pipeline.pieces import Piece, Places
 from antecede.pipeline.sessions import Session
-from antecede.trace.chain import Link
-from antecede.trace.race_search import Found, Wanted, resolution_of
-from antecede.trace.races import Declare, Declared, assembled, race_of
+from antecede.trace.explain import Link
+from antecede.trace.races import Declare, Declared, Found, Wanted, assembled, race_of, resolution_of
 from antecede.trace.schema import DELIVER, SEND, Event
 
 Ints = NDArray[np.int32]

@@ -24,7 +24,7 @@ from antecede.errors import AntecedeError
 from antecede.recording.segments import CONVERTER_BUSY, FOLDER, PLACE_KEY, Recording, piece_name, tidy
 from antecede.store import Files, closed_segments
 from antecede.store.directory import TEMPORARY, named
-from antecede.trace.parquet import METADATA_KEY, Rows
+from antecede.trace.files import METADATA_KEY, Rows
 from antecede.trace.schema import metadata_bytes
 
 

@@ -11,8 +11,8 @@ from antecede.diagram.explained import of_explanation
 from antecede.errors import DiagramError
 from antecede.report import charts
 from antecede.report.charts import text
+from antecede.trace.explain import is_causal_chain, sentence
 from antecede.trace.quarantine import unreadable_rows
-from antecede.trace.story import is_causal_chain, sentence
 from antecede.trace.titles import Titles
 
 _style = """

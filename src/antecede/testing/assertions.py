@@ -17,9 +17,8 @@ import msgspec
 
 from antecede.errors import UsageError
 from antecede.trace import Event, verify
-from antecede.trace.explain import ExplainRequest, explain
-from antecede.trace.jsonl import encode
-from antecede.trace.origins import with_origins
+from antecede.trace.explain import ExplainRequest, explain, with_origins
+from antecede.trace.files import encode
 from antecede.trace.titles import Titles, messages_in, named
 from antecede.trace.verdicts import known_orders
 

@@ -10,12 +10,12 @@ because it judges the results of all three.
 * :func:`verify` reads traces from outside, sets aside rows that are certainly wrong, and returns the full report.
 """
 
+from antecede.trace.files import TraceWriter, write_trace
 from antecede.trace.matched import Matched, match
 from antecede.trace.oracle import Delay, judge, needless_delays
 from antecede.trace.report import read_events, verify
 from antecede.trace.schema import ARRIVE, DELIVER, HOP, LOCAL, SEND, Event, Metadata
 from antecede.trace.verdicts import ORDERS, Late, Verdict
-from antecede.trace.writer import TraceWriter, write_trace
 
 __all__ = [
     "ARRIVE",

@@ -35,9 +35,9 @@ from bisect import bisect_right
 from collections import Counter
 from typing import Any
 
-from antecede.trace.lanes import Lanes
 from antecede.trace.matched import Matched
 from antecede.trace.schema import DELIVER, SEND, Event
+from antecede.trace.streaming import Lanes
 
 
 def check_lamport(trace: Matched) -> dict[str, Any]:

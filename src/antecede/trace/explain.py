@@ -1,9 +1,9 @@
 """The command ``explain`` shows why a trace breaks an order.
 
 * Causal and FIFO order are broken by late deliveries. The explanation of a late delivery is the shortest chain of
-  messages that overtook it. :mod:`antecede.trace.chain` finds this chain. For FIFO order, the chain is one later
+  messages that overtook it. :class:`Chains` finds this chain. For FIFO order, the chain is one later
   message of the same sender.
-* Significant order is broken by late deliveries, too. :mod:`antecede.trace.significant_explain` finds the reason.
+* Significant order is broken by late deliveries, too. :mod:`antecede.trace.significant` finds the reason.
 * Total and synchronous order are broken by a cycle of messages. The verdict names one cycle. This module searches for a
   shortest cycle among the messages of that cycle. Each step of the cycle leads from one message to the next. The
   explanation of a step is a process with two of its events. These events show which of the two messages came first.
@@ -14,25 +14,150 @@ another engine are drawn and checked in the same way.
 
 import os
 import time
+from array import array
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from operator import attrgetter
+from typing import Any, cast
 
 import msgspec
 
 from antecede import __version__
 from antecede.errors import UsageError, similar
-from antecede.trace.assumed import certain
-from antecede.trace.chain import Chains, Link
 from antecede.trace.conflicts import Conflicts, needed
 from antecede.trace.matched import Matched
+from antecede.trace.oracle import certain
 from antecede.trace.quarantine import REASONS, counts, sift
-from antecede.trace.schema import ARRIVE, DELIVER, SEND, Event
-from antecede.trace.significant import judge_significant
-from antecede.trace.significant_explain import Explainer
-from antecede.trace.sources import load
+from antecede.trace.schema import ARRIVE, DELIVER, HOP, SEND, Event
+from antecede.trace.significant import Explainer, judge_significant
+from antecede.trace.sources import events_in, load, trace_files
 from antecede.trace.streaming import judge_large
 from antecede.trace.verdicts import ORDERS, Late, Verdict
+
+_index = attrgetter("index")
+
+
+class Link(msgspec.Struct, frozen=True, rename={"source": "from"}):
+    """One message of a chain: where it was sent and where it was delivered."""
+
+    message: str
+    source: str
+    send_index: int
+    to: str
+    deliver_index: int
+
+    def as_json(self) -> dict[str, Any]:
+        return cast("dict[str, Any]", msgspec.to_builtins(self))
+
+
+class _Step(msgspec.Struct, frozen=True, gc=False):
+    """A copy of a message. Process ``source`` sent it at position ``sent``, and process ``to`` delivered it at position
+    ``delivered``."""
+
+    source: int
+    sent: int
+    to: int
+    delivered: int
+
+
+class Chains:
+    """Finds the shortest overtaking chain of each late delivery in one trace.
+
+    The reason why a delivery is late: the overtaking chain with the fewest messages.
+
+    Let m be a message from p to q. A chain of messages m1 … mk overtakes m if three conditions are true:
+
+    * p sends m1 after m, or m1 is m itself (then the chain begins with a copy of m to another destination);
+    * the receiver of each message, except the last, sends the next message after it has delivered this message;
+    * q delivers mk before m.
+
+    This is the definition of Garg (§12.1: "a single message not be overtaken by a sequence of messages"). Let T_h[r] be
+    the first position at process r that a chain of at most h messages can reach from send(m). T_0 has only one entry,
+    the position of send(m) at p. Round h examines the messages that each process s sent after T_(h−1)[s]. Round 1 also
+    examines m itself. T_h[r] is the smallest of T_(h−1)[r] and the positions at which r delivered the examined
+    messages. The first h with T_h[q] < deliver(m) is the length of a shortest chain.
+
+    **Only new sends are examined.** If T became smaller at a process, only the sends between its new T and its old T
+    are examined, because the sends after the old T were examined in an earlier round. So every send is examined once.
+    Every message of round h was sent after a delivery that round h − 1 found, so a chain found in round h has exactly h
+    messages.
+
+    **Only a part of the trace is examined.** All events are put into one sequence that agrees with happened-before. In
+    this sequence, every chain lies between send(m) and deliver(m). The sequence is computed once, for all explanations.
+    The search along a process stops at the first event that comes after deliver(m) in this sequence.
+
+    There may be several shortest chains. Then their last messages are compared, and the message that q delivers first
+    is chosen. Its sender received the previous message of the chain. The previous message is chosen by the same rule,
+    and so on, back to p. So the answer does not depend on the sequence in which sends are examined.
+    """
+
+    def __init__(self, trace: Matched) -> None:
+        self._trace = trace
+        self._numbers = {name: number for number, name in enumerate(trace.names)}
+        self._moments = [array("q", bytes(8 * len(line))) for line in trace.lines]
+        """The position of each event in one sequence of all events. The sequence agrees with happened-before."""
+        self._copies: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        """For each send, the deliveries of its message. Sends and deliveries are given by process and position."""
+        for moment, (process, position, event) in enumerate(trace.in_causal_order()):
+            self._moments[process][position] = moment
+            if event.kind == DELIVER:
+                sent = trace.sends[event.message or ""]
+                self._copies.setdefault(sent, []).append((process, position))
+
+    def shortest(self, late: Late) -> list[Link]:
+        """Return the messages of the shortest chain that overtook a late delivery, from the first to the last."""
+        source, sent = self._trace.sends[late.message]
+        target = self._numbers[late.to]
+        deadline = bisect_left(self._trace.lines[target], late.deliver_index, key=_index)
+        levels: list[dict[int, _Step]] = []
+        reach: dict[int, int] = {}
+        # The message itself may begin the chain, by a copy to another destination: therefore its send is included.
+        frontier = [(source, sent, len(self._trace.lines[source]))]
+        while True:
+            reached: dict[int, _Step] = {}
+            for process, start, stop in frontier:
+                for step in self._sent_in(process, start, stop, self._moments[target][deadline]):
+                    limit = deadline if step.to == target else reach.get(step.to)
+                    best = reached.get(step.to)
+                    if (limit is None or step.delivered < limit) and (best is None or step.delivered < best.delivered):
+                        reached[step.to] = step
+            if target in reached:
+                return self._walked_back(reached[target], levels)
+            # A chain gains nothing by returning to its start.
+            reached.pop(source, None)
+            assert reached, "a late delivery has no overtaking chain"
+            levels.append(reached)
+            frontier = []
+            for process, step in reached.items():
+                stop = reach.get(process, len(self._trace.lines[process]))
+                frontier.append((process, step.delivered + 1, stop))
+                reach[process] = step.delivered
+
+    def _sent_in(self, process: int, start: int, stop: int, horizon: int) -> list[_Step]:
+        """Return the delivered copies that ``process`` sent at a position in ``range(start, stop)``. Sends that come at
+        or after the moment ``horizon`` (see ``_moments``) are left out."""
+        line, moments = self._trace.lines[process], self._moments[process]
+        stop = bisect_left(moments, horizon, start, stop)
+        return [
+            _Step(process, position, to, delivered)
+            for position in range(start, stop)
+            if line[position].kind == SEND
+            for to, delivered in self._copies.get((process, position), ())
+        ]
+
+    def _walked_back(self, last: _Step, levels: list[dict[int, _Step]]) -> list[Link]:
+        steps = [last]
+        for reached in reversed(levels):
+            steps.append(reached[steps[-1].source])
+        return [self._link(step) for step in reversed(steps)]
+
+    def _link(self, step: _Step) -> Link:
+        lines = self._trace.lines
+        send, delivery = lines[step.source][step.sent], lines[step.to][step.delivered]
+        return Link(send.message or "", send.process, send.index, delivery.process, delivery.index)
+
 
 Homes = Mapping[str, Sequence[tuple[int, str]]]
 """The events of one message: for each process, the index and the kind of each event, ascending by index."""
@@ -271,3 +396,99 @@ def rows_of(explanation: Mapping[str, Any]) -> list[Event]:
         rows.add((step["process"], step["index"], step["kind"], step["message"]))
         rows.add((step["process"], step["before_index"], step["before_kind"], step["before"]))
     return [Event(process, index, kind, message) for process, index, kind, message in sorted(rows)]
+
+
+Name = Callable[[str], str]
+"""A function that returns a readable name of a message or a process."""
+NamePlace = Callable[[str, int], str]
+"""A function that returns the location of a row in the trace as a text, for example ``index 7``. Its arguments are the
+process and the index of the row."""
+
+
+def clauses(explanation: Mapping[str, Any], title: Name, name: Name = str, at: NamePlace | None = None) -> list[str]:
+    """Return the steps by which a message was overtaken, as one clause per step, first to last. If ``at`` is given, the
+    clauses also say where each event is recorded.
+
+    Describe in sentences how a message was overtaken.
+
+    An example: ``ann sent X to bob and cy; bob delivered it and sent Y to cy; cy delivered Y before X``.
+
+    The same sentences are printed by ``explain``, drawn below a diagram and written into reports.
+    """
+
+    def where(process: str, index: int) -> str:
+        return "" if at is None else f" ({at(process, index)})"
+
+    chain = explanation["chain"]
+    late, source, target = title(explanation["message"]), name(explanation["from"]), name(explanation["to"])
+    first = chain[0]
+    sent = f"{source} sent {late}{where(explanation['from'], explanation['send_index'])}"
+    if first["message"] == explanation["message"]:
+        steps = [f"{sent} to {name(first['to'])} and {target}"]
+        delivered = "it"
+    else:
+        delivered = title(first["message"])
+        then = f"{delivered}{where(first['from'], first['send_index'])}"
+        steps = [f"{sent} to {target}, then {then} to {name(first['to'])}"]
+    for before, link in pairwise(chain):
+        there = where(before["to"], before["deliver_index"])
+        this = title(link["message"])
+        onward = where(link["from"], link["send_index"])
+        steps.append(f"{name(link['from'])} delivered {delivered}{there} and sent {this}{onward} to {name(link['to'])}")
+        delivered = this
+    early = where(explanation["to"], chain[-1]["deliver_index"])
+    at_last = where(explanation["to"], explanation["deliver_index"])
+    steps.append(f"{target} delivered {delivered}{early} before {late}{at_last}")
+    return steps
+
+
+def sentence(explanation: Mapping[str, Any], title: Name, name: Name = str) -> str:
+    """Return the steps by which a message was overtaken, as one sentence."""
+    return "; ".join(clauses(explanation, title, name))
+
+
+def is_causal_chain(explanation: Mapping[str, Any]) -> bool:
+    """Return whether :func:`clauses` can describe an explanation. This is possible if the explanation contains a chain
+    of messages as in causal order: the sender of each message first delivered the previous message of the chain.
+    Explanations of significant order contain another kind of chain."""
+    return bool(explanation.get("chain")) and not any("after" in link for link in explanation["chain"])
+
+
+RowPlace = tuple[str, int]
+"""A row of a trace, given by its process and its index."""
+
+
+def with_origins(report: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Any]:
+    """Return the report of ``explain`` with an additional key ``sources``: for each row that an explanation names, the
+    file and the line of the imported log. A row is left out if its file and line are not known.
+
+    Find where the rows of an explanation come from: the file and the line of the imported log.
+
+    ``antecede import --map`` writes the file and the line into the extra column ``source``. No verdict needs this
+    column, so the engines do not keep it. The column is looked up afterwards, for a few rows, in the files of
+    the trace that have the column.
+    """
+    places = {(row.process, row.index) for explanation in report["explanations"] for row in rows_of(explanation)}
+    found = _origins([path for path in paths if os.path.exists(path)], places) if places else {}
+    sources = [
+        {"process": process, "index": index, "source": found[process, index]} for process, index in sorted(found)
+    ]
+    return {**report, "sources": sources}
+
+
+def _origins(paths: Sequence[str], places: Iterable[RowPlace]) -> dict[RowPlace, str]:
+    left = set(places)
+    found: dict[RowPlace, str] = {}
+    for path in trace_files(paths)[0] if paths else ():
+        for number, event in enumerate(events_in(path)):
+            source = (event.extra or {}).get("source")
+            if type(source) is not str and number == 0:
+                # Not a trace of an import by a mapping: every row of such a trace has the column.
+                break
+            place = event.process, event.index
+            if place in left and type(source) is str and event.kind != HOP:
+                left.remove(place)
+                found[place] = source
+            if not left:
+                return found
+    return found

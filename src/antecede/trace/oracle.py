@@ -15,7 +15,7 @@ late iff q has already delivered a message that the sender of m sent after m. *N
 :func:`needless_delays`.
 
 An import may have assumed the positions of some rows. Such positions prove nothing, so all orders are judged without
-them (:mod:`antecede.trace.assumed`). Deliveries that are late only if the assumed positions are right are counted as
+them (:func:`certain`). Deliveries that are late only if the assumed positions are right are counted as
 *undecided*.
 
 Each set has one bit per message, so the cost is quadratic in the number of messages. This is fast enough for traces of
@@ -25,15 +25,170 @@ the same verdicts on large traces.
 The given events must be well formed (:mod:`antecede.trace.quarantine` ensures this for traces from outside).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 import msgspec
 
-from antecede.trace.assumed import certain
-from antecede.trace.matched import Matched, match
+from antecede.trace.matched import Matched, match, of_lines
 from antecede.trace.schema import ARRIVE, DELIVER, SEND, Event
-from antecede.trace.total_order import agree_pairwise, cycle_in
 from antecede.trace.verdicts import ORDERS, Late, Verdict
+
+
+def certain(trace: Matched) -> Matched:
+    """Return the certain trace: the given trace without the happened-before relations that depend on an assumed
+    position. FIFO and causal order are judged on the certain trace. If no position is assumed, return the given trace
+    itself.
+
+    The certain verdicts on an imported trace. They are true even if the import assumed wrong positions for some rows.
+
+    A foreign record may show that a process sent a message, but not when. The import then chooses a position among the
+    rows of the process and marks the row ``assumed``. It is not known which other rows of the process really come
+    before this row. It is still known that the send comes before its deliveries.
+
+    :func:`certain` returns the *certain trace*. In it, each assumed send or delivery is left out, or is moved to a
+    separate process. So the certain trace contains only those happened-before relations of the imported trace that do
+    not depend on an assumed position. If a delivery is late in the certain trace, it is late for every possible
+    position of the assumed rows. So it is also late in the imported trace. A delivery that is late in the imported
+    trace, but not in the certain trace, is *undecided*. Total and synchronous order are about sequences of rows, and
+    are judged without the assumed rows.
+
+    Two kinds of rows are left out of the certain trace, because they could not change any verdict there:
+
+    * every assumed delivery. It is not certain which rows of its process come after it, or which deliveries come before
+      it.
+    * an assumed send with its deliveries, if at most one of these deliveries has a known position. It is not certain
+      which rows come before the send, so its message cannot make another delivery late. Its own delivery can be late
+      only if another process delivered the message first. This requires two deliveries with known positions.
+
+    If two or more deliveries of an assumed send have known positions, the send becomes the only row of a separate
+    process.
+    """
+    if not any(event.assumed for line in trace.lines for event in line):
+        return trace
+    left = Counter(
+        event.message or "" for line in trace.lines for event in line if event.kind == DELIVER and not event.assumed
+    )
+    lines: list[list[Event]] = []
+    alone: list[Event] = []
+    for line in trace.lines:
+        kept: list[Event] = []
+        for event in line:
+            if event.kind == SEND and event.assumed:
+                if left[event.message or ""] > 1:
+                    alone.append(event)
+            elif event.kind != DELIVER or _counts(trace, event, left):
+                kept.append(event)
+        lines.append(kept)
+    mark = "assumed"
+    while any(name.startswith(mark) for name in trace.names):
+        mark += " "
+    names = trace.names + [f"{mark}:{event.message}" for event in alone]
+    lines += [[event] for event in alone]
+    return of_lines(names, lines)
+
+
+def _counts(trace: Matched, event: Event, left: Counter[str]) -> bool:
+    """Return whether a delivery stays in the certain trace. It stays if it can be late there, or if it can make another
+    delivery late. ``left``: for each message, the number of its deliveries that are not assumed."""
+    message = event.message or ""
+    return not event.assumed and (left[message] > 1 or not trace.sent(message).assumed)
+
+
+def cycle_in(sequences: Sequence[Sequence[str]]) -> list[str] | None:
+    """Return ``None`` if the sequences can be merged into one sequence. Otherwise return a cycle of messages:
+    each message comes before the next one (in at least one sequence), and the last one comes before the first one.
+
+    Total and synchronous order as one question: can several sequences of messages be merged into one sequence?
+
+    There is one sequence per process. For total order, it has the deliveries of the process. For synchronous order, it
+    has all sends and deliveries of the process (Garg §12.1, §12.3). Message a *comes before* another message b if some
+    sequence has a before b. The sequences can be merged iff this relation has no cycle. To find out, messages are
+    *released* one after the other. A message is released as soon as it is at the head of every sequence in which it
+    still occurs. If several messages can be released, any of them may be released first. The result is always the same:
+    the same messages are released, and the same messages remain. If one sequence contains a message twice, with another
+    message in between, the repeated message comes both before and after the other message. So the repeated message can
+    never be released.
+
+    **The witness.** When no message can be released, every remaining message is blocked: in some sequence another
+    remaining message comes before it. Take the first sequence in which the message is blocked. The *blocker* of the
+    message is the first other remaining message in this sequence. To find a cycle, start with the head of the first
+    sequence that has a remaining message. Go from each message to its blocker, until a message x occurs for the second
+    time. The messages from the first to the second occurrence of x are a cycle. In the returned list, each message
+    comes before the next one, and the last message comes before the first one. The list begins with the smallest id.
+    The cycle depends on the trace alone, and in practice it is short.
+    """
+    # The same message twice in a row counts once.
+    lines = [[message for message, _ in groupby(sequence)] for sequence in sequences]
+    occurrences = Counter(message for line in lines for message in line)
+    cursors = [0] * len(lines)
+    at_head: dict[str, list[int]] = {}
+    ready: list[str] = []
+
+    def bring_to_head(process: int) -> None:
+        line, position = lines[process], cursors[process]
+        if position < len(line):
+            message = line[position]
+            heads = at_head.setdefault(message, [])
+            heads.append(process)
+            if len(heads) == occurrences[message]:
+                ready.append(message)
+
+    for process in range(len(lines)):
+        bring_to_head(process)
+    while ready:
+        for process in at_head.pop(ready.pop()):
+            cursors[process] += 1
+            bring_to_head(process)
+    remaining = [line[position:] for line, position in zip(lines, cursors, strict=True)]
+    return _witness(remaining) if any(remaining) else None
+
+
+def _witness(stuck: list[list[str]]) -> list[str]:
+    homes: dict[str, dict[int, int]] = {}
+    for process, line in enumerate(stuck):
+        for position, message in enumerate(line):
+            homes.setdefault(message, {})[process] = position
+
+    def blocker(message: str) -> str:
+        for process, last in homes[message].items():
+            line = stuck[process]
+            if line[0] != message:
+                return line[0]
+            if last > 0:
+                return line[1]
+        raise AssertionError(f"message {message} remains, but no other message blocks it")
+
+    path: list[str] = []
+    seen: dict[str, int] = {}
+    message = next(line for line in stuck if line)[0]
+    while message not in seen:
+        seen[message] = len(path)
+        path.append(message)
+        message = blocker(message)
+    # The walk went from each message to one that comes before it.
+    cycle = path[seen[message] :][::-1]
+    least = cycle.index(min(cycle))
+    return cycle[least:] + cycle[:least]
+
+
+def agree_pairwise(sequences: Sequence[Sequence[str]]) -> bool:
+    """Return whether every two sequences have their common messages in the same order. A sequence must not repeat a
+    message."""
+    homes: dict[str, list[tuple[int, int]]] = {}
+    for process, line in enumerate(sequences):
+        for position, message in enumerate(line):
+            homes.setdefault(message, []).append((process, position))
+    for process, line in enumerate(sequences):
+        reached: dict[int, int] = {}
+        for message in line:
+            for other, position in homes[message]:
+                if other > process:
+                    if position < reached.get(other, -1):
+                        return False
+                    reached[other] = position
+    return True
 
 
 def judge(events: Iterable[Event] | Matched, orders: Sequence[str] = ORDERS) -> Verdict:

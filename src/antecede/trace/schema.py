@@ -76,7 +76,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     dead: bool | None = None
     replays: str | None = None
     assumed: bool | None = None
-    """Whether an import had to assume this row's position in its process (see :mod:`antecede.trace.assumed`)."""
+    """Whether an import had to assume this row's position in its process (see :mod:`antecede.trace.oracle`)."""
     notification: str | None = None
     """The name of the class of the message's content. It is for human readers; no verdict uses it."""
     label: str | None = None

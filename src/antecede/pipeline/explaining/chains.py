@@ -1,4 +1,4 @@
-"""Chains of overtaking messages, and cycles of messages: the search of :mod:`antecede.trace.chain`, on arrays.
+"""Chains of overtaking messages, and cycles of messages: the search of :mod:`antecede.trace.explain`, on arrays.
 
 That module defines T_h[r]: the first position at process r that a chain of at most h messages can reach. Both modules
 compute T_h[r] from T_(h−1)[r], examine each send once, and examine nothing after the late delivery. This module

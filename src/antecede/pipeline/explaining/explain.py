@@ -25,9 +25,8 @@ from antecede.pipeline.packing import pack, unpack
 from antecede.pipeline.read.ids import as_texts
 from antecede.pipeline.read.rows import unpacked
 from antecede.pipeline.sessions import Session
-from antecede.trace.chain import Link
 from antecede.trace.conflicts import needed
-from antecede.trace.explain import ExplainRequest, about, circle_of, overtaking, unknown
+from antecede.trace.explain import ExplainRequest, Link, about, circle_of, overtaking, unknown
 from antecede.trace.verdicts import Late
 
 ReportStatus = Callable[[str], None]

@@ -1,7 +1,7 @@
 """Explanations for significant order on Spark. One task collects the events of all processes and finds the chains. Then
 the message ids are looked up.
 
-The search is the same as in :mod:`antecede.trace.significant_chain`, but on arrays. In the task, a message is
+The search is the same as in :mod:`antecede.trace.significant`, but on arrays. In the task, a message is
 identified by the place of its send. The driver replaces this place by the message id.
 """
 
@@ -24,9 +24,7 @@ from antecede.pipeline.kernels.walk import NOTHING, SENT
 from antecede.pipeline.match.instances import matched_instances
 from antecede.pipeline.match.lines import Walk
 from antecede.trace.conflicts import Conflicts
-from antecede.trace.significant import nothing_to_judge
-from antecede.trace.significant_chain import Acts, shortest
-from antecede.trace.significant_explain import Named, chain_of, disagreement
+from antecede.trace.significant import Acts, Named, chain_of, disagreement, nothing_to_judge, shortest
 
 Longs = NDArray[np.int64]
 

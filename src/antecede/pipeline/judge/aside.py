@@ -24,8 +24,7 @@ from antecede.pipeline.kernels.match import REASON_NAMES
 from antecede.pipeline.packing import unpack
 from antecede.pipeline.read.columns import odd_rows
 from antecede.pipeline.read.splits import Split, line_before, read
-from antecede.trace.jsonl import Item
-from antecede.trace.parquet import items_in
+from antecede.trace.files import Item, items_in
 from antecede.trace.schema import NEEDED_BY_INSTANCES, Fault, Nulled
 from antecede.trace.sources import shown
 

@@ -23,10 +23,9 @@ from antecede.pipeline.sessions import Session, master_of, session
 from antecede.pipeline.spark.flow import Flow, SparkFiles, SparkFrames
 from antecede.pipeline.spark.progress import shown_tasks
 from antecede.trace.conflicts import Conflicts, needed
-from antecede.trace.cut import Cut
 from antecede.trace.epochs import epochs_of
 from antecede.trace.schema import Metadata
-from antecede.trace.sources import shown
+from antecede.trace.sources import Cut, shown
 from antecede.trace.verdicts import known_orders
 
 ReportStatus = Callable[[str], None]

@@ -1,8 +1,8 @@
 """Assembled lines (the event sequences of the processes) with their operation instances. They are the input for
 judging, explaining and measuring significant order.
 
-:mod:`antecede.trace.instances` defines which event belongs to which instance. This module computes the same on arrays.
-A *cell* is a group of instances with the same conflicts (:mod:`antecede.trace.cells`).
+:mod:`antecede.trace.significant` defines which event belongs to which instance, and the *cells*: groups of instances
+with the same conflicts. This module computes the same on arrays.
 """
 
 from collections import Counter
@@ -22,8 +22,8 @@ from antecede.pipeline.kernels.walk import NOTHING, SENT
 from antecede.pipeline.match.instances import ABORTED, COMMITTED, REQUESTED, UNTYPED
 from antecede.pipeline.match.lines import ClockRows, Scratch, assemble
 from antecede.pipeline.pieces import Ints, Piece, read_piece
-from antecede.trace.cells import check_relatives
 from antecede.trace.conflicts import Conflicts
+from antecede.trace.significant import check_relatives
 
 Longs = NDArray[np.int64]
 Bytes = NDArray[np.uint8]

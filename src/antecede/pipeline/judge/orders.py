@@ -59,7 +59,7 @@ def cut_cycles(lines: Lines) -> Longs:
 
 def certain(lines: Lines, sequences: bool = False) -> Lines:
     """Return lines (event sequences) in which nothing depends on assumed positions. The position of an event in its
-    process is *assumed* if the import of the trace had to guess it (see :func:`antecede.trace.assumed.certain`). If no
+    process is *assumed* if the import of the trace had to guess it (see :func:`antecede.trace.oracle.certain`). If no
     position is assumed, return ``lines`` itself.
 
     An edge leads from a send to each of its deliveries. All events keep their flat positions, but some edges change:
@@ -253,7 +253,7 @@ def fifo_overtaking(lines: Lines, late: Longs) -> Longs:
 class Circle:
     """A search for a cycle of messages. It tries to merge the message sequences of all processes into one sequence.
     ``merges`` is true if this succeeds. Otherwise :meth:`witness` returns a cycle of messages that prevents it (as in
-    :mod:`antecede.trace.total_order`)."""
+    :mod:`antecede.trace.oracle`)."""
 
     def __init__(self, lines: Lines, with_sends: bool) -> None:
         self._lines = lines

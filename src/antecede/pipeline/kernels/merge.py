@@ -1,6 +1,6 @@
 """Check whether the message sequences of all processes can be merged into one sequence. If the sequences contain only
 deliveries, the answer shows whether the trace has total order. If they also contain sends, it shows whether the trace
-has synchronous order (see antecede.trace.total_order).
+has synchronous order (see antecede.trace.oracle).
 
 A message is identified by the flat position of its send. A *flat position* is a position in the joined lines (event
 lists) of all processes. Messages are *released* one after the other. A message can be released when it is at the head

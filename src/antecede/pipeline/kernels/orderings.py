@@ -9,7 +9,7 @@ The results are sets with one bit per message. To compute them, the walk keeps t
   has such a set: the knowledge of its completed instances.
 * The *base* of a running instance.
 
-The walk keeps the sets of a message until its last delivery. :mod:`antecede.trace.significance` defines knowledge and
+The walk keeps the sets of a message until its last delivery. :mod:`antecede.trace.significant` defines knowledge and
 base.
 """
 

@@ -1,7 +1,7 @@
 """Find the deliveries that are late under significant order. A walk over the events keeps vectors for operation
 instances and for cells (groups of instances).
 
-:mod:`antecede.trace.significance` defines which messages an instance knows. Here, this knowledge is kept in vectors
+:mod:`antecede.trace.significant` defines which messages an instance knows. Here, this knowledge is kept in vectors
 with an entry for each sending instance. All sends are numbered in the sequence of the walk. An entry is a *serial*, the
 number of a send. It means that this send and all earlier sends of the same instance are known. So one entry per
 instance is enough.

@@ -177,7 +177,7 @@ def circular(offsets: Longs, source: Ints, argument: Ints, cursors: Longs) -> Lo
     No event before the cut ``cursors`` lies on a cycle, so only the later events are searched. The events form a graph.
     An edge leads from each event to the next event of its process, and from each send to each of its deliveries. A
     delivery lies on a cycle together with its send iff both are in one strongly connected component of this graph.
-    Tarjan's algorithm, without recursion, finds the components (see antecede.trace.cycles).
+    Tarjan's algorithm, without recursion, finds the components (see antecede.trace.quarantine).
     """
     processes = len(offsets) - 1
     events = offsets[processes]

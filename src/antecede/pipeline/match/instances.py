@@ -3,7 +3,7 @@ pipeline's second stage for significant order.
 
 In each bucket, the names of instances, operations and parents get numbers. A later task joins the rows of all buckets.
 It gives new numbers to the names, which are the same in the whole trace. It also decides which row belongs to which
-instance, by the rules of :mod:`antecede.trace.instances`.
+instance, by the rules of :mod:`antecede.trace.significant`.
 """
 
 from collections.abc import Iterable, Iterator

@@ -22,8 +22,17 @@ from antecede.pipeline.packing import unpack
 from antecede.pipeline.sessions import Session
 from antecede.trace.conflicts import Conflicts, conflicts_of
 from antecede.trace.costs import Pair, Span, Stamps
-from antecede.trace.measure import held_figures, held_rows, rate_rows, rates, seconds, stamp_figures, traffic_rows
-from antecede.trace.tables import Tables, write_tables
+from antecede.trace.measure import (
+    Tables,
+    held_figures,
+    held_rows,
+    rate_rows,
+    rates,
+    seconds,
+    stamp_figures,
+    traffic_rows,
+    write_tables,
+)
 
 ReportStatus = Callable[[str], None]
 

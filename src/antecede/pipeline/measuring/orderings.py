@@ -1,6 +1,6 @@
 """``measure`` on Spark: count the orderings that causal order enforces, but significant order does not need.
 
-An *ordering* consists of two messages and a process that delivered both (:mod:`antecede.trace.orderings`).
+An *ordering* consists of two messages and a process that delivered both (:mod:`antecede.trace.measure`).
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from antecede.pipeline.match.instances import matched_instances
 from antecede.pipeline.packing import pack, unpack
 from antecede.trace.conflicts import Conflicts
 from antecede.trace.costs import drawn
-from antecede.trace.orderings import Received, counted_at, figures
+from antecede.trace.measure import Received, counted_at, figures
 
 _received_as = {0: None, REQUEST: "request", RESPONSE: "response"}
 

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from antecede.pipeline.kernels.match import ARRIVE, DELIVER, HOP, LOCAL, SEND
 from antecede.pipeline.kernels.texts import hides
-from antecede.trace.jsonl import Item
-from antecede.trace.parquet import items_in
+from antecede.trace.files import Item, items_in
 from antecede.trace.schema import COLUMNS, Event
 
 Ints = NDArray[np.int32]

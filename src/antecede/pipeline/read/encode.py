@@ -28,10 +28,9 @@ from antecede.pipeline.read.columns import Encoder, Names
 from antecede.pipeline.read.ids import narrowed
 from antecede.pipeline.read.rows import by_bucket
 from antecede.pipeline.read.splits import Arrow, Split, read
-from antecede.trace.cut import Cut
-from antecede.trace.jsonl import Item
-from antecede.trace.parquet import items_in
+from antecede.trace.files import Item, items_in
 from antecede.trace.schema import COLUMNS, NEEDED_BY_INSTANCES, Event, Fault, Nulled
+from antecede.trace.sources import Cut
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]

@@ -18,8 +18,7 @@ from antecede.pipeline.kernels.match import HOP, LOCAL, SEND
 from antecede.pipeline.read.encode import Task
 from antecede.pipeline.read.splits import Arrow
 from antecede.trace.costs import payload_bytes
-from antecede.trace.jsonl import Item
-from antecede.trace.parquet import items_in
+from antecede.trace.files import Item, items_in
 from antecede.trace.schema import COLUMNS, INT64_MAX, Event
 
 CARRIED = ("stamp_bytes", "hop", "domain", "held", "payload")

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from antecede.pipeline.read.encode import Task
 from antecede.pipeline.read.splits import Arrow
-from antecede.trace.jsonl import Item
-from antecede.trace.parquet import items_in
+from antecede.trace.files import Item, items_in
 from antecede.trace.schema import Event
 
 CARRIED = ("instance", "operation", "parent", "type")

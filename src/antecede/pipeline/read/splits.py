@@ -25,8 +25,8 @@ import pyarrow.parquet as pq
 
 from antecede import limits
 from antecede.errors import TraceError
-from antecede.trace import jsonl
-from antecede.trace.parquet import conformed, folded_in
+from antecede.trace import files as jsonl
+from antecede.trace.files import conformed, folded_in
 from antecede.trace.schema import COLUMNS, Fault, Metadata, case_matched, metadata_of
 from antecede.trace.sources import (
     METADATA_BYTES_MAX,
@@ -369,9 +369,9 @@ def _read_lines(split: Split) -> Iterator[list[jsonl.Item]]:
     with _open(split.path) as stream:
         raw = io.BufferedReader(_Readable(stream), _piece)
         if split.kind == "gzip":
-            source: Iterator[jsonl.Item] = jsonl.read(cast(BinaryIO, raw))
+            source: Iterator[jsonl.Item] = jsonl.read_jsonl(cast(BinaryIO, raw))
         elif split.start == 0 and split.end >= stream.size():
-            source = jsonl.read(cast(BinaryIO, raw))
+            source = jsonl.read_jsonl(cast(BinaryIO, raw))
         else:
             source = _range(raw, split)
         held: list[jsonl.Item] = []

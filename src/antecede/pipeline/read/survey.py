@@ -22,8 +22,7 @@ from antecede.errors import TraceError
 from antecede.pipeline.packing import pack
 from antecede.pipeline.read.encode import Layout, Summary, read_places
 from antecede.pipeline.read.splits import Split, read
-from antecede.trace.jsonl import content
-from antecede.trace.parquet import items_in
+from antecede.trace.files import content, items_in
 from antecede.trace.schema import HOP, NEEDED_BY_INSTANCES, Event, Nulled
 
 Longs = NDArray[np.int64]

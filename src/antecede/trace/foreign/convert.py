@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from antecede import __version__
 from antecede.errors import AntecedeError, TraceError, UsageError
+from antecede.trace.files import write_trace
 from antecede.trace.foreign import spans
 from antecede.trace.foreign.formats import CloudEvents, Editing, Flows, History
 from antecede.trace.foreign.mapping import GOVECTOR, PRESETS, Pattern, choose, preset
@@ -22,7 +23,6 @@ from antecede.trace.foreign.records import ForeignFile, Unreadable, files_of, op
 from antecede.trace.foreign.spans import Spans
 from antecede.trace.foreign.vectors import Delimiter, Logs, header_of
 from antecede.trace.schema import Metadata
-from antecede.trace.writer import write_trace
 
 FORMATS: Final = (
     "shiviz",

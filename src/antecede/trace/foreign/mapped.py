@@ -30,10 +30,10 @@ import msgspec
 
 from antecede import __version__, limits
 from antecede.errors import TraceError
+from antecede.trace.files import write_trace
 from antecede.trace.foreign.mapping import Mapping, Plan, Value, field, nanoseconds, text_of
 from antecede.trace.foreign.records import ForeignFile, Guard, Record, Unreadable, files_of, form_of, opened, records_of
 from antecede.trace.schema import DELIVER, LOCAL, SEND, Event, Metadata
-from antecede.trace.writer import write_trace
 
 _ends_shown_max = 5
 _names_max = 10

@@ -24,8 +24,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from antecede.trace.cycles import circular_deliveries
 from antecede.trace.matched import match, merged
+from antecede.trace.quarantine import circular_deliveries
 from antecede.trace.schema import DELIVER, LOCAL, SEND, Event
 
 SEND_POSITION: Final = "send_position"

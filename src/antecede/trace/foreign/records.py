@@ -31,8 +31,8 @@ import msgspec
 
 from antecede import limits
 from antecede.errors import TraceError, UsageError
+from antecede.trace.files import one_line, opened_file
 from antecede.trace.foreign.mapping import Plan
-from antecede.trace.parquet import one_line, opened_file
 from antecede.trace.sources import expanded, files_below, shown
 
 _gzip_magic = b"\x1f\x8b"

@@ -36,7 +36,7 @@ from antecede.errors import TraceError
 from antecede.trace.foreign.mapping import nanoseconds, unit_of
 from antecede.trace.foreign.moments import SEND_POSITION, TIED_START, ConvertedTrace, Moment
 from antecede.trace.foreign.records import JSON_ERRORS, ForeignFile, cells_of, parquet_columns, parquet_rows
-from antecede.trace.race_search import resolution_of
+from antecede.trace.races import resolution_of
 from antecede.trace.schema import INT64_MAX
 
 CALLING: Final = ("client", "producer")
@@ -111,7 +111,7 @@ def placed(
     effect, and otherwise follows the clocks. The send is put directly before the start of the effect. But if the cause
     is a client's or producer's span, the send is not put after the end of the cause. So calls that were made one after
     the other stay in that order. The names and the clocks of the services cannot change this.
-    :mod:`antecede.trace.assumed` defines what a row with an assumed position can prove.
+    :func:`antecede.trace.oracle.certain` defines what a row with an assumed position can prove.
 
     These positions are assumed, too:
 

@@ -1,29 +1,43 @@
-"""Traces as Parquet files. They have the same columns as in JSON Lines, with the same or exactly equivalent types.
+"""JSON Lines: one event per line, plain or gzipped.
 
-A null means that the value is absent. pyarrow is imported only when a Parquet file is read or written. Columns that the
-schema does not name are read unchanged. On writing they are *folded*: stored as JSON in one column ``extra``. This
-column has a mark, so that a reader can restore the original columns.
+**Reading** yields an :class:`Event` for each line that is not blank, or a :class:`Fault` for a line that is not an
+event. Only errors of the file system itself are raised here. A line is *unreadable* in these cases:
 
-If a file is not Parquet, or its pages are damaged, it cannot be read at all. If a text in a column of the schema is not
-valid UTF-8, only its row is reported, as an unreadable line. If this happens in another column, the column is left out
-for all rows of the batch, and nothing is reported.
+* It is longer than ``trace_line_bytes_max``. Such a line is read in small pieces and skipped.
+* It is not UTF-8, or not a standard JSON object. NaN and unescaped control characters are not standard.
+* It is nested too deeply, or has a key twice. (Other readers would keep the first value of this key, or the last one.)
+
+If a gzip stream is damaged or incomplete, everything before the damage is read. The rest counts as one unreadable line.
+A byte order mark at the beginning of a file is skipped.
+
+**Writing** gives the same bytes for the same events. The keys of the schema come first, in the order of the schema.
+Then the extra keys follow, sorted by name. The entries of maps are sorted by name. Absent fields and white space are
+left out.
 """
 
-from collections.abc import Callable, Collection, Iterator
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, suppress
 from decimal import Decimal
 from importlib import import_module
+from io import BufferedReader
 from operator import attrgetter
+from pathlib import Path
 from sys import intern
-from typing import IO, Any
+from typing import IO, Annotated, Any, BinaryIO, Literal, cast
 
 import msgspec
 
 from antecede import limits
-from antecede.errors import TraceError
-from antecede.trace.jsonl import Item
+from antecede.errors import TraceError, UsageError
 from antecede.trace.schema import (
     COLUMNS,
     FLAGS,
+    INT64_MAX,
+    INT64_MIN,
     KINDS,
     LOCAL,
     NUMBERS,
@@ -36,6 +50,155 @@ from antecede.trace.schema import (
     metadata_bytes,
     metadata_of,
 )
+
+_gzip_magic = b"\x1f\x8b"
+_byte_order_mark = b"\xef\xbb\xbf"
+_encoder = msgspec.json.Encoder(order="deterministic")
+_decoder = msgspec.json.Decoder()
+
+
+class _Row(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A line that has only the most common columns, so that it can be decoded fast. Decoding checks the types of the
+    values, but does not find repeated keys."""
+
+    process: str
+    index: Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
+    kind: Literal["send", "deliver", "arrive"]
+    message: str
+    to: tuple[str, ...] | None = None
+    time: Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)] | None = None
+    stamp_bytes: Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)] | None = None
+    notification: str | None = None
+    label: str | None = None
+    held: bool | None = None
+    source: str | None = None
+    """The file and line of the imported log from which the row was made."""
+
+
+_row_decoder = msgspec.json.Decoder(_Row)
+
+Item = tuple[int, bytes, Event | Fault]
+"""One line of a trace as three values: its number (from 1), its bytes, and its event. If there are too many bytes, only
+the first bytes are kept. If the line is not an event, the third value is a fault."""
+
+
+def encode(event: Event) -> bytes:
+    """Return an event as one line, without the line break."""
+    if not event.extra:
+        return _encoder.encode(event)
+    # First the keys of the schema, in its order; then the extra keys, sorted by name.
+    return _encoder.encode(msgspec.structs.replace(event, extra=None))[:-1] + b"," + _encoder.encode(event.extra)[1:]
+
+
+def decode(line: bytes) -> Event | Fault:
+    """Return the event in a line, or a fault if the line is not an event."""
+    try:
+        plain = _row_decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError):
+        return _decode_any(line)
+    # Every key has its colon, so as many colons as columns prove that no key was there twice.
+    colons = 4 + (plain.to is not None) + (plain.time is not None)
+    colons += (plain.stamp_bytes is not None) + (plain.held is not None)
+    texts = [text for text in (plain.notification, plain.label, plain.source) if text is not None]
+    if texts:
+        if b"\\" in line:
+            # A colon may be written as an escape.
+            return _decode_any(line)
+        colons += len(texts) + sum(text.count(":") for text in texts)
+    if line.count(b":") != colons:
+        return _decode_any(line)
+    to = plain.to
+    if to is not None:
+        to = destinations(to)
+    process = intern(plain.process)
+    if plain.notification is None and plain.stamp_bytes is None and plain.held is None and not texts:
+        return Event(process, plain.index, plain.kind, plain.message, to, plain.time)
+    return Event(
+        process,
+        plain.index,
+        plain.kind,
+        plain.message,
+        to,
+        plain.time,
+        stamp_bytes=plain.stamp_bytes,
+        notification=None if plain.notification is None else intern(plain.notification),
+        label=plain.label,
+        held=plain.held,
+        extra=None if plain.source is None else {"source": plain.source},
+    )
+
+
+def content(event: Event) -> bytes:
+    """Return a row as bytes, without the texts for people (``notification``, ``label``) and without extra columns. If
+    these bytes are equal for two rows, the second row is treated as a repeat of the first."""
+    return encode(msgspec.structs.replace(event, extra=None, notification=None, label=None))
+
+
+def _decode_any(line: bytes) -> Event | Fault:
+    """Decode a line that may have any columns, not only those of :class:`_Row`. Return its event, or a fault if the
+    line is not an event."""
+    try:
+        row = _decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError) as error:
+        return Fault("unreadable_line", f"not JSON: {error}")
+    if type(row) is not dict:
+        return Fault("unreadable_line", "not a JSON object")
+    clock = row.get("clock")
+    keys = len(row) + (len(clock) if type(clock) is dict else 0)
+    if line.count(b":") != keys and (twice := _key_given_twice(line)) is not None:
+        return Fault("unreadable_line", f"key {twice!r} is given twice")
+    return event_of(row)
+
+
+class _GivenTwiceError(Exception):
+    pass
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> None:
+    seen = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise _GivenTwiceError(key)
+        seen.add(key)
+
+
+def _key_given_twice(line: bytes) -> str | None:
+    try:
+        json.loads(line, object_pairs_hook=_distinct, parse_int=str, parse_float=str)
+    except _GivenTwiceError as error:
+        return cast(str, error.args[0])[:40]
+    except (ValueError, RecursionError):
+        return "?"
+    return None
+
+
+def read_jsonl(stream: BinaryIO) -> Iterator[Item]:
+    """Yield an item for each line of a buffered stream of bytes. The stream may be gzipped."""
+    if cast(BufferedReader, stream).peek(2)[:2] == _gzip_magic:
+        stream = cast(BinaryIO, gzip.GzipFile(fileobj=stream, mode="rb"))
+    number = 0
+    bound = limits.trace_line_bytes_max
+    while True:
+        try:
+            line = stream.readline(bound + 1)
+            whole = len(line) <= bound
+            ended = whole or line.endswith(b"\n")
+            while not ended:
+                rest = stream.readline(1 << 20)
+                ended = not rest or rest.endswith(b"\n")
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            yield number + 1, b"", Fault("unreadable_line", f"torn gzip stream: {error}")
+            return
+        if not line:
+            return
+        number += 1
+        if number == 1:
+            line = line.removeprefix(_byte_order_mark)
+        if not whole:
+            yield number, line[: limits.raw_text_bytes_max], Fault("unreadable_line", f"longer than {bound} bytes")
+        elif text := line.strip(b" \t\r\n"):
+            yield number, text[: limits.raw_text_bytes_max], decode(text)
+
 
 _batch_rows = 16_384
 _group_rows = 65_536
@@ -63,11 +226,21 @@ def opened_file(file: IO[bytes] | str, where: str) -> tuple[Any, Any, Any]:
         raise TraceError(f"{where}: not a readable Parquet file: {one_line(error)}") from None
 
 
-def read(file: IO[bytes], where: str, keep_raw: bool = True) -> tuple[Metadata | None, Iterator[Item]]:
+def read_parquet(file: IO[bytes], where: str, keep_raw: bool = True) -> tuple[Metadata | None, Iterator[Item]]:
     """Return the metadata of a Parquet file, if it has any, and its rows, numbered from 1.
 
     If ``keep_raw`` is true, each row also has its values as JSON text. (A Parquet file has no lines of text that could
     be shown.)
+
+    Traces as Parquet files. They have the same columns as in JSON Lines, with the same or exactly equivalent types.
+
+    A null means that the value is absent. pyarrow is imported only when a Parquet file is read or written. Columns that
+    the schema does not name are read unchanged. On writing they are *folded*: stored as JSON in one column ``extra``.
+    This column has a mark, so that a reader can restore the original columns.
+
+    If a file is not Parquet, or its pages are damaged, it cannot be read at all. If a text in a column of the schema is
+    not valid UTF-8, only its row is reported, as an unreadable line. If this happens in another column, the column is
+    left out for all rows of the batch, and nothing is reported.
     """
     pa, opened, schema = opened_file(file, where)
     twice = [name for name in COLUMNS if schema.names.count(name) > 1]
@@ -378,3 +551,115 @@ class Rows:
     def abandon(self) -> None:
         self._events.clear()
         self._writer.close()
+
+
+class _Lines:
+    def __init__(self, raw: IO[bytes], gzipped: bool) -> None:
+        # Without a name and a time, the bytes depend only on what is written.
+        self._gzip = gzip.GzipFile("", "wb", 6, raw, mtime=0) if gzipped else None
+        self._put = self._gzip.write if self._gzip else raw.write
+
+    def write(self, event: Event) -> None:
+        self._put(encode(event) + b"\n")
+
+    def close(self) -> None:
+        if self._gzip:
+            self._gzip.close()
+
+    abandon = close
+
+
+class TraceWriter(AbstractContextManager["TraceWriter"]):
+    """Writes a trace: ``with TraceWriter(path, metadata) as trace: trace.write(event)``.
+
+    Writing a trace: the ending of the file name decides the format, and the file appears as a whole or not at all.
+
+    ``.jsonl`` and ``.jsonl.gz`` (also ``.json``, ``.ndjson``) are JSON Lines, ``.parquet`` is Parquet. Events are
+    written as they come, to a temporary file in the folder of the target. When the writer is closed without an error,
+    the temporary file gets the name of the target. Metadata go into the Parquet file itself. The metadata of a JSON
+    Lines file go into a separate file, ``FILE.meta.json``, in the same folder.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], metadata: Metadata | None = None) -> None:
+        self._path = Path(path)
+        name = self._path.name.lower()
+        is_parquet = name.endswith(".parquet")
+        if not is_parquet and not name.endswith(_line_endings):
+            raise UsageError(f"{self._path}: the name of a trace must end in .jsonl, .jsonl.gz or .parquet")
+        self._temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.part")
+        try:
+            self._raw = open(self._temporary, "wb")  # noqa: SIM115 (it outlives this function)
+        except OSError as error:
+            raise TraceError(f"{self._path}: cannot be written: {error.strerror}") from None
+        try:
+            self._sink: _Lines | Rows = (
+                Rows(self._raw, metadata) if is_parquet else _Lines(self._raw, name.endswith(".gz"))
+            )
+        except BaseException:
+            self._discard()
+            raise
+        self.beside = None if is_parquet else metadata
+        """The metadata that are written to ``FILE.meta.json`` when the writer is closed; ``None`` for Parquet."""
+        self.events = 0
+        """The number of events written."""
+
+    def write(self, event: Event) -> None:
+        """Append one event."""
+        try:
+            self._sink.write(event)
+        except OSError as error:
+            raise TraceError(f"{self._path}: cannot be written: {error.strerror}") from None
+        self.events += 1
+
+    def close(self) -> None:
+        """Finish the temporary file. Write the metadata ``beside`` to their file, unless they are ``None``. Then rename
+        the temporary file to the target."""
+        try:
+            self._sink.close()
+            self._raw.close()
+            if self.beside is not None:
+                beside = self._path.with_name(self._path.name + ".meta.json")
+                beside.write_bytes(metadata_bytes(self.beside) + b"\n")
+            os.replace(self._temporary, self._path)
+        except OSError as error:
+            self._discard()
+            raise TraceError(f"{self._path}: cannot be written: {error.strerror}") from None
+
+    def abandon(self) -> None:
+        """Remove the unfinished file."""
+        try:
+            # Data that a full disk did not take fails again here, which does not matter any more.
+            with suppress(OSError):
+                self._sink.abandon()
+        finally:
+            self._discard()
+
+    def _discard(self) -> None:
+        with suppress(OSError):
+            self._raw.close()
+        self._temporary.unlink(missing_ok=True)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+
+_line_endings = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson", ".ndjson.gz")
+
+
+def write_trace(
+    path: str | os.PathLike[str],
+    events: Iterable[Event],
+    metadata: Metadata | None = None,
+    report_status: Callable[[str], None] = lambda text: None,
+) -> int:
+    """Write a whole trace; return the number of its events. After every 100,000 rows, ``report_status`` is called with
+    a text that contains the number of rows written so far."""
+    with TraceWriter(path, metadata) as trace:
+        for event in events:
+            trace.write(event)
+            if trace.events % 100_000 == 0:
+                report_status(f"{trace.events:,} rows written")
+    return trace.events
