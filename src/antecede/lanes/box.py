@@ -37,9 +37,10 @@ ones. If, nevertheless, messages held here wait in a circle, one of their header
 *Bounded.* The box keeps what is outstanding and waits, and the last ``REMEMBERED`` finished positions of each reader.
 About an older repeat it asks; in the worst case a handler runs again.
 
-The program calls ``open`` before a subscription starts, ``arrive`` for each delivery, ``done`` or ``failed`` after each
-handler, ``wanted`` from time to time while anything is held, and answers with ``floor``, ``quiet``, ``end`` or
-``open``. Each call returns the arrivals that are decided now; the ``verdict`` says what to do with them.
+The program opens all lanes before its first subscription starts. It calls ``arrive`` for each delivery, ``done`` or
+``failed`` after each handler, ``wanted`` from time to time while anything is held, and answers with ``floor``,
+``quiet``, ``end`` or ``open``. Each call returns the arrivals that are decided now; the ``verdict`` says what to do
+with them.
 """
 
 from collections.abc import Iterable
@@ -48,7 +49,7 @@ from enum import Enum
 from heapq import heapify, heappop, heappush
 from typing import Any, Literal
 
-from antecede.lanes.frontier import LanesError, lane_of, name_of
+from antecede.lanes.frontier import LanesError, coarse, lane_of, name_of
 
 REMEMBERED = 4096
 
@@ -80,6 +81,8 @@ class Arrival:
     """Whether the broker says that it has delivered the message before, to anyone."""
     sequence: int | None = None
     """The consumer's own number of this delivery, if the broker counts deliveries without gaps (JetStream)."""
+    time: float = 0.0
+    """When the broker stored the message, by its clock. Only used to tell which header of a circle is forged."""
     tag: Any = None
     """The caller's."""
     verdict: Verdict = Verdict.HELD
@@ -108,6 +111,7 @@ class Question:
     _asked: int = 0
     _home: "_Reader | None" = None
     _opened: int = 0
+    _seen: int = -1
 
 
 _BEYOND = -1
@@ -141,6 +145,8 @@ class _Reader:
         # Positions by track, with all of them under _ALL. Finished positions leave a heap when they reach its top.
         self.heaps: dict[int, list[int]] = {_ALL: [], _NO_KEY: []}
         self.latest: dict[int, int] = {}
+        # The first message that is not finished, and its causes, as far as anybody has told.
+        self.head: tuple[int, dict[str, int], float] | None = None
 
     def lowest(self, track: int | None) -> int | None:
         """The lowest outstanding position that counts for a track. A message without a key counts for all."""
@@ -221,6 +227,7 @@ class Box:
         self._ends: dict[str, int] = {}
         self._held: dict[Arrival, None] = {}
         self._count = 0
+        self._asking = False
 
     # -- readers --------------------------------------------------------------------------------------------------
 
@@ -234,7 +241,8 @@ class Box:
         sequence: int | None = None,
         sole: bool = True,
     ) -> list[Arrival]:
-        """Begin to read a lane, or read it again after ``close``.
+        """Begin to read a lane, or read it again after ``close``. All lanes of the service must be open before the
+        first delivery of any of them: nothing waits for a lane that the box does not know.
 
         ``floor``: everything up to there is finished for the durable, or older than its start. ``delivered``: the
         broker has delivered nothing above it. What lies between may be outstanding with anybody. ``sequence``: the
@@ -261,8 +269,12 @@ class Box:
             self._advance(arrival, decided)
         queued, one.queued = one.queued, []
         for arrival in queued:
-            del self._held[arrival]
-            decided += self.arrive(arrival)
+            if arrival.position <= floor:
+                # The broker says that it is finished. If that is about an earlier lane, it comes again.
+                self._decide(arrival, Verdict.RETURN, decided)
+            else:
+                del self._held[arrival]
+                decided += self.arrive(arrival)
         return decided
 
     def close(self, reader: str) -> list[Arrival]:
@@ -340,8 +352,11 @@ class Box:
     def _went_back(self, reader: _Reader, arrival: Arrival) -> bool:
         """Whether this is a first delivery of what was delivered before. A delivery that was on its way when the
         reader was opened lies in the hole."""
-        position = arrival.position
-        if arrival.redelivered or position > max(reader.seen, reader.floor):
+        position, number = arrival.position, arrival.sequence
+        if position > max(reader.seen, reader.floor):
+            # The numbers of deliveries begin again only with a new durable.
+            return number is not None and reader.sequence is not None and number <= reader.sequence
+        if arrival.redelivered:
             return False
         fills = reader.hole is not None and reader.hole[0] < position <= reader.hole[1]
         return not fills or position in reader.done or position in reader.outstanding
@@ -392,7 +407,7 @@ class Box:
 
     def _advance(self, arrival: Arrival, decided: list[Arrival]) -> None:
         """Let the arrival start, or let it wait at the first need that is not met."""
-        if arrival.verdict is not Verdict.HELD or arrival._unclear:
+        if arrival.verdict is not Verdict.HELD or arrival._unclear or arrival._home is None:
             return
         needs = arrival._needs
         while needs:
@@ -491,10 +506,12 @@ class Box:
 
     # -- questions and answers ------------------------------------------------------------------------------------
 
-    def wanted(self) -> list[Question]:
-        """What to ask the broker now. Call it again after some time, as long as anything is held."""
+    def wanted(self, overdue: bool = False) -> list[Question]:
+        """What to ask the broker now. Call it again after some time, as long as anything is held.
+
+        ``overdue``: something has waited so long that its causes are suspect; then all readers are asked about."""
         ends: dict[str, int] = {}
-        floors: dict[_Reader, int] = {}
+        floors: dict[_Reader, int] = dict.fromkeys(self._readers.values(), 0) if overdue else {}
         for arrival in self._held:
             if arrival._unclear and arrival._home is not None:
                 floors[arrival._home] = max(arrival.position, floors.get(arrival._home, -1))
@@ -504,16 +521,13 @@ class Box:
                     ends[lane] = max(need.position, ends.get(lane, -1))
                 elif need.position > need.reader.floor:
                     floors[need.reader] = max(need.position, floors.get(need.reader, -1))
-        asked = self._count
-        return [
-            *(Question(lane_of(lane), None, position, False, asked) for lane, position in ends.items()),
-            *(Question(r.lane, r.name, p, False, asked, r, r.opened) for r, p in floors.items() if not r.closed),
-            *(
-                Question(r.lane, r.name, 0, True, asked, r)
-                for r in self._readers.values()
-                if r.closed and not r.running
-            ),
-        ]
+        asked, self._asking = self._count, True
+        questions = [Question(lane_of(lane), None, position, False, asked) for lane, position in ends.items()]
+        for one, position in floors.items():
+            if not one.closed:
+                questions.append(Question(one.lane, one.name, position, False, asked, one, one.opened, one.seen))
+        closed = [one for one in self._readers.values() if one.closed and not one.running]
+        return questions + [Question(one.lane, one.name, 0, True, asked) for one in closed]
 
     def floor(self, question: Question, position: int) -> list[Arrival]:
         """Everything up to this position is finished for the durable, as the broker says: acknowledged, given up after
@@ -535,8 +549,17 @@ class Box:
                 arrival._unclear = False
                 self._advance(arrival, decided)
         self._moved(reader, decided)
-        self._cut(decided)
+        if self._asking:
+            self._asking = False
+            self._cut(decided)
         return decided
+
+    def head(self, question: Question, position: int, causes: dict[str, int], time: float = 0.0) -> None:
+        """The first message that is not finished for the durable, its causes, and when the broker stored it. Look it up
+        when something is overdue: without it, a forged header can make two processes wait for each other."""
+        reader = self._asked(question)
+        if reader is not None:
+            reader.head = (position, causes, time)
 
     def quiet(self, question: Question, position: int, sequence: int | None = None) -> list[Arrival]:
         """A sole reader has been delivered everything up to this position that concerns it. ``sequence``: the
@@ -555,6 +578,10 @@ class Box:
         can check, answer ``frontier.LARGEST``."""
         decided: list[Arrival] = []
         name = name_of(question.lane)
+        reader = self._asked(question)
+        if reader is not None and position < question._seen:
+            # Messages have gone that were there before.
+            self._close(reader, decided)
         if position >= 0:
             self._ends[name] = position
         affected = []
@@ -590,29 +617,36 @@ class Box:
             self._advance(arrival, decided)
 
     def _cut(self, decided: list[Arrival]) -> None:
-        """Among messages that wait in a circle, one has a forged header: a true cause is older than its effect."""
-        walks: dict[Arrival, Arrival] = {}
-        for first in self.held:
-            walk = []
-            arrival: Arrival | None = first
-            while arrival is not None and arrival not in walks:
-                walks[arrival] = first
-                walk.append(arrival)
-                arrival = self._behind(arrival)
-            if arrival is not None and walks[arrival] is first:
-                circle = walk[walk.index(arrival) :]
-                forged = next(one for one in circle if one._needs[-1].name)
-                self._drop(forged, forged._needs[-1].name)
-                self._again([forged], decided)
+        """Let nothing wait in a circle.
 
-    def _behind(self, arrival: Arrival) -> Arrival | None:
-        """The arrival that this one waits for, if it is held here too."""
-        need = arrival._needs[-1] if arrival._needs and not arrival._unclear else None
-        if need is None or need.reader is None or need.reader.closed:
-            return None
-        blocker = need.reader.blocker(need)
-        other = None if blocker is None else need.reader.outstanding.get(blocker)
-        return other if other is not None and other.verdict is Verdict.HELD else None
+        If a message names a position, everything up to there in that lane is older; so any unfinished message may stand
+        for its lane, and among true causes there is no circle. If there is one, a header in it is forged, or older than
+        a lane that was made again. It is cut where a message waits for the one that is younger by most."""
+        heads: dict[tuple[str, int], tuple[dict[str, int], float, Arrival | None]] = {}
+        for reader in self._readers.values():
+            lowest = reader.lowest(None)
+            mine = None if lowest is None else reader.outstanding[lowest]
+            if mine is not None and (reader.head is None or mine.position <= reader.head[0]):
+                if mine.verdict is Verdict.HELD:
+                    heads[name_of(reader.lane), mine.position] = mine.causes, mine.time, mine
+            elif reader.head is not None and reader.head[0] > reader.floor:
+                heads[name_of(reader.lane), reader.head[0]] = reader.head[1], reader.head[2], None
+        waits = {}
+        for head, (causes, _, _) in heads.items():
+            lanes = coarse(causes)
+            waits[head] = {other for other in heads if other[1] <= lanes.get(other[0], -1)}
+        while ends := [head for head in waits if not waits[head] or not any(head in more for more in waits.values())]:
+            for head in ends:
+                del waits[head]
+            for more in waits.values():
+                more.difference_update(ends)
+        edges = [(heads[b][1] - heads[a][1], a, b) for a, others in waits.items() for b in others]
+        arrival = heads[max(edges)[1]][2] if edges else None
+        if arrival is not None:
+            lane, position = max(edges)[2]
+            for name in [n for n, p in arrival.causes.items() if p >= position and n.partition("#")[0] == lane]:
+                self._drop(arrival, name)
+            self._again([arrival], decided)
 
 
 def _covered(arrival: Arrival | None, question: Question) -> bool:
