@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "build" / "site-source"
 
 API = {
-    "agents": ("Agents and clients", ["antecede.engine.agents", "antecede.engine.context", "antecede.live.client.bus"]),
+    "agents": ("Agents and clients", ["antecede.engine.agents", "antecede.engine.agents", "antecede.live.client.bus"]),
     "testing": ("Testing agents", ["antecede.testing"]),
     "objects": ("Replicated objects", ["antecede.objects.model"]),
     "orders": ("Orders", ["antecede.orders.contract", "antecede.messages"]),

@@ -18,7 +18,7 @@ _homes = {
     "CallFailed": "antecede.objects",
     "CallTimeoutError": "antecede.errors",
     "ClosedError": "antecede.errors",
-    "Context": "antecede.engine.context",
+    "Context": "antecede.engine.agents",
     "Letter": "antecede.channel.letters",
     "NotAllowedError": "antecede.errors",
     "Notification": "antecede.engine.agents",
@@ -30,12 +30,12 @@ _homes = {
     "ReplicatedObject": "antecede.objects",
     "Returned": "antecede.engine.agents",
     "ServerRuntime": "antecede.live",
-    "Subscribe": "antecede.engine.topic",
+    "Subscribe": "antecede.engine.agents",
     "Timeout": "antecede.engine.agents",
     "Unanswered": "antecede.engine.agents",
     "UnansweredError": "antecede.errors",
-    "Topic": "antecede.engine.topic",
-    "Unsubscribe": "antecede.engine.topic",
+    "Topic": "antecede.engine.agents",
+    "Unsubscribe": "antecede.engine.agents",
     "UsageError": "antecede.errors",
     "connect": "antecede.live.client.line",
     "operation": "antecede.objects",
@@ -44,9 +44,17 @@ _homes = {
 
 if TYPE_CHECKING:
     from antecede.channel.letters import Letter
-    from antecede.engine.agents import Agent, Notification, Returned, Timeout, Unanswered
-    from antecede.engine.context import Context
-    from antecede.engine.topic import Subscribe, Topic, Unsubscribe
+    from antecede.engine.agents import (
+        Agent,
+        Context,
+        Notification,
+        Returned,
+        Subscribe,
+        Timeout,
+        Topic,
+        Unanswered,
+        Unsubscribe,
+    )
     from antecede.errors import (
         AntecedeError,
         CallTimeoutError,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from antecede.channel.letters import Letter
-from antecede.engine.context import Context
+from antecede.engine.agents import Context
 from antecede.labels import trace_in
 from antecede.limits import trace_context_chars_max
 from antecede.whereabouts import text_of
@@ -50,7 +50,7 @@ def spans(server: str = "") -> "Spans | None":
 
 
 class Spans:
-    """An observer of reactions (:class:`antecede.engine.watching.Watch`). It opens one span when an attempt
+    """An observer of reactions (:class:`antecede.engine.host.Watch`). It opens one span when an attempt
     to handle a letter begins, and ends the span when the attempt ends."""
 
     def __init__(self, server: str) -> None:

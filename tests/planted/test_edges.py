@@ -13,7 +13,7 @@ import pytest
 from antecede import limits, wire
 from antecede.channel.letters import Letter, encode_train
 from antecede.engine import Engine, Page, Range, Reaction
-from antecede.engine.following import Following, SavedFollowing
+from antecede.engine.dead import Following, SavedFollowing
 from antecede.engine.quotas import Quotas
 from antecede.link import Link
 from antecede.orders.pruned import Pruned

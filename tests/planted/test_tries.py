@@ -14,9 +14,9 @@ import pytest
 
 from antecede import limits
 from antecede.engine import React
-from antecede.engine.context import Context
+from antecede.engine.agents import Context
+from antecede.engine.dead import Tries
 from antecede.engine.host import Outcome
-from antecede.engine.tries import Tries
 from antecede.server.driver import Driver
 from antecede.server.driver.retries import Retries
 from antecede.server.progress import Interrupted, Progress

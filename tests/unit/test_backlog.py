@@ -39,7 +39,7 @@ def _recounted(engine: Engine) -> tuple[int, ...]:
 @pytest.mark.parametrize("seed", range(5))
 def test_the_count_is_right_whatever_happens(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Letters arrive and leave between counts, before they are counted or after, some of them to the dead."""
-    monkeypatch.setattr("antecede.engine.counting._run_letters", 4)
+    monkeypatch.setattr("antecede.engine.quotas._run_letters", 4)
     random, engine = Random(seed), Engine()
     agents = [f"a{place}" for place in range(6)]
     for number in range(400):

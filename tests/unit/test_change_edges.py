@@ -11,7 +11,7 @@ import pytest
 from antecede import limits
 from antecede.channel import Letter, Past
 from antecede.engine import Reaction
-from antecede.engine.following import Following
+from antecede.engine.dead import Following
 from antecede.errors import AntecedeError, OverloadError, TopologyError
 from antecede.live.client.changing import RunningServers
 from antecede.live.reorganised import staged_classes

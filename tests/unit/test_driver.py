@@ -4,7 +4,7 @@ from typing import Any
 
 from antecede.channel import Letter
 from antecede.engine import React, Reaction
-from antecede.engine.context import Outbound
+from antecede.engine.agents import Outbound
 from antecede.engine.host import Outcome
 from antecede.errors import AgentError
 from antecede.live.application import plan_of

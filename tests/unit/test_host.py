@@ -11,8 +11,7 @@ import pytest
 
 from antecede.channel.letters import Letter
 from antecede.engine import React
-from antecede.engine.agents import Agent, Notification, name_of
-from antecede.engine.context import Context
+from antecede.engine.agents import Agent, Context, Notification, name_of
 from antecede.engine.host import Host, Outcome
 from antecede.interrupts import is_ctrl_c, noted
 from antecede.testing import World

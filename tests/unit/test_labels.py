@@ -122,9 +122,9 @@ def test_a_label_never_disturbs_a_send(how: str, caplog: pytest.LogCaptureFixtur
 
 def test_a_topic_and_a_replay_keep_the_label() -> None:
     letter = Letter("s1.000000.1", "ann@s1", ("here",), "Said", b"", context=f"trace{tail_of(Said(text='hi'))}")
-    context = Context("news", "s2", letter)
-    context.forward(["here"], letter)
-    assert context.outbound[0].context == "\nhi"
+    agents = Context("news", "s2", letter)
+    agents.forward(["here"], letter)
+    assert agents.outbound[0].context == "\nhi"
     from antecede.server.items import sent_again
 
     assert sent_again(letter, "op", 1, ("here",)).context == "\nhi"
@@ -132,14 +132,14 @@ def test_a_topic_and_a_replay_keep_the_label() -> None:
 
 def test_the_label_follows_the_trace_context() -> None:
     assert tail_of(Plain()) == ""
-    for context, trace, label in (
+    for agents, trace, label in (
         ("", "", None),
         ("00-1", "00-1", None),
         ("\nx", "", "x"),
         ("00-1\nx y", "00-1", "x y"),
     ):
-        assert (trace_in(context), label_in(context)) == (trace, label)
-        assert trace_in(context) + tail_in(context) == context
+        assert (trace_in(agents), label_in(agents)) == (trace, label)
+        assert trace_in(agents) + tail_in(agents) == agents
     # A peer may send anything.
     assert label_in("t\n" + "\n\x1b[31m" * 99) == clean("\x1b[31m " * 99)
     assert len(label_in("\n" + "y" * 999) or "") == limits.notification_label_chars_max
@@ -233,15 +233,15 @@ def test_texts_are_used_by_no_verdict(tmp_path: Any) -> None:
 
 def test_a_class_without_a_label_is_not_looked_at_twice() -> None:
     """The sender's fast path is one look-up in a table, as before there were labels."""
-    from antecede.engine import context
+    from antecede.engine import agents
 
     letter = Letter("s1.000000.1", "ann@s1", ("here",), "Said", b"")
     for notification in (Plain(), Said(text="x")):
         Context("here", "s1", letter).send("there", notification)
-    assert Plain in context._plain
-    assert Said not in context._plain
+    assert Plain in agents._plain
+    assert Said not in agents._plain
     done = subprocess.run(
-        [sys.executable, "-c", "import antecede.engine.context as c; print(len(c._plain))"],
+        [sys.executable, "-c", "import antecede.engine.agents as c; print(len(c._plain))"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout == "0\n"

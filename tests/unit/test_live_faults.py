@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from antecede import limits, wire
-from antecede.engine.agents import Agent, Notification
-from antecede.engine.context import Context
+from antecede.engine.agents import Agent, Context, Notification
 from antecede.errors import BrokenStepError, NoDescriptorError, StoreError
 from antecede.live import ServerRuntime, housekeeping
 from antecede.server import Accepted, AgentServer

@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from antecede.engine.agents import Agent, Notification, Timeout, Unanswered
-from antecede.engine.context import Context
+from antecede.engine.agents import Agent, Context, Notification, Timeout, Unanswered
 from antecede.errors import RefusedError, UnansweredError, UsageError
 from antecede.live import ServerRuntime
 

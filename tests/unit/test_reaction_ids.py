@@ -6,8 +6,7 @@ from msgspec.msgpack import encode
 
 from antecede.channel.letters import Letter
 from antecede.engine import Engine, React
-from antecede.engine.agents import Agent, Notification
-from antecede.engine.context import Context
+from antecede.engine.agents import Agent, Context, Notification
 from antecede.engine.host import Host
 from antecede.server.driver.retries import Retries
 

@@ -13,7 +13,7 @@ from antecede.channel.consumer import unshared_frame
 from antecede.channel.letters import decode_train, encode_train, unshared
 from antecede.channel.packets import copy_of
 from antecede.engine import Reaction
-from antecede.engine.context import Outbound
+from antecede.engine.agents import Outbound
 from antecede.errors import AgentError, StoreError, WireError
 from antecede.link import Ack, Frame
 from antecede.orders import parse

@@ -9,9 +9,9 @@ import pytest
 from antecede import limits
 from antecede.channel.letters import Letter
 from antecede.engine import Agent, Context, Engine, Notification, React, Reaction
+from antecede.engine.agents import Subscribe, Topic
+from antecede.engine.dead import Tries
 from antecede.engine.host import Host, Outcome
-from antecede.engine.topic import Subscribe, Topic
-from antecede.engine.tries import Tries
 from antecede.errors import AgentError, TopologyError, UnknownAgentError
 from antecede.live.calls import NAME, CallsFile
 from antecede.server.driver.retries import Retries

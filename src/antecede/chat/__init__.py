@@ -7,8 +7,7 @@ question. Only causal order ensures this: the chat itself has no code that sorts
 
 from importlib.resources import files
 
-from antecede.engine.agents import Agent, Notification
-from antecede.engine.context import Context
+from antecede.engine.agents import Agent, Context, Notification
 
 __all__ = ["TOPOLOGY", "Join", "Leave", "Members", "Room", "Said"]
 

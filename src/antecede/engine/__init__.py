@@ -24,15 +24,25 @@ import msgspec
 from antecede import limits
 from antecede.channel.footprint import Footprint
 from antecede.channel.letters import Letter, Past, answers_of, id_of
-from antecede.engine.agents import Agent, Notification, Returned, Timeout, name_of
-from antecede.engine.changes import State, changed
-from antecede.engine.context import Alarm, Birth, Context, Outbound
-from antecede.engine.counting import Counting
-from antecede.engine.dead import Choice, Dead, Page, Range, page_of
-from antecede.engine.following import Following, SavedFollowing
-from antecede.engine.quotas import Quotas
-from antecede.engine.reactions import STALE, React, Reaction, died
-from antecede.engine.tries import Tries
+from antecede.engine.agents import (
+    STALE,
+    Agent,
+    Alarm,
+    Birth,
+    Context,
+    Notification,
+    Outbound,
+    React,
+    Reaction,
+    Returned,
+    State,
+    Timeout,
+    changed,
+    died,
+    name_of,
+)
+from antecede.engine.dead import Choice, Dead, Following, Page, Range, SavedFollowing, Tries, page_of
+from antecede.engine.quotas import Counting, Quotas
 from antecede.errors import AgentError, MailboxFullError
 from antecede.topology import Mailboxes
 
@@ -137,7 +147,7 @@ class Engine:
 
     def deliver(self, agent: str, letter: Letter) -> None:
         """Put a letter into an agent's mailbox. But if the letter may depend on a dead letter of this agent, hold it
-        until an operator has decided about the dead letter (:mod:`antecede.engine.following`)."""
+        until an operator has decided about the dead letter (:mod:`antecede.engine.dead`)."""
         if agent in self.following.agents:
             self.following.came(agent, letter)
             if self.following.holds(agent, letter):

@@ -5,7 +5,7 @@ server. The engine stores the saved state, the letters that wait, the open quest
 of the server store the timers, the number of a client's last publish and the next index in the trace; these parts add
 them to the belongings. On the new server, the age of a letter is measured from the letter's arrival there.
 
-A letter is *held* if it may depend on a dead letter (:mod:`antecede.engine.following`). Held letters cannot be moved.
+A letter is *held* if it may depend on a dead letter (:mod:`antecede.engine.dead`). Held letters cannot be moved.
 The reason: to find out whether a later letter depends on a held letter, the server compares the *stamps* of the two
 letters. (A stamp shows on which messages a letter may depend.) These stamps are valid only in the domains of the old
 server. So a change of the topology is refused if it would move an agent that has held letters. The change is also

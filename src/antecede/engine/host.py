@@ -6,7 +6,7 @@ the reactions before it are kept, the agent returns to its state before the fail
 to try again. A reaction fails if its handler raises anything except Ctrl-C and :class:`TooEarly`; even ``SystemExit``
 and ``CancelledError`` are failures. :class:`TooEarly` ends the batch in the same way, but is not counted as a try.
 
-A state that cannot be read again (:mod:`antecede.engine.state`) is a failure, too. Only the last state of a batch is
+A state that cannot be read again (:mod:`antecede.engine.agents`) is a failure, too. Only the last state of a batch is
 checked, because only this state is committed. If the check fails, the batch runs again with a check after each
 reaction, and ends at the reaction that made the unreadable state.
 
@@ -15,22 +15,105 @@ for the notification of the letter, and no method ``otherwise``. (2) The letter'
 fields.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from inspect import isawaitable
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 from antecede.channel.letters import Letter
 from antecede.durations import Durations
 from antecede.engine import STALE, React, Reaction, died
-from antecede.engine.agents import Agent, Handler, Timeout, Unanswered, handlers_of, name_of
-from antecede.engine.context import Context, TooEarly
-from antecede.engine.state import check, comes_back, encode, encoded
-from antecede.engine.watching import Progress, Stepwise, Watch
+from antecede.engine.agents import (
+    Agent,
+    Context,
+    Handler,
+    Timeout,
+    TooEarly,
+    Unanswered,
+    check,
+    comes_back,
+    encode,
+    encoded,
+    handlers_of,
+    name_of,
+)
 from antecede.errors import AgentError
 from antecede.interrupts import is_ctrl_c
 from antecede.whereabouts import text_of
+
+# Interfaces of objects that observe how agents handle letters: for tracing, and to record the calls in progress.
+
+
+_Result = TypeVar("_Result")
+
+
+class Watch(Protocol):
+    """An observer of reactions, for example for tracing."""
+
+    def begin(self, context: Context) -> Any:
+        """Observe that a reaction begins. The returned value is passed to ``end`` as ``begun``."""
+        ...
+
+    def end(self, begun: Any, dead: str, failure: BaseException | None) -> None:
+        """Observe that the reaction has ended. ``dead``: the reason why the letter became a dead letter, or an empty
+        text if it did not. ``failure``: the exception of the reaction, or ``None``."""
+        ...
+
+
+class Progress(Protocol):
+    """Records the handler calls in progress. After a crash, the server starts again and reads which calls were in
+    progress (:mod:`antecede.server.progress`)."""
+
+    @property
+    def running(self) -> tuple[str, str] | None: ...
+
+    @property
+    def number(self) -> int: ...
+
+    def call(self, agent: str, letter: str) -> None: ...
+
+    def then(self, letter: str) -> None: ...
+
+    def begin(self, agent: str) -> int: ...
+
+    def at(self, slot: int, letter: str) -> None: ...
+
+    def on(self, slot: int) -> None: ...
+
+    def off(self) -> None: ...
+
+    def end(self, slot: int) -> None: ...
+
+
+class Stepwise(Generic[_Result]):
+    """Awaits the coroutine that handles a batch, and records in ``progress`` when this coroutine runs. It calls
+    ``progress.on`` each time that the coroutine starts or continues, and ``progress.off`` each time that the coroutine
+    pauses or ends."""
+
+    def __init__(self, batch: Coroutine[Any, Any, _Result], progress: Progress, slot: int) -> None:
+        self._batch = batch
+        self._progress = progress
+        self._slot = slot
+
+    def __await__(self) -> Generator[Any, Any, _Result]:
+        batch, progress, slot = self._batch, self._progress, self._slot
+        go_on: Callable[[], Any] = partial(batch.send, None)
+        while True:
+            progress.on(slot)
+            try:
+                awaited = go_on()
+            except StopIteration as end:
+                outcome: _Result = end.value
+                return outcome
+            finally:
+                progress.off()
+            try:
+                go_on = partial(batch.send, (yield awaited))
+            except BaseException as error:
+                go_on = partial(batch.throw, error)
+
 
 _none: list[Any] = []
 """An empty list with two uses. If there are no observers, it is used as the list of results of ``Watch.begin``. If

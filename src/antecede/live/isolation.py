@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from antecede import limits
 from antecede.crashes import how_ended
 from antecede.engine import React
-from antecede.engine.context import TooEarly
+from antecede.engine.agents import TooEarly
 from antecede.engine.host import Host, Outcome
 from antecede.errors import AgentError
 from antecede.live.application import load_class

@@ -54,7 +54,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     traceback: str = ""
     too_early: bool = False
     """Whether a handler ended the batch because it asked for the id of its reaction while a crash could still change
-    this id (:class:`antecede.engine.context.TooEarly`). Then ``failure`` is empty."""
+    this id (:class:`antecede.engine.agents.TooEarly`). Then ``failure`` is empty."""
 
 
 ToWorker = Setup | Batch

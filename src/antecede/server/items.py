@@ -19,7 +19,7 @@ import msgspec
 
 from antecede.channel import Letter, Taken
 from antecede.engine import Reaction
-from antecede.engine.changes import State
+from antecede.engine.agents import State
 from antecede.errors import StoreError
 from antecede.labels import tail_in
 from antecede.limits import record_piece_bytes_max

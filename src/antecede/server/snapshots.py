@@ -15,7 +15,7 @@ import msgspec
 from antecede.channel import Letter, Past, SavedChannel, SavedConsumer, SavedReturns
 from antecede.channel.letter_table import LetterTable, Position, SavedLetters
 from antecede.engine import Dead, Question, SavedEngine
-from antecede.engine.following import SavedFollowing
+from antecede.engine.dead import SavedFollowing
 from antecede.errors import SnapshotError, StoreError, TopologyError
 from antecede.server.clock import Times
 from antecede.server.items import FORMAT_OLDEST, Truncated

@@ -16,8 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from antecede.engine.agents import Agent, Notification
-from antecede.engine.context import Context
+from antecede.engine.agents import Agent, Context, Notification
 from antecede.errors import AntecedeError, OverloadError
 from antecede.live.client.line import connect
 from antecede.live.client.ticket import Ticket

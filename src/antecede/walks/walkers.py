@@ -14,8 +14,7 @@ from zlib import crc32
 
 import msgspec
 
-from antecede.engine.agents import Agent, Notification
-from antecede.engine.context import Context
+from antecede.engine.agents import Agent, Context, Notification
 
 
 class Walk(Notification):

@@ -10,8 +10,7 @@ import msgspec
 
 from antecede import limits, telemetry
 from antecede.channel.letters import Letter
-from antecede.engine.agents import Notification, Returned, name_of
-from antecede.engine.topic import Subscribe, Unsubscribe
+from antecede.engine.agents import Notification, Returned, Subscribe, Unsubscribe, name_of
 from antecede.errors import AgentError, AntecedeError, ClosedError, UsageError, again
 from antecede.labels import has_label, tail_of
 from antecede.live.client.handlers import Call, Handlers, Received, read

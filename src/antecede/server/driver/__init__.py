@@ -27,7 +27,7 @@ from typing import Final
 from antecede import limits
 from antecede.channel import Letter
 from antecede.engine import React
-from antecede.engine.changes import CHANGES_FROM_BYTES, State, change_of
+from antecede.engine.agents import CHANGES_FROM_BYTES, State, change_of
 from antecede.engine.host import Outcome
 from antecede.server import AgentServer, Input
 from antecede.server.driver.acknowledgements import Acknowledgements

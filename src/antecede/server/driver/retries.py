@@ -11,11 +11,11 @@ answers the new agent fails, because this server cannot send to new agents yet. 
 that ends a process.
 
 If a handler ends the server's process, or the worker process in which the handler runs, this counts as one try of the
-letter that was being handled. This letter is now a *suspect* (:mod:`antecede.engine.tries`): it is handled alone, after
+letter that was being handled. This letter is now a *suspect* (:mod:`antecede.engine.dead`): it is handled alone, after
 its pause, and at most one suspect is handled at a time. The other letters of the batch are handled again, and no try is
 counted for them. Tries that ended the server's process are counted in the log.
 
-If a handler asks for the id of its reaction too early (:mod:`antecede.engine.context`), this does not count as a
+If a handler asks for the id of its reaction too early (:mod:`antecede.engine.agents`), this does not count as a
 failure. The reaction runs again when its letter is durable. From then on, the agent is *keyed*: all batches of this
 agent wait until their letters are durable.
 """

@@ -13,7 +13,7 @@ import msgspec
 
 from antecede import limits
 from antecede.engine import name_of
-from antecede.engine.topic import Unsubscribe
+from antecede.engine.agents import Unsubscribe
 from antecede.errors import MissingError, OverloadError, UsageError
 from antecede.server import AgentServer, Input
 from antecede.server.inputs import OPERATOR, OnBehalf

@@ -13,7 +13,7 @@ from antecede.access import Authoriser, Refusal, Who
 from antecede.access.authoriser import CALL, RECEIVE, SEND, SUBSCRIBE
 from antecede.channel.letters import Letter, envelope_fault
 from antecede.engine import name_of
-from antecede.engine.topic import Subscribe, Unsubscribe
+from antecede.engine.agents import Subscribe, Unsubscribe
 from antecede.errors import OverloadError, UsageError
 
 Check = Callable[[tuple[str, ...]], tuple[str, ...]]

@@ -18,7 +18,7 @@ still block other letters. :func:`early` checks from the logs that no held lette
 from collections import deque
 from collections.abc import Iterator
 
-from antecede.engine.topic import Subscribe
+from antecede.engine.agents import Subscribe
 from antecede.server.items import Buried, BuriedMany, Handled, Holding, Reacted
 from antecede.simulator.draws import stream
 from antecede.simulator.servers.server import SimulatedServer

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from antecede import limits
-from antecede.engine.context import Context
+from antecede.engine.agents import Context
 from antecede.server.items import Reacted, Tried
 from antecede.simulator.draws import stream
 from antecede.simulator.servers.faults import NONE, Faults

@@ -12,8 +12,7 @@ import msgspec
 
 from antecede import limits, wire
 from antecede.access.authoriser import temporary_name
-from antecede.engine.agents import Agent, Notification
-from antecede.engine.topic import Subscribe, Topic
+from antecede.engine.agents import Agent, Notification, Subscribe, Topic
 from antecede.orders import OrderSpec, parse
 from antecede.server import Plan
 from antecede.simulator.draws import stream

@@ -10,9 +10,7 @@ from typing import ClassVar
 
 import msgspec
 
-from antecede.engine.agents import Agent, Notification, Timeout
-from antecede.engine.context import Context
-from antecede.engine.topic import Subscribe, Unsubscribe
+from antecede.engine.agents import Agent, Context, Notification, Subscribe, Timeout, Unsubscribe
 
 
 class Work(Notification):
