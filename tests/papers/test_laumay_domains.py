@@ -11,7 +11,7 @@ import pytest
 from antecede.orders import parse
 from antecede.simulator.run import Setup, simulate
 from antecede.topology import cost_max, cost_mean, make
-from antecede.topology.cost import hops_mean
+from antecede.topology.graph import hops_mean
 from antecede.topology.shapes import best_size
 
 

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from antecede import limits
 from antecede.diagram import Diagram, Event, from_events
-from antecede.diagram.layout import Box, Layout, Place, label_boxes
+from antecede.diagram.svg import Box, Layout, Place, label_boxes
 from antecede.errors import DiagramError
 from antecede.trace.schema import Event as Row
 

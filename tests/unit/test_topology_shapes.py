@@ -17,9 +17,8 @@ from antecede.topology import (
     make,
     parse_topology,
 )
-from antecede.topology.cost import costs_from, hops_mean
-from antecede.topology.outline import outline
-from antecede.topology.svg import draw
+from antecede.topology.graph import costs_from, hops_mean
+from antecede.topology.svg import draw, outline
 
 
 @pytest.mark.parametrize("shape", SHAPES)

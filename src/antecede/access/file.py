@@ -53,8 +53,7 @@ from antecede.access.model import (
     Limits,
 )
 from antecede.errors import AccessError
-from antecede.topology.file import brief, is_name, natural
-from antecede.topology.lines import line_of
+from antecede.topology.file import brief, is_name, line_of, natural
 
 TABLES = {SERVER: "servers", CLIENT: "clients", OPERATOR: "operators"}
 """Role → the name of the table in the access file that contains the identities with this role."""

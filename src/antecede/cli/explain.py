@@ -15,7 +15,7 @@ from antecede.cli.options import CONF, CONFLICTS, ENGINE, JSON, MASTER, TRACES
 from antecede.cli.progress import status
 from antecede.cli.terminal import show
 from antecede.cli.wording import counted, exit_code, set_aside, shown_name, warn_of_unread
-from antecede.diagram.explained import of_explanation
+from antecede.diagram.computation import of_explanation
 from antecede.errors import DiagramError
 from antecede.trace.conflicts import read_conflicts
 from antecede.trace.explain import ExplainRequest, with_origins

@@ -14,7 +14,7 @@ from antecede.cli.writing import write_text
 from antecede.errors import UsageError
 from antecede.topology import Check, TopologyFile, cost_max, cost_mean, shown
 from antecede.topology import make as made
-from antecede.topology.cost import hops_mean
+from antecede.topology.graph import hops_mean
 from antecede.topology.guarantees import strength
 
 _pairs_shown_max = 400
@@ -71,8 +71,7 @@ def register(app: typer.Typer) -> None:
         as_json: bool = JSON,
     ) -> None:
         """Draw the domains as a tree. An asterisk marks a router: a server that is in several domains."""
-        from antecede.topology.outline import outline
-        from antecede.topology.svg import draw
+        from antecede.topology.svg import draw, outline
 
         topology = read_topology(file)
         cycle = topology.organisation.cycle

@@ -7,13 +7,16 @@ positions in a drawing. The module `text` computes them for a terminal, and the 
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
 from antecede import limits
 from antecede.errors import DiagramError
+from antecede.trace.explain import is_causal_chain, rows_of, sentence
 from antecede.trace.matched import merged
 from antecede.trace.schema import Event as Row
+from antecede.trace.titles import Titles, short_id
 
 KINDS = ("send", "arrive", "drop", "deliver", "local")
 _text_max = 1_000
@@ -255,3 +258,33 @@ def printable(text: str) -> str:
     them. If the text is longer than ``_text_max``, its middle is cut out."""
     text = text if len(text) <= _text_max else f"{text[: _text_max // 2]}…{text[-_text_max // 2 :]}"
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+def of_explanation(explanation: dict[str, Any], titles: Titles | None = None) -> Diagram:
+    """Return the diagram of an explanation. It shows a late message and the chain of messages that overtook it, or the
+    messages of a cycle.
+
+    The diagram of an explanation: only the events that the explanation names, with the late delivery marked.
+
+    :mod:`antecede.trace.explain` describes the form of an explanation. The form is the same for all engines.
+    """
+    titles = titles or Titles()
+    rows = rows_of(explanation)
+    length = explanation["length"]
+    if "chain" not in explanation:
+        return from_events(rows, title=f"a cycle of {length} messages", names=titles.brief)
+    chain = explanation["chain"]
+    way = [explanation["from"], *(end for link in chain for end in (link["from"], link["to"]) if end is not None)]
+    message, to = explanation["message"], explanation["to"]
+    called, target = titles(message), short_id(to, 40)
+    caption = (
+        sentence(explanation, titles.quoted, lambda name: short_id(name, 40)) if is_causal_chain(explanation) else ""
+    )
+    return from_events(
+        rows,
+        processes=list(dict.fromkeys(way)),
+        late={(message, to)},
+        title=f"{target} delivered {called} late",
+        caption=caption,
+        names=titles.brief,
+    )

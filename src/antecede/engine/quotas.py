@@ -1,7 +1,7 @@
 """Quotas limit how much may wait in each mailbox, and decide which letters expire when a mailbox exceeds its limits.
 
 A receiver that is slow or absent must not slow others down, so its mailbox has a quota: a limit for the number of
-letters, for their bytes, and for the time that a letter may wait (:mod:`antecede.topology.mailboxes`). There is also a
+letters, for their bytes, and for the time that a letter may wait (:mod:`antecede.topology.file`). There is also a
 limit for all mailboxes of clients together. If a mailbox is above its quota, letters **expire from the head** of the
 mailbox: the oldest letters become dead letters, with the reason. So each letter is either delivered once, or dead with
 a reason. Letters leave a mailbox in the sequence in which they came, even when they expire. For example, if letter B

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
-from antecede.diagram.explained import of_explanation
+from antecede.diagram.computation import of_explanation
 from antecede.diagram.svg import draw_stack
 from antecede.errors import DiagramError
 

@@ -1,23 +1,20 @@
 """Topologies: the domains in which servers order messages, the servers of the agents, and routes between servers.
 
-* :mod:`~antecede.topology.graph`: the graph of servers and domains, the test that it has no cycle, routes and hops.
-* :mod:`~antecede.topology.file`: the topology file, its canonical form and its epoch.
-* :mod:`~antecede.topology.change`: the difference between two topologies, and the parts that pause during the change.
-* :mod:`~antecede.topology.guarantees`: the guarantees from sender to receiver, and the reasons to refuse a topology.
-* :mod:`~antecede.topology.shapes`: the shapes of topologies in Laumay et al. (bus, daisy, tree), and the flat topology.
-* :mod:`~antecede.topology.cost`: the cost of a message in a topology.
-* :mod:`~antecede.topology.outline`, :mod:`~antecede.topology.svg`: drawings.
+* ``graph``: the graph of servers and domains, the test that it has no cycle, routes, and the cost of a message.
+* ``file``: the topology file, its canonical form and its epoch, with the settings of mailboxes and reactions.
+* ``change``: the difference between two topologies, and the parts that pause during the change.
+* ``guarantees``: the guarantees from sender to receiver, and the reasons to refuse a topology.
+* ``shapes``: the shapes of topologies in Laumay et al. (bus, daisy, tree), and the flat topology.
+* ``svg``: drawings, as SVG and as an outline for the terminal.
 
 This package does no I/O and does not know the orders' code: an order is only a name here, and callers provide its
 guarantees.
 """
 
 from antecede.topology.change import Change, Difference, plan_change
-from antecede.topology.cost import cost_max, cost_mean
-from antecede.topology.file import Address, AgentHome, DomainEntry, TopologyFile, parse_topology
-from antecede.topology.graph import Domain, Topology, shown
+from antecede.topology.file import Address, AgentHome, DomainEntry, Mailboxes, Quota, TopologyFile, parse_topology
+from antecede.topology.graph import Domain, Topology, cost_max, cost_mean, shown
 from antecede.topology.guarantees import Check, OrderFacts, Pair, check
-from antecede.topology.mailboxes import Mailboxes, Quota
 from antecede.topology.shapes import SHAPES, make
 
 __all__ = [

@@ -25,26 +25,203 @@ names the file and, if known, the line.
 before ``s10``). The servers of a domain are sorted, too. A server's position in this sorted list is its member number
 in the order's stamps. So the layout of a file has no effect. Two servers have the same **epoch** (a hash of the
 canonical form) if their files differ only in layout. Any other difference gives another epoch. Exceptions are the
-addresses of metrics pages and the settings of mailboxes and reactions (:mod:`antecede.topology.mailboxes`,
-:mod:`antecede.topology.reactions`). They are not part of the epoch, so they may change, and may differ between servers.
+addresses of metrics pages and the settings of mailboxes and reactions (:class:`Mailboxes`,
+:class:`ReactionSettings`). They are not part of the epoch, so they may change, and may differ between servers.
 """
 
 import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from antecede import limits
 from antecede.errors import TopologyError
 from antecede.topology.graph import Domain, Topology
-from antecede.topology.lines import line_of
-from antecede.topology.mailboxes import DEAD_FOLLOW, FULL, Mailboxes, Quota
-from antecede.topology.reactions import KEYS, ReactionSettings, read_reactions
+
+
+def line_of(text: str, path: tuple[str, ...]) -> int | None:
+    """Return the line number of a key in a TOML text. ``path``: the names of the tables around the key, then the key.
+
+    If no line begins with the key, return the line of the innermost table in ``path`` that has its own line. If no
+    table has its own line either, return None. The text is searched line by line, not parsed.
+
+    The line numbers of keys in a TOML file, for error messages. The TOML parser does not report them.
+    """
+    header: tuple[str, ...] = ()
+    best: tuple[int, int | None] = (0, None)
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := re.match(r"\s*\[+([^\]]+)\]", line):
+            given = header = _keys(found[1])
+        elif found := re.match(r"""\s*((?:[\w.\s-]|"[^"]*"|'[^']*')+?)\s*=""", line):
+            given = header + _keys(found[1])
+        else:
+            continue
+        if given == path[: len(given)] and len(given) > best[0]:
+            best = (len(given), number)
+    return best[1]
+
+
+def _keys(dotted: str) -> tuple[str, ...]:
+    parts = re.findall(r"""\s*(?:"([^"]*)"|'([^']*)'|([^.\s"']+))\s*(?:\.|$)""", dotted)
+    return tuple("".join(part) for part in parts)
+
+
+FULL: Final = ("expire", "refuse")
+DEAD_FOLLOW: Final = ("deliver", "hold")
+
+
+class Quota(msgspec.Struct, frozen=True):
+    """The limits of one mailbox, and the action when it is full. A limit of 0 means that there is no limit."""
+
+    letters: int = 0
+    bytes: int = 0
+    """The limit for the total size of all notifications in the mailbox, in bytes. Other parts of the letters, such as
+    addresses and ids, are not included."""
+    seconds: float = 0
+    """The longest time that a letter may wait."""
+    full: str = "expire"
+
+    @property
+    def limited(self) -> bool:
+        """Return whether there is any limit."""
+        return bool(self.letters or self.bytes or self.seconds)
+
+
+class Mailboxes(msgspec.Struct, frozen=True, dict=True):
+    """The settings of all mailboxes.
+
+    The settings of mailboxes in a topology file: quotas, and the treatment of letters that depend on a dead letter.
+
+    ::
+
+        [mailboxes]
+        clients = { letters = 10000, bytes = 50000000, seconds = 86400 }     # of each client; 0: no limit
+        agents = { letters = 100000 }                                        # of each agent (default: no limit)
+        orders = { letters = 1000, full = "refuse" }                         # of one agent, or of one client
+        name@server
+
+    If a mailbox exceeds its quota, its oldest letters **expire**: they become dead letters, and the reason is recorded.
+    With ``full = "refuse"``, a full mailbox refuses letters from clients of its own server. Letters from agents and
+    from other servers cannot be refused; they make the oldest letters expire. These settings take effect at the server
+    of the mailbox. They are not part of the epoch (a hash of the topology), so they may change whenever the server
+    restarts.
+    """
+
+    clients: Quota = Quota(limits.mailbox_letters_max, limits.mailbox_bytes_max)
+    """The quota of each client that is not in ``named``."""
+    agents: Quota = Quota()
+    """The quota of each agent that is not in ``named``."""
+    named: dict[str, Quota] = {}
+    """The agents and clients with a separate quota, each with this quota."""
+    hold: frozenset[str] = frozenset()
+    """The agents with the setting ``dead_follow = "hold"``. If a letter to such an agent becomes a dead letter, the
+    server holds all letters to this agent that may depend on the dead letter. The server releases them when an operator
+    has decided about the dead letter. If the dead letter has *expired*, no letters are held."""
+
+    def quota(self, address: str, agent: bool) -> Quota:
+        """Return the quota of a mailbox. ``agent``: whether the mailbox belongs to an agent, not to a client."""
+        return self.named.get(address) or (self.agents if agent else self.clients)
+
+    @cached_property
+    def refusing(self) -> bool:
+        """Return whether any quota has the setting ``full = "refuse"``."""
+        return any(quota.full == "refuse" for quota in (self.clients, self.agents, *self.named.values()))
+
+    def lines(self) -> list[str]:
+        """Return the lines of a table ``[mailboxes]``, without its header; empty if all quotas have their defaults."""
+        plain = Mailboxes()
+        some = {"clients": self.clients} if self.clients != plain.clients else {}
+        if self.agents != plain.agents:
+            some["agents"] = self.agents
+        return [f'"{name}" = {_entry(quota)}' for name, quota in (some | self.named).items()]
+
+
+def _entry(quota: Quota) -> str:
+    full = f', full = "{quota.full}"' if quota.full != "expire" else ""
+    return f"{{ letters = {quota.letters}, bytes = {quota.bytes}, seconds = {quota.seconds}{full} }}"
+
+
+ISOLATE: Final = ("none", "process")
+KEYS: Final = ("isolate", "reaction_seconds_max")
+
+
+class ReactionSettings(msgspec.Struct, frozen=True):
+    """The settings of all reactions.
+
+    The part of a topology file about reactions: how long they may take, and which agents have a separate process.
+
+    ::
+
+        [application]
+        reaction_seconds_max = 60                                            # of every agent (default 300)
+        [agents]
+        resize = { server = "s1", class = "shop:Resize", isolate = "process", reaction_seconds_max = 5 }
+
+    A *reaction* is the handling of one letter by an agent. Its time limit is ``reaction_seconds_max``. If a handler
+    that is not ``async`` exceeds the limit, its server's process ends, because nothing else can stop the handler. If an
+    ``async`` handler exceeds the limit, it is cancelled. The handlers of an agent with ``isolate = "process"`` run in a
+    worker process. If such a handler exceeds the limit, the worker process is killed, but the server and all other
+    agents continue. In all three cases, the server counts one failed attempt to process the letter. These settings are
+    not part of the epoch (a hash of the topology), so they may change whenever the server restarts.
+    """
+
+    seconds: float = limits.reaction_seconds_max
+    """The limit of each agent that is not in ``named``."""
+    named: dict[str, float] = {}
+    """The agents with a separate limit, each with this limit in seconds."""
+    isolated: frozenset[str] = frozenset()
+    """Agents whose handlers run in a worker process."""
+
+    def limit(self, agent: str) -> float:
+        """Return how long one reaction of this agent may take."""
+        return self.named.get(agent, self.seconds)
+
+    @property
+    def longest(self) -> float:
+        """The largest of all limits."""
+        return max(self.seconds, *self.named.values(), 0.0)
+
+    def keys(self, agent: str) -> str:
+        """Return an agent's own settings as text for its entry in a topology file, or an empty text if there are none.
+        An example: ``, isolate = "process", reaction_seconds_max = 5``."""
+        seconds = f", reaction_seconds_max = {self.named[agent]:g}" if agent in self.named else ""
+        return (', isolate = "process"' if agent in self.isolated else "") + seconds
+
+
+def read_reactions(document: dict[str, Any], error: Callable[..., Exception]) -> ReactionSettings:
+    """Read the settings from a topology document. The types of its tables must have been checked before. The function
+    ``error(reason, *path)`` returns the error to raise; ``path`` is the place in the document."""
+
+    def seconds_in(entry: dict[str, Any], what: str, *path: str) -> float | None:
+        value = entry.get("reaction_seconds_max")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and 0 < value <= limits.reaction_seconds_limit):
+            expected = f"expected seconds, more than 0 and at most {limits.reaction_seconds_limit:g}"
+            raise error(f"{what}reaction_seconds_max = {value!r}: {expected}", *path)
+        return None if value is None else float(value)
+
+    named: dict[str, float] = {}
+    isolated: set[str] = set()
+    for name, entry in document.get("agents", {}).items():
+        isolate = entry.get("isolate", ISOLATE[0])
+        given = [key for key in KEYS if key in entry]
+        if given and "servers" in entry:
+            raise error(f"object {name}: {given[0]} is only for agents; remove it", "agents", name)
+        if isolate not in ISOLATE:
+            raise error(f"agent {name}: isolate = {isolate!r}: expected {' or '.join(ISOLATE)}", "agents", name)
+        if isolate == "process":
+            isolated.add(name)
+        seconds = seconds_in(entry, f"agent {name}: ", "agents", name)
+        if seconds is not None:
+            named[name] = seconds
+    application = seconds_in(document.get("application", {}), "", "application", "reaction_seconds_max")
+    return ReactionSettings(application or limits.reaction_seconds_max, named, frozenset(isolated))
+
 
 GUARANTEES = ("causal", "fifo", "none")
 """The guarantees that a file may declare, strongest first."""

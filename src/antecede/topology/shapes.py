@@ -1,6 +1,6 @@
 """Topologies of a given shape for n servers: the shapes that Laumay et al. draw (Fig. 10), and the flat shape.
 
-The size s of domains can be chosen. :mod:`antecede.topology.cost` defines the cost of a message.
+The size s of domains can be chosen. :mod:`antecede.topology.graph` defines the cost of a message.
 
 * **flat**: one domain of all servers. The cost of a message is n².
 * **bus**: several domains of s servers, called leaves. The first server of each leaf is a router. All routers form one

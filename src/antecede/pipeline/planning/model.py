@@ -93,7 +93,7 @@ def model_of(name: str, order: str) -> Model:
 
 def _bus(prices: Sequence[float], servers: int, leaf: int) -> float:
     """Return the mean cost of a message on a bus. Each leaf domain has about ``leaf`` servers, and all pairs of servers
-    exchange equally many messages (:mod:`antecede.topology.cost`)."""
+    exchange equally many messages (:mod:`antecede.topology.graph`)."""
     leaves = -(-servers // leaf)
     if leaves < 2 or leaves >= len(prices):
         return inf

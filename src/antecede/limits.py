@@ -3,9 +3,6 @@
 A limit exists so that no input from outside (a stamp, a frame, a trace, a scenario) can make the program use memory or
 time without end. Each limit has a test with a value at the limit. The text below a limit says what is limited.
 
-The limits for the log of a server are defined in :mod:`antecede.limits.log`. The limits for simulations, traces and
-plans are defined in :mod:`antecede.limits.traces`. Other modules import all limits from here.
-
 Some words that the texts below use:
 
 * A *letter* is a notification with its envelope: sender, destinations, type and further fields.
@@ -17,9 +14,6 @@ Some words that the texts below use:
 """
 
 from typing import Final
-
-from antecede.limits.log import *  # noqa: F403
-from antecede.limits.traces import *  # noqa: F403
 
 members_max: Final = 4_096
 """The largest number of members of one domain. A set of destinations is stored as a bit mask with one bit per
@@ -440,3 +434,246 @@ Without this limit, a program that fails in a loop would fill the disk."""
 crash_report_bytes_max: Final = 256 * 1024
 """The largest size of one report of an internal error, in bytes. A traceback of 200 calls takes about 30 KB, but the
 error text may have any length."""
+
+# The log and the snapshots of a server, and the log messages that people read. The log of a server is divided into
+# files, the *segments*. Its records are written in *groups*: all records of a group are written and made durable
+# together.
+
+snapshot_log_bytes: Final = 128 * 1024 * 1024
+"""The number of bytes that a server writes to its log between two snapshots. A server that starts can replay this
+number of bytes in a few seconds."""
+snapshot_records: Final = 200_000
+"""The number of records that a server writes to its log between two snapshots, if ``snapshot_log_bytes`` is not reached
+earlier. A server that starts can replay this number of records in some seconds."""
+snapshot_retry_seconds: Final = 10.0
+"""The pause before a server tries to take a snapshot again after a failure. The usual causes, a full disk or a lack of
+file descriptors, usually last for seconds."""
+snapshot_build_seconds_max: Final = 1_800.0
+"""The longest time that a separate process may take to build a snapshot. After this time, the server ends the process.
+A build takes about as long as a start of the server."""
+snapshot_builds_max: Final = 3
+"""The number of consecutive failed snapshots after which the server builds the snapshot itself. Before that, a separate
+process builds each snapshot. While the server builds a snapshot itself, it does no other work."""
+
+witness_after_seconds: Final = 0.1
+"""The shortest time between a record in the log and the next *empty* group (a group without records). A server writes
+an empty group when the server has nothing else to write. After a crash, the empty group proves that the records before
+it were durable. The time is short, so the empty group is usually written before an operator kills an idle server."""
+witness_seconds: Final = 1.0
+"""The shortest time between two empty groups in the log (see ``witness_after_seconds``). Each empty group needs one
+sync. One sync per second has no noticeable cost, even under high load."""
+
+log_lines_per_second: Final = 10
+"""The largest number of log messages of a server per second about one kind of event. An operator cannot read more, and
+even a busy server normally writes fewer messages."""
+log_text_chars_max: Final = 400
+"""The largest length of one text in a log message of a server, in characters. The length is limited because the text
+may come from another process."""
+log_traceback_chars_max: Final = 20_000
+"""The largest length of one traceback in a log message, in characters. The length is limited because the text of an
+exception may have any length. If a traceback is longer, only its beginning and its end are kept."""
+log_report_seconds: Final = 10.0
+"""The shortest time between two log messages that report how many messages were left out."""
+
+store_group_bytes_max: Final = 16 * 1024 * 1024
+"""The largest size of one commit group of a log, in bytes. The size includes all records of the group with their
+lengths. So this limit is also a limit for the size of one record."""
+store_segment_bytes: Final = 64 * 1024 * 1024
+"""The largest size of one segment of a log, in bytes. The log allocates the space for the whole next segment before the
+current segment is full."""
+store_segment_bytes_first: Final = 1024 * 1024
+"""The size of the first segment of a log, in bytes. The first segment is small so that small logs stay small. Each
+later segment has twice the size of the previous segment, up to ``store_segment_bytes``."""
+store_pending_bytes_max: Final = 32 * 1024 * 1024
+"""The largest total size of the records that were appended to a log but are not written yet, in bytes. These records
+must fit into one segment."""
+store_log_bytes_max: Final = 16 * 1024 * 1024 * 1024
+"""The largest size of all segments of one log together, in bytes. The segment that is allocated in advance is
+included."""
+store_snapshot_bytes_max: Final = 64 * 1024 * 1024 * 1024
+"""The largest size of one snapshot with all its parts, in bytes."""
+store_snapshot_part_bytes_max: Final = 1024 * 1024 * 1024
+"""The largest size of one part of a snapshot, in bytes. A part must be in memory as a whole."""
+store_snapshot_part_bytes_wanted: Final = 64 * 1024 * 1024
+"""For a snapshot, a state is cut into parts of at most this size, in bytes. But only a state that is one long sequence
+of bytes is cut. The limit equals ``store_segment_bytes``. It is much smaller than
+``store_snapshot_part_bytes_max``, and large enough to give few parts."""
+store_commit_here_bytes_max: Final = 64 * 1024
+"""The largest number of bytes that the owner of a log (the server) commits in its own thread. The commit thread commits
+larger amounts."""
+store_quick_sync_seconds: Final = 0.001
+"""The longest time of a quick sync of the log. If most syncs take longer, the commit thread does all commits."""
+store_retry_seconds: Final = 0.1
+"""The shortest time between two checks whether a full disk has space again. A refused record causes such a check."""
+
+backup_hold_seconds_max: Final = 5.0
+"""The longest time for which a server accepts nothing from its peers at the beginning of a backup. During this time,
+the server must receive the command that determines which state is copied. Without this command, the server gives up the
+backup."""
+backup_idle_seconds_max: Final = 120.0
+"""The longest time that a server waits for the next command of a backup. After this time, the server ends the backup,
+because the kept files of a forgotten backup would fill the disk."""
+backup_page_bytes: Final = 1024 * 1024
+"""The largest number of bytes of a backup that one request reads. Reading these bytes keeps the event loop busy for a
+few milliseconds."""
+
+# Simulations, and traces: their import, conversion, verification and export, and the plans and reports from traces.
+
+simulated_messages_max: Final = 1_000_000_000
+"""The largest number of messages of one simulated run."""
+
+simulated_delay_seconds_max: Final = 1_000_000
+"""The largest parameter of a random distribution of simulated delays or gaps (times between two messages), in seconds.
+The limit is about 11 days. Longer times of a Pareto distribution are cut to this limit."""
+
+scenario_bytes_max: Final = 1024 * 1024
+"""The largest size of one scenario file, in bytes."""
+scenario_processes_max: Final = 64
+"""The largest number of processes in one scenario. A person could not read a drawing of more processes. The same limit
+holds for the number of domains in one scenario."""
+scenario_wait_seconds_max: Final = 3_600
+"""The longest time of one ``wait`` statement in a scenario."""
+scenario_packets_max: Final = 4_000
+"""The largest number of packets of a scenario that are in transit or lost at the same time."""
+scenario_steps_max: Final = 200_000
+"""The largest number of steps when a scenario is played once. A step is one packet that leaves or arrives, one timer
+that expires, or one search of a queue."""
+trace_line_bytes_max: Final = 16 * 1024 * 1024
+"""The largest length of one line of a JSON Lines trace, in bytes. A longer line is quarantined as unreadable. The same
+limit holds for a line of JSON in an import."""
+conflicts_bytes_max: Final = 1024 * 1024
+"""The largest size of one file with a table of conflicting operations, in bytes."""
+conflict_pairs_max: Final = 65_536
+"""The largest number of pairs of operations in one table of conflicting operations."""
+kin_instances_max: Final = 4_096
+"""The largest number of *kin instances* of one object in a trace. An instance is one execution of an operation. If
+instance A calls instance B at the same object, directly or indirectly, and their operations conflict, both are kin
+instances. Each kin instance is compared with all others. 4,096 instances give 16 million pairs,
+which take some 100 MB."""
+raw_text_bytes_max: Final = 4 * 1024
+"""The largest size of the text that is kept from a quarantined row, in bytes. The text is the start of the row. Long
+names in an import are cut to the same length."""
+
+diagram_events_max: Final = 2_000
+"""The largest number of events in one space-time diagram. A person could not read a larger diagram."""
+diagram_processes_max: Final = 256
+"""The largest number of processes in one space-time diagram. A person could not read a larger diagram."""
+
+explorer_processes_max: Final = 8
+"""The largest number of processes in one exhaustive exploration."""
+explorer_messages_max: Final = 16
+"""The largest number of messages in one exhaustive exploration."""
+explorer_states_max: Final = 2_000_000
+"""The largest number of states in one exhaustive exploration, if the user sets no other limit. Each state takes one or
+two kilobytes of memory."""
+
+foreign_line_bytes_max: Final = 1024 * 1024
+"""The largest length of one line in an imported log or span table of another program, in bytes. A longer line is
+skipped as unreadable."""
+foreign_document_bytes_max: Final = 256 * 1024 * 1024
+"""The largest size of one imported JSON document that is not divided into lines, in bytes. Such a document must be read
+as a whole."""
+foreign_events_max: Final = 2_000_000
+"""The largest number of events of one import. All events must be in memory, so that their messages can be found."""
+foreign_halves_max: Final = 64
+"""The largest number of different records with the same span id in one import. There are two such records if caller and
+callee share the id, and more if the call was repeated."""
+foreign_clock_entries_max: Final = 20_000_000
+"""The largest number of entries in all vector clocks of one import or of one ShiViz export. Most imports read the
+vector clocks from a file. The import of a recorded editing session computes them."""
+
+trace_pending_letters_max: Final = 200_000
+"""The largest number of unhandled letters that the conversion of a log to a trace remembers. For each such letter, the
+conversion keeps the class, the label and other columns of the trace (about 200 bytes) until the letter is handled. If
+more letters wait in mailboxes, these columns are empty in the rows of the oldest letters."""
+
+trace_retry_seconds: Final = 1.0
+"""The first pause before a server repeats a failed conversion of its log to a trace. Each later pause is twice as
+long."""
+trace_retry_seconds_max: Final = 60.0
+"""The longest pause before a server repeats a failed conversion of its log to a trace."""
+trace_segments_behind_max: Final = 8
+"""The smallest number of waiting log segments at which a server logs a warning. A segment waits if the segment is
+closed but not yet converted to a trace."""
+
+contested_runs_max: Final = 1_000_000
+"""The largest number of contested ranges of event indices that are reported to the driver of a Spark job. In a
+contested range, several rows of the trace have the same process and the same index."""
+frame_rows_local_max: Final = 100_000
+"""The largest number of rows of a Spark DataFrame that are collected and judged in the driver, without a Spark job. The
+rows take about 20 MB, and judging them takes less time than the start of a Spark job."""
+walk_events_max: Final = 2_000_000_000
+"""The largest number of events of a trace that one task reads alone. These events take 16 GB on the disk of one
+machine. Several tasks read a larger trace."""
+chunk_events_wanted: Final = 2_000_000
+"""The wanted number of events in one chunk of a trace. A large trace is divided by time into chunks, which are verified
+separately."""
+cut_entries_max: Final = 1_000_000
+"""The largest number of entries in the table of cuts through a trace. A cut divides the events of each process into
+earlier and later events, so the table has one entry for each cut and each process. Every task that moves the cuts gets
+the whole table."""
+cut_rounds_max: Final = 40
+"""The largest number of rounds in which cuts through a trace are moved back until the cuts are consistent. Cuts that
+still move after the last round are dropped."""
+
+unread_share_max: Final = 0.1
+"""The largest share of the rows of a trace that may be unreadable as events. If more rows are unreadable, the whole
+trace is treated as unreadable. An incomplete line per file or a few rows of another program are common. But with one
+unreadable row in ten, the verdict does not mean much."""
+
+report_processes_max: Final = 100
+"""The largest number of processes in the traffic map of a report. All other processes share one additional row and one
+additional column."""
+
+mapping_bytes_max: Final = 64 * 1024
+"""The largest size of one mapping file of an import, in bytes. Such a file has few lines, but a line may contain a long
+regular expression."""
+pattern_line_chars_max: Final = 64 * 1024
+"""The largest length of a line that is searched with a user's regular expression, in characters. Even a search with
+quadratic time takes only seconds for such a line."""
+pattern_seconds_max: Final = 2.0
+"""The longest time for the search of one line with a user's regular expressions. Most searches take microseconds, but
+some would take years."""
+
+export_events_max: Final = {"perfetto": 1_000_000, "otlp": 1_000_000, "shiviz": 50_000, "dot": 2_000, "mermaid": 400}
+"""The largest number of events of one exported trace, for each format. Perfetto and collectors accept files of some 500
+MB. ShiViz keeps all events in one web page. A person could not read a larger DOT graph. Mermaid refuses texts of more
+than 50,000 characters."""
+preview_records_max: Final = 10_000
+"""The largest number of records that ``import --preview`` examines. The number is enough to show every kind of record,
+in about a second."""
+mapped_kinds_max: Final = 1_000
+"""The largest number of kinds of records that an import counts. If the field with the kind has more different values,
+the field contains free text, not kinds."""
+
+plan_multicasts_max: Final = 20_000
+"""The largest number of different multicasts that are considered when the domains of a system are planned. If there are
+more, the most frequent multicasts represent all multicasts. With this limit, the cost of one plan can be computed in
+milliseconds."""
+plan_work_max: Final = 1.2e10
+"""The largest number of elementary steps of one search for the best domains of a system. The search takes about a
+minute on two cores, for any number of servers."""
+plan_front_max: Final = 12
+"""The largest number of plans on the Pareto front that are reported. More plans would not help a person to choose."""
+plan_sample_messages_max: Final = 200_000
+"""The largest number of messages that the simulator replays to check the cost of a plan. With this number, the error of
+the mean is about one percent."""
+plan_file_bytes_max: Final = 256 * 1024 * 1024
+"""The largest size of one input file of ``antecede plan``, in bytes. The file contains the traffic, the processes with
+their servers, or the pins (rules about servers that share a domain or are routers). All pairs of 4,096 servers fit into
+the file."""
+plan_break_even_servers_max: Final = 1_024
+"""The largest number of servers in the search for the break-even point. The break-even point is the smallest number of
+servers for which several domains cost less than one domain, if the traffic is uniform."""
+
+sweep_cells_max: Final = 100_000
+"""The largest number of cells of one sweep. Each cell is one simulated run. If each run takes a second, all runs take
+about a day."""
+sweep_seeds_max: Final = 10_000
+"""The largest number of runs of one setting of a sweep, with different seeds. With this number, half the confidence
+interval is 1/50 of the standard deviation."""
+sweep_scale_max: Final = 100.0
+"""The largest value of ``--scale`` for a sweep: the factor by which each run is longer than in the study. A larger
+factor is probably a typing error."""
+sweep_file_bytes_max: Final = 1024 * 1024
+"""The largest size of one file with the axes of a sweep's grid, in bytes. A thousand values of each axis fit."""
