@@ -1,6 +1,7 @@
 """Services on a simulated broker under faults: nothing late, nothing lost, nothing stuck."""
 
 import pytest
+
 from helpers.lanes import Plan, play
 
 
