@@ -29,8 +29,8 @@ from antecede import AntecedeError, Call, ReplicatedObject, operation
 from antecede.messages import COPY, REQUEST, Label, Message, Packet
 from antecede.objects import relation_of
 from antecede.orders import parse
-from antecede.simulator.bare import BareWorld
 from antecede.simulator.kernel import World
+from antecede.simulator.worlds import BareWorld
 
 names = ["anna", "ben", "carla", "dora"]
 servers = ["tcp://127.0.0.1:7401", "tcp://127.0.0.1:7402", "tcp://127.0.0.1:7403"]

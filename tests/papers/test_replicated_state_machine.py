@@ -29,9 +29,9 @@ import pytest
 
 from antecede.messages import Message
 from antecede.orders import OrderSpec, parse
-from antecede.simulator.channels import FaultyWorld
 from antecede.simulator.draws import Draw, below, parse_draw, stream
 from antecede.simulator.kernel import World
+from antecede.simulator.worlds import FaultyWorld
 
 _modulus = 2**61 - 1
 

@@ -14,8 +14,7 @@ import pytest
 
 from antecede.orders import parse
 from antecede.simulator.player import Played, play
-from antecede.simulator.scenario import read
-from antecede.simulator.statements import Expectation, ExpectDelivered
+from antecede.simulator.scenario import Expectation, ExpectDelivered, read
 
 _folder = Path(__file__).parent
 _files = sorted(_folder.glob("*.txt"))

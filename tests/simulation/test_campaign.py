@@ -10,10 +10,9 @@ import pytest
 
 from antecede.orders import parse
 from antecede.simulator import campaign
-from antecede.simulator.adversary import STYLES
 from antecede.simulator.campaign import Outcome, play
-from antecede.simulator.schedules import FaultySchedule, Plan
-from antecede.simulator.watcher import Watcher
+from antecede.simulator.observers import Watcher
+from antecede.simulator.schedules import STYLES, FaultySchedule, Plan
 
 
 @pytest.mark.parametrize("faults", [True, False])

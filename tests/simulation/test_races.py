@@ -12,11 +12,11 @@ import pytest
 
 from antecede.messages import Packet
 from antecede.orders import parse
-from antecede.simulator.bare import BareWorld
 from antecede.simulator.draws import parse_draw, stream
 from antecede.simulator.kernel import World
-from antecede.simulator.recorder import Recorder, process_names
-from antecede.simulator.workloads import Spontaneous, multicast
+from antecede.simulator.observers import Recorder, process_names
+from antecede.simulator.run import Spontaneous, multicast
+from antecede.simulator.worlds import BareWorld
 from antecede.trace import DELIVER, SEND, Event, judge, match
 from antecede.trace.races import Wanted, find_races
 

@@ -4,13 +4,11 @@ import pytest
 
 from antecede.messages import Message
 from antecede.orders import parse
-from antecede.simulator.bare import BareWorld
-from antecede.simulator.channels import FaultyWorld
 from antecede.simulator.draws import parse_draw, stream
-from antecede.simulator.figures import Figures
 from antecede.simulator.kernel import World
-from antecede.simulator.recorder import Recorder, process_names
-from antecede.simulator.workloads import RequestReply, uniform
+from antecede.simulator.observers import Figures, Recorder, process_names
+from antecede.simulator.run import RequestReply, uniform
+from antecede.simulator.worlds import BareWorld, FaultyWorld
 from antecede.trace import Event, judge, needless_delays
 
 

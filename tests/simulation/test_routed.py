@@ -16,12 +16,11 @@ from antecede.channel import Letter
 from antecede.errors import NoRouteError
 from antecede.messages import Message
 from antecede.orders import parse
-from antecede.simulator.channels import ChannelWorld
 from antecede.simulator.draws import below, parse_draw, stream, subset
-from antecede.simulator.figures import Figures
 from antecede.simulator.machine import RoutedChannel
-from antecede.simulator.recorder import Recorder
-from antecede.simulator.workloads import SHAPES, RequestReply, Spontaneous
+from antecede.simulator.observers import Figures, Recorder
+from antecede.simulator.run import SHAPES, RequestReply, Spontaneous
+from antecede.simulator.worlds import ChannelWorld
 from antecede.topology import Domain, Topology
 from antecede.trace import ARRIVE, DELIVER, HOP, SEND, Event, Verdict, judge
 

@@ -6,8 +6,7 @@ from antecede import limits
 from antecede.errors import ScenarioError, UsageError
 from antecede.messages import COPY
 from antecede.orders import parse
-from antecede.simulator.scenario import parse_scenario, read
-from antecede.simulator.statements import (
+from antecede.simulator.scenario import (
     ArriveLine,
     ExpectDelivered,
     ExpectHolds,
@@ -19,6 +18,8 @@ from antecede.simulator.statements import (
     Scenario,
     SendLine,
     WaitLine,
+    parse_scenario,
+    read,
 )
 
 

@@ -4,12 +4,9 @@ from antecede.link import Frame
 from antecede.messages import COPY, Message, Send
 from antecede.orders import parse
 from antecede.orders.contract import Order
-from antecede.simulator.flights import Flight
 from antecede.simulator.machine import FLAT, InTransit
-from antecede.simulator.player import play
-from antecede.simulator.programs import Programs
-from antecede.simulator.scenario import parse_scenario
-from antecede.simulator.statements import Parcel
+from antecede.simulator.player import Flight, Programs, play
+from antecede.simulator.scenario import Parcel, parse_scenario
 
 _names = ("P1", "P2", "P3")
 

@@ -3,8 +3,7 @@
 from random import Random
 
 from antecede.simulator.draws import parse_draw
-from antecede.simulator.kernel import Kernel
-from antecede.simulator.network import Network
+from antecede.simulator.kernel import Kernel, Network
 
 
 def test_events_take_place_by_time_and_then_as_they_were_scheduled() -> None:

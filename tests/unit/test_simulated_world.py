@@ -6,11 +6,10 @@ import pytest
 
 from antecede.errors import UsageError
 from antecede.orders import parse
-from antecede.simulator.channels import FaultyWorld
 from antecede.simulator.draws import parse_draw
-from antecede.simulator.figures import Figures
-from antecede.simulator.run import Setup, simulate
-from antecede.simulator.workloads import Spontaneous, broadcast
+from antecede.simulator.observers import Figures
+from antecede.simulator.run import Setup, Spontaneous, broadcast, simulate
+from antecede.simulator.worlds import FaultyWorld
 from antecede.trace import Event
 
 

@@ -16,7 +16,7 @@ from antecede.errors import AntecedeError, ScenarioError, UsageError
 if TYPE_CHECKING:
     from antecede.orders import OrderSpec
     from antecede.simulator.player import Played
-    from antecede.simulator.statements import Scenario
+    from antecede.simulator.scenario import Scenario
 
 _judged = ("fifo", "causal", "total", "synchronous")
 

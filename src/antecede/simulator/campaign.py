@@ -16,8 +16,8 @@ import msgspec
 from antecede.diagram import from_events
 from antecede.orders import OrderSpec
 from antecede.orders.contract import Order
+from antecede.simulator.observers import NAMES, Finding, Watcher
 from antecede.simulator.schedules import BareSchedule, FaultySchedule, Plan, Stuck
-from antecede.simulator.watcher import NAMES, Finding, Watcher
 from antecede.trace import LOCAL, SEND, Delay, Event, Matched, judge, match, needless_delays
 
 TIGHT = frozenset({"fifo", "matrix", "updates", "vector", "pruned", "direct"})

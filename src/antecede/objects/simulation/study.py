@@ -21,10 +21,10 @@ import msgspec
 
 from antecede.messages import COPY, REQUEST, Label, Message, Packet
 from antecede.orders import parse
-from antecede.simulator.bare import BareWorld
 from antecede.simulator.draws import parse_draw, stream
-from antecede.simulator.figures import Figures
-from antecede.simulator.workloads import SHAPES, Spontaneous
+from antecede.simulator.observers import Figures
+from antecede.simulator.run import SHAPES, Spontaneous
+from antecede.simulator.worlds import BareWorld
 
 DENSITIES = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 ORDERS = ("objects:conflicts=set~set", "objects:clocks=asked,conflicts=set~set", "pruned", "skeen")

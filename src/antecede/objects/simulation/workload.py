@@ -22,7 +22,7 @@ from antecede.objects.simulation.world import ObjectWorld
 from antecede.orders.relation import Relation
 from antecede.simulator.draws import below, parse_draw, stream, subset
 from antecede.simulator.kernel import World
-from antecede.simulator.recorder import process_names
+from antecede.simulator.observers import process_names
 from antecede.simulator.schedules import Stuck
 from antecede.trace import Event
 

@@ -1,6 +1,6 @@
 """A simulated group of objects. Frames can be lost, repeated and reordered, and machines can crash and restart.
 
-Each object is a :class:`antecede.objects.Site`. The simulator (:mod:`antecede.simulator.channels`) runs a site in the
+Each object is a :class:`antecede.objects.Site`. The simulator (:mod:`antecede.simulator.worlds`) runs a site in the
 same way as an order: with the channel of real servers, and with a simulated disk. The events of a site become rows of a
 trace with the columns ``instance``, ``operation``, ``parent`` and ``type``. The delivery of a request is recorded when
 its instance begins.
@@ -13,10 +13,10 @@ from typing import Any
 from antecede.channel import Channel
 from antecede.messages import COPY, Deliver, Message, Sent
 from antecede.objects import Answered, Local, Site, SiteSpec
-from antecede.simulator.channels import ChannelWorld
 from antecede.simulator.draws import Draw
 from antecede.simulator.machine import FLAT, Event, FlatChannel, Received, Step
-from antecede.simulator.recorder import Recorder
+from antecede.simulator.observers import Recorder
+from antecede.simulator.worlds import ChannelWorld
 from antecede.topology import Domain, Topology
 from antecede.trace import Event as Row
 

@@ -19,10 +19,10 @@ from antecede.orders import parse
 from antecede.orders.contract import Order
 from antecede.pipeline.planning.model import Model
 from antecede.pipeline.planning.traffic import Traffic
-from antecede.simulator.channels import ChannelWorld
 from antecede.simulator.draws import below, parse_draw, stream
-from antecede.simulator.figures import Figures
 from antecede.simulator.kernel import World
+from antecede.simulator.observers import Figures
+from antecede.simulator.worlds import ChannelWorld
 from antecede.topology import Domain, Topology
 
 _gap_seconds = 0.1

@@ -1,24 +1,10 @@
-"""A simulated world of machines that run the channel of real servers. Frames are lost and repeated, machines crash, and
-networks split.
+"""The simulated worlds of orders: a fast one without links and disks, and one of machines with links and disks.
 
-The world has two uses:
-
-* With one domain and a :class:`~antecede.simulator.machine.FlatChannel`, it runs one order on links and disks.
-* With a topology, it runs servers in domains, and the channel forwards messages between the domains. A send event
-  is then the send of the application, not the send of a domain's order.
-
-A machine crashes at one of three moments:
-
-* between two steps;
-* within a step, before the step is durable: the crash undoes the step, with its send events and deliveries;
-* within a step, after the step is durable: the step is on disk, but its packets have not left.
-
-An order may return effects before the effect ``Persist``, which makes the step durable. A crash does not undo these
-effects: their packets have left, and their events stay recorded. If a crash undoes an application's send, the
-application sends again when its machine is back. If a process delivers the same message a second time, this delivery is
-recorded only in ``twice``.
-
-The topology may contain a cycle. The world then shows why servers need a forest, which is a topology without cycles.
+:class:`BareWorld` hands each packet that arrives to one order, and carries out the order's effects immediately, on a
+network that loses nothing. It cannot simulate loss, duplicates, crashes and domains, because they need links and
+durable state. :class:`ChannelWorld` simulates all of these: it runs the channel of real servers. The fast world is kept
+for two reasons: it is many times faster than a world with links, and an order must keep its guarantees without the help
+of links.
 """
 
 from collections.abc import Callable
@@ -29,12 +15,11 @@ import msgspec
 
 from antecede import limits
 from antecede.channel import Channel, Letter
-from antecede.messages import COPY, Message, Packet, Send, Sent, Verdict, mask_of, members_of
+from antecede.messages import COPY, Deliver, Effects, Message, Packet, Send, Sent, Verdict, mask_of, members_of
 from antecede.orders import OrderSpec
 from antecede.orders.contract import Order
 from antecede.simulator.draws import Draw, below
-from antecede.simulator.figures import Figures
-from antecede.simulator.kernel import Observer, World
+from antecede.simulator.kernel import Network, Observer, World
 from antecede.simulator.machine import (
     FLAT,
     Asked,
@@ -49,9 +34,119 @@ from antecede.simulator.machine import (
     letter_of,
     send_by,
 )
-from antecede.simulator.network import Network
-from antecede.simulator.recorder import Recorder, process_names
+from antecede.simulator.observers import Figures, Recorder, process_names
 from antecede.topology import Domain, Topology
+
+
+class BareWorld(World):
+    """One order per process, all of the same kind, on a network that loses nothing."""
+
+    def __init__(
+        self,
+        spec: OrderSpec,
+        processes: int,
+        delay: Draw,
+        *,
+        fifo_links: bool = False,
+        figures: Figures | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        super().__init__(processes)
+        self.orders = [spec.create(member, processes) for member in range(processes)]
+        self.figures = figures
+        self.observer = observer
+        self._delay = delay
+        self._carry_in = Network(self, delay, fifo=fifo_links).carry_in
+        self._arrival = self._arrive
+        self._sends = 0
+
+    def send(self, process: int, to: int, payload: bytes = b"") -> Message:
+        message = Message(f"m{self._sends}", process, to, payload)
+        effects = self.orders[process].send(message)
+        self._sends += 1
+        self._carry_out(process, effects)
+        return message
+
+    def _arrive(self, packet: Packet) -> tuple[Verdict, Effects]:
+        target = packet.target
+        order = self.orders[target]
+        verdict, effects = order.receive(packet)
+        figures, observer = self.figures, self.observer
+        if figures is not None:
+            figures.arrived(packet, verdict is Verdict.HOLD)
+        if observer is not None:
+            message = packet.message
+            # A copy on a detour also reaches the order of a process that is not a destination.
+            if message is not None and message.to >> target & 1:
+                observer.arrived(target, message, order.size(packet) if observer.weighs else None, self.now)
+        if effects:
+            self._carry_out(target, effects)
+        return verdict, effects
+
+    def _carry_out(self, process: int, effects: Effects) -> None:
+        figures, observer = self.figures, self.observer
+        order = self.orders[process]
+        delivered: list[Message] = []
+        for effect in effects:
+            kind = type(effect)
+            if kind is Send:
+                packet = effect.packet  # type: ignore[union-attr]
+                if figures is not None:
+                    figures.posted(order, packet)
+                self._transmit(packet)
+            elif kind is Deliver:
+                message = effect.message  # type: ignore[union-attr]
+                if figures is not None:
+                    figures.delivered(message, self.now)
+                if observer is not None:
+                    observer.delivered(process, message, self.now)
+                delivered.append(message)
+            elif kind is Sent:
+                message = effect.message  # type: ignore[union-attr]
+                if figures is not None:
+                    figures.sent(message, self.now)
+                if observer is not None:
+                    packets = [e.packet for e in effects if type(e) is Send] if observer.weighs else []
+                    sizes = [order.size(p) for p in packets if p.subject == message.id]
+                    observer.sent(process, message, sizes, self.now)
+        # The application reacts when the step is done, when both the order's state and its trace have all deliveries.
+        if delivered:
+            self._react(process, delivered)
+
+    def _react(self, process: int, delivered: list[Message]) -> None:
+        if self._workload is not None:
+            for message in delivered:
+                self._workload.delivered(self, process, message)
+
+    def _transmit(self, packet: Packet) -> None:
+        self._carry_in(self._delay(), packet.source, packet.target, self._arrival, packet)
+
+    def _transmit_in(self, seconds: float, packet: Packet) -> None:
+        """Let a packet arrive after this number of seconds."""
+        self._carry_in(seconds, packet.source, packet.target, self._arrival, packet)
+
+
+# A simulated world of machines that run the channel of real servers. Frames are lost and repeated, machines crash, and
+# networks split.
+#
+# The world has two uses:
+#
+# * With one domain and a :class:`~antecede.simulator.machine.FlatChannel`, it runs one order on links and disks.
+# * With a topology, it runs servers in domains, and the channel forwards messages between the domains. A send event is
+#   then the send of the application, not the send of a domain's order.
+#
+# A machine crashes at one of three moments:
+#
+# * between two steps;
+# * within a step, before the step is durable: the crash undoes the step, with its send events and deliveries;
+# * within a step, after the step is durable: the step is on disk, but its packets have not left.
+#
+# An order may return effects before the effect ``Persist``, which makes the step durable. A crash does not undo these
+# effects: their packets have left, and their events stay recorded. If a crash undoes an application's send, the
+# application sends again when its machine is back. If a process delivers the same message a second time, this delivery
+# is recorded only in ``twice``.
+#
+# The topology may contain a cycle. The world then shows why servers need a forest, which is a topology without cycles.
 
 
 class ChannelWorld(World):
