@@ -32,8 +32,8 @@ from antecede.simulator.worlds import BareWorld, FaultyWorld
 # Simulated networks on which packets arrive in unfavourable sequences, to find errors in orders (ordering protocols).
 #
 # If all delays are drawn from one distribution, most packets overtake only a few others, and arrive only a little
-# before them. A faulty order shows its error when one packet is very late and long chains of messages overtake it. So each
-# schedule uses one of the following networks. Each network has a different kind of unfavourable arrivals:
+# before them. A faulty order shows its error when one packet is very late and long chains of messages overtake it. So
+# each schedule uses one of the following networks. Each network has a different kind of unfavourable arrivals:
 #
 # =============  =====================================================================================
 # ``any``        any packet in flight may be next, with equal probability
