@@ -63,7 +63,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, None
 
 def _judged(item: pytest.Function, recording: "Recording") -> str:
     from antecede.errors import AntecedeError
-    from antecede.testing.assertions import problem
+    from antecede.testing import problem
 
     marker = item.get_closest_marker("antecede")
     orders = marker.args if marker and marker.args else ("causal",)

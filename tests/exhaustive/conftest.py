@@ -14,7 +14,7 @@ import pytest
 from antecede.messages import Deliver, Effects, Message, Packet, Send, Sent, members_of
 from antecede.orders.contract import Order
 from antecede.simulator.explorer import Program
-from antecede.simulator.explorer.scope import Scope
+from antecede.simulator.explorer.machine import Scope
 from antecede.trace.oracle import judge
 from antecede.trace.schema import Event
 

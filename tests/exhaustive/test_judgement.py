@@ -4,9 +4,7 @@ import pytest
 
 from antecede.orders.fifo import Fifo, NoOrder
 from antecede.simulator.explorer import explore
-from antecede.simulator.explorer.local import Finding, Judgement, Local
-from antecede.simulator.explorer.machine import Machine
-from antecede.simulator.explorer.scope import Scope
+from antecede.simulator.explorer.machine import Finding, Judgement, Local, Machine, Scope
 from antecede.simulator.explorer.witness import with_overtaker
 
 CAUSALLY = "which was sent causally after {message}"

@@ -26,8 +26,7 @@ import msgspec
 from antecede import limits
 from antecede.errors import UsageError
 from antecede.orders import OrderSpec, parse
-from antecede.simulator.explorer.machine import Factory, Machine
-from antecede.simulator.explorer.scope import MODES, Program, ProgramSend, Scope, read_program
+from antecede.simulator.explorer.machine import MODES, Factory, Machine, Program, ProgramSend, Scope, read_program
 from antecede.simulator.explorer.search import Found, Search
 from antecede.simulator.explorer.witness import Action, Witness, actions_of, with_overtaker
 

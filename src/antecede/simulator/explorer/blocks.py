@@ -20,7 +20,7 @@ system has at the end of a run.
 
 * Conditions at one process (FIFO, causal order, the order's contract) depend only on the inputs of this process and on
   sets of earlier messages: each message to this process carries such a set
-  (:mod:`~antecede.simulator.explorer.local`). The conditions are checked in every step of every block and of every
+  (:mod:`~antecede.simulator.explorer.machine`). The conditions are checked in every step of every block and of every
   silent tail.
 * In a *quiet state*, no packet is in flight. After a block run, silent tails lead to a quiet state if and only if they
   contain the arrivals of all packets in flight. Tails of different processes are independent. So each process is
@@ -38,14 +38,12 @@ carry. The situation determines all blocks of the process. So these blocks are c
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from antecede.simulator.explorer.local import UNSENT, Finding, Judgement, Local
-from antecede.simulator.explorer.machine import Flights, Machine, Step
-from antecede.simulator.explorer.scope import Scope
+from antecede.simulator.explorer.machine import UNSENT, Finding, Flights, Judgement, Local, Machine, Scope, Step
 
 Incoming = tuple[tuple[int, int], ...]
 """Messages that have been sent to one process. Each entry is a pair. The first value is the position of the message in
 bit masks of messages. The second value is the set that the message carries: messages that were sent before it, as a bit
-mask. :mod:`~antecede.simulator.explorer.local` explains these sets."""
+mask. :mod:`~antecede.simulator.explorer.machine` explains these sets."""
 
 
 class Node(NamedTuple):

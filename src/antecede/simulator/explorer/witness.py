@@ -17,9 +17,7 @@ from antecede.errors import UnknownOrderError
 from antecede.messages import COPY, Message, Packet, members_of
 from antecede.orders import OrderSpec, find, parse
 from antecede.orders.contract import Order
-from antecede.simulator.explorer.local import Finding
-from antecede.simulator.explorer.machine import Factory, Machine
-from antecede.simulator.explorer.scope import Scope
+from antecede.simulator.explorer.machine import Factory, Finding, Machine, Scope
 from antecede.simulator.player import Played, play
 from antecede.simulator.scenario import parse_scenario
 
