@@ -11,7 +11,7 @@ from antecede.server import AgentServer, peering
 from antecede.server.peering.agreement import refusal_of
 from antecede.server.peering.lessons import Lessons
 from antecede.simulator.servers import ServerWorld
-from antecede.simulator.servers.changing_world import FAULTS, ChangingWorld
+from antecede.simulator.servers.changes import FAULTS, ChangingWorld
 from antecede.simulator.servers.faults import Faults
 from antecede.wire import ServerHello
 from helpers.seeds import note, seeds

@@ -1,5 +1,5 @@
 """Bugs planted into the way a server that was down learns changes of the topology. Each is caught by the schedules of
-:mod:`antecede.simulator.servers.changing_world` in which servers are away.
+:mod:`antecede.simulator.servers.changes` in which servers are away.
 
 ``tests/simulation/test_changes.py`` runs the same schedules on what we ship, and finds nothing.
 """
@@ -14,8 +14,7 @@ from antecede.server.change import changing, participation
 from antecede.server.change_items import Committed, Learned
 from antecede.server.organisation import Organisation
 from antecede.server.peering.lessons import Lessons
-from antecede.simulator.servers.changes_random import journey
-from antecede.simulator.servers.changing_world import FAULTS, ChangingWorld
+from antecede.simulator.servers.changes import FAULTS, ChangingWorld, journey
 from antecede.simulator.servers.faults import Faults
 from antecede.topology import change as topology_change
 from helpers.changing import AGENTS, MILD, found_by, topology, without_numbers

@@ -11,8 +11,8 @@ from antecede.engine.belongings import Belongings
 from antecede.server import AgentServer, organisation
 from antecede.server.change import changing
 from antecede.server.change_items import Abandoned
-from antecede.simulator.servers.changing_world import FAULTS
-from antecede.simulator.servers.poison import Poisoned
+from antecede.simulator.servers.changes import FAULTS
+from antecede.simulator.servers.workload import Poisoned
 from helpers.changing import AGENTS, BUS, FLAT, MOVED, ONE_MORE, WITHOUT, caught, topology
 
 Patch = pytest.MonkeyPatch

@@ -1,5 +1,5 @@
 """Bugs planted into changes of the topology, each caught by the schedules of
-:mod:`antecede.simulator.servers.changing_world`.
+:mod:`antecede.simulator.servers.changes`.
 
 ``tests/simulation/test_changes.py`` runs the same schedules on what we ship, and finds nothing.
 """
@@ -21,7 +21,7 @@ from antecede.server.change_items import Committed
 from antecede.server.organisation import Organisation
 from antecede.server.projection import Projection
 from antecede.server.timers import Timers
-from antecede.simulator.servers.changing_world import ChangingWorld
+from antecede.simulator.servers.changes import ChangingWorld
 from antecede.topology import change as topology_change
 from helpers.changing import BUS, FLAT, JOURNEY, MOVED, ONE_MORE, caught, topology, without_numbers
 

@@ -1,5 +1,5 @@
 """Bugs planted into the part of running servers in changes of the topology, caught by the schedules of
-:mod:`antecede.simulator.servers.changing_world`."""
+:mod:`antecede.simulator.servers.changes`."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from antecede.server.change import changing
 from antecede.server.change.deciding import Deciding
 from antecede.server.peering import Peering
 from antecede.server.peering.lessons import Lessons
-from antecede.simulator.servers.changing_world import ChangingServer, ChangingWorld
+from antecede.simulator.servers.changes import ChangingServer, ChangingWorld
 from helpers.changing import BUS, FLAT, MOVED, ONE_MORE, caught
 
 Patch = pytest.MonkeyPatch

@@ -20,8 +20,8 @@ from antecede.engine.host import Outcome
 from antecede.server.driver import Driver
 from antecede.server.driver.retries import Retries
 from antecede.server.progress import Interrupted, Progress
-from antecede.simulator.servers import shared
-from antecede.simulator.servers.poison import Poisoned
+from antecede.simulator.servers import server
+from antecede.simulator.servers.workload import Poisoned
 from helpers.planted import caught
 
 Patch = pytest.MonkeyPatch
@@ -65,8 +65,8 @@ def test_a_power_cut_that_counts(monkeypatch: Patch) -> None:
     def interrupted(content: bytes, boot: str) -> Interrupted:
         return real(content, content[24:64].rstrip(b"\0").decode())
 
-    real = shared.interrupted
-    monkeypatch.setattr(shared, "interrupted", interrupted)
+    real = server.interrupted
+    monkeypatch.setattr(server, "interrupted", interrupted)
     caught(300, "were not in progress", faults=_powercuts)
 
 
@@ -84,8 +84,8 @@ def test_calls_that_waited_counted_for_the_one_that_ran(monkeypatch: Patch) -> N
     def interrupted(content: bytes, boot: str) -> Interrupted:
         return real(content[:16] + struct.pack("<I", 0) + content[20:], boot)
 
-    real = shared.interrupted
-    monkeypatch.setattr(shared, "interrupted", interrupted)
+    real = server.interrupted
+    monkeypatch.setattr(server, "interrupted", interrupted)
     caught(300, _counted, faults=_quiet)
 
 

@@ -8,8 +8,7 @@ import os
 import msgspec
 import pytest
 
-from antecede.simulator.servers.changes_random import play
-from antecede.simulator.servers.changing_world import FAULTS, ChangingWorld
+from antecede.simulator.servers.changes import FAULTS, ChangingWorld, play
 from antecede.simulator.servers.faults import NONE, Faults
 from helpers.changing import AGENTS, BUS, FLAT, JOURNEY, MILD, MOVED, ONE_MORE, topology
 

@@ -12,7 +12,7 @@ from antecede.server import AgentServer
 from antecede.server.change.participation import Participant
 from antecede.server.change.requests import read_attempt, read_number, read_stage, read_view
 from antecede.server.peering.learning import item_of, read_lesson
-from antecede.simulator.servers.changing_world import plan_of
+from antecede.simulator.servers.changes import plan_of
 from antecede.topology import parse_topology
 from helpers.changing import MILD
 

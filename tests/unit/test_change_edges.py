@@ -28,7 +28,7 @@ from antecede.server.inputs import OPERATOR, Look, OnBehalf, Replay
 from antecede.server.items import Forgot, Published, Reacted
 from antecede.server.operations.dead_letters import DeadLetters
 from antecede.server.recovery import recover
-from antecede.simulator.servers.changing_world import plan_of
+from antecede.simulator.servers.changes import plan_of
 from antecede.topology import parse_topology
 from helpers.changing import topology
 from helpers.summing import Sum

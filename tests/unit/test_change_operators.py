@@ -18,7 +18,7 @@ from antecede.server.change.changing import Outcome, Steps, carry_out, end_chang
 from antecede.server.change.participation import Participant
 from antecede.server.change.requests import Command
 from antecede.server.change.surveying import ChangeRequest, Wait
-from antecede.simulator.servers.changing_world import plan_of
+from antecede.simulator.servers.changes import plan_of
 from antecede.topology import parse_topology
 from helpers.changing import topology
 

@@ -23,9 +23,9 @@ from antecede.server.peering.learning import (
     trusts,
 )
 from antecede.server.projection import Projection
-from antecede.simulator.servers.changing_world import ChangingWorld, plan_of
+from antecede.simulator.servers.changes import ChangingWorld, plan_of
 from antecede.simulator.servers.faults import NONE
-from antecede.simulator.servers.workers import Work
+from antecede.simulator.servers.workload import Work
 from antecede.topology import parse_topology
 from antecede.trace.epochs import united
 from helpers.changing import AGENTS, BUS, FLAT, MILD, topology

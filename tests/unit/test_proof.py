@@ -12,7 +12,7 @@ from antecede.access.proof import Answering, Dialing, Keyring
 from antecede.errors import AntecedeError
 from antecede.server.client import ClientLine, LineOwner
 from antecede.server.connections import Connection
-from antecede.simulator.servers.keys import Identities, SimulatedKey
+from antecede.simulator.servers.network import Identities, SimulatedKey
 
 
 class _Channel:

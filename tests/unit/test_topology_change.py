@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from antecede.cli.topology_change import _report
 from antecede.server.change.changing import Outcome
 from antecede.server.organisation import explain
-from antecede.simulator.servers.changes_random import journey
+from antecede.simulator.servers.changes import journey
 from antecede.topology import TopologyFile, parse_topology, plan_change
 from helpers.changing import AGENTS, BACK, BUS, FLAT, MOVED, ONE_MORE, WITHOUT, topology
 

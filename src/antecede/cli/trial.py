@@ -294,7 +294,7 @@ def register(app: typer.Typer) -> None:
         0: No errors were found.
         1: Errors were found. They are printed with the command that replays them.
         """
-        from antecede.simulator.servers.changes_random import play
+        from antecede.simulator.servers.changes import play
 
         figures = ("changes", "schedules", "crashes", "deliveries", "absences")
         return _simulate("changes-simulated", play, figures, changes, options)

@@ -20,9 +20,9 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     first = given.first
     last = given.last if given.last is not None else first + 1
-    from antecede.simulator.servers import changes_random, schedules
+    from antecede.simulator.servers import changes, schedules
 
-    play: Callable[[int], schedules.Outcome] = changes_random.play if given.changes else schedules.play
+    play: Callable[[int], schedules.Outcome] = changes.play if given.changes else schedules.play
     bad = crashes = letters = 0
     for seed in range(first, last):
         outcome = play(seed)

@@ -8,8 +8,7 @@ tasks is left. If regular work continued, the world would never become idle.
 from typing import TYPE_CHECKING
 
 from antecede.simulator.servers.network import End
-from antecede.simulator.servers.server import SimulatedServer
-from antecede.simulator.servers.watched import over_quota
+from antecede.simulator.servers.server import SimulatedServer, over_quota
 from antecede.wire import is_temporary
 
 if TYPE_CHECKING:

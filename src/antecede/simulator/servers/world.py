@@ -25,12 +25,10 @@ from antecede.simulator.draws import stream
 from antecede.simulator.kernel import Kernel
 from antecede.simulator.servers.client import NOBODY, SimulatedClient
 from antecede.simulator.servers.faults import NONE, Faults
-from antecede.simulator.servers.keys import Identities
-from antecede.simulator.servers.network import End, connect
+from antecede.simulator.servers.network import End, Identities, connect
 from antecede.simulator.servers.operator import Operators
 from antecede.simulator.servers.regular import LOOK_SECONDS, RegularWork
 from antecede.simulator.servers.server import SIZES, SimulatedServer
-from antecede.simulator.servers.stopping import stop
 from antecede.store import Sizes
 from antecede.trace import Event
 
@@ -169,7 +167,7 @@ class ServerWorld:
         self.later(faults.seconds, self._calm_down)
         several: list[tuple[int, Callable[[], None]]] = [
             (faults.crashes, lambda: self._plan_crash(self._some_server())),
-            (faults.stops, lambda: stop(self.servers[self._some_server()])),
+            (faults.stops, lambda: self.servers[self._some_server()].stop()),
             (faults.partitions, self._partition),
             (faults.resets, self._reset),
             (faults.slow_disks, lambda: self._slow_disk(self._some_server())),
