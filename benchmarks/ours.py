@@ -143,8 +143,7 @@ def topology_text(ports: list[int]) -> str:
 async def _start(topology: str, server: str, data: str | None, trace: bool, keys: str | None = None) -> ServerRuntime:
     more: dict[str, Any] = {"durability": "memory" if data is None else "disk", "trace": trace}
     if keys is not None:
-        from antecede.live.keys import Credentials
-        from antecede.live.security import ServerSecurity
+        from antecede.live.keys import Credentials, ServerSecurity
 
         own = Credentials(f"{keys}/{server}")
         more["security"] = ServerSecurity(f"{keys}/access.toml", own, server)

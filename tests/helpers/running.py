@@ -10,8 +10,8 @@ import msgspec
 
 from antecede.errors import AntecedeError
 from antecede.live import ServerRuntime
-from antecede.live.client.changing import RunningServers
 from antecede.live.client.line import connect
+from antecede.live.client.operator import RunningServers
 from antecede.server.change.changing import Outcome, carry_out, end_change
 from antecede.server.change.surveying import ChangeRequest, Wait
 from antecede.topology import TopologyFile, parse_topology

@@ -8,7 +8,7 @@ from typing import Any
 from antecede.backups import Backup, NewBackup
 from antecede.backups.folder import FORMAT, Manifest, SavedFile
 from antecede.live import ServerRuntime
-from antecede.live.client.backup import Remote
+from antecede.live.client.operator import Remote
 from antecede.topology import TopologyFile, parse_topology
 from helpers.ports import free_ports
 from helpers.summing import Add, Sum

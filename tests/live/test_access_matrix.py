@@ -19,9 +19,8 @@ from antecede.access.proof import Keyring
 from antecede.engine.agents import Topic
 from antecede.live import ServerRuntime
 from antecede.live.issuing import table
-from antecede.live.keys import Credentials
+from antecede.live.keys import Credentials, ServerSecurity
 from antecede.live.metrics import MetricsPage
-from antecede.live.security import ServerSecurity
 from antecede.topology import Address, parse_topology
 from helpers.identities import RawConnection, issue
 from helpers.ports import free_ports

@@ -13,7 +13,7 @@ import pytest
 from live_agents import Counted, Ping, Pong, Report, Word
 
 import antecede
-from antecede.live.calls import boot_id
+from antecede.live.reactions import boot_id
 from antecede.server.progress import interrupted
 
 HOWS = ("fault", "hog", "hold", "block", "leave")

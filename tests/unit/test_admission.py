@@ -8,7 +8,7 @@ import pytest
 from antecede import limits
 from antecede.access.model import AddressLimits
 from antecede.errors import UsageError
-from antecede.live import descriptors
+from antecede.live import server
 from antecede.server.admission import Admission, ConnectionSlot
 
 
@@ -122,18 +122,18 @@ def test_connections_stay_below_the_limit_of_descriptors(monkeypatch: pytest.Mon
         allowed[:] = pair
 
     monkeypatch.setattr(resource, "setrlimit", set_)
-    assert descriptors.connections_possible(4) == 1_024 - limits.descriptors_reserved - 4
-    descriptors.raise_limit()
+    assert server.connections_possible(4) == 1_024 - limits.descriptors_reserved - 4
+    server.raise_limit()
     assert allowed == [4_096, 4_096]
     allowed[:] = [1_024, resource.RLIM_INFINITY]
-    descriptors.raise_limit()
+    server.raise_limit()
     assert allowed[0] == limits.descriptors_wanted
-    assert descriptors.connections_possible(4) == limits.connections_max
-    descriptors.raise_limit()
+    assert server.connections_possible(4) == limits.connections_max
+    server.raise_limit()
     assert allowed[0] == limits.descriptors_wanted
     needed = limits.descriptors_reserved + 4 + 32
     allowed[:] = [needed, needed]
-    assert descriptors.connections_possible(4) == 32
+    assert server.connections_possible(4) == 32
     allowed[:] = [needed - 1, needed - 1]
     with pytest.raises(UsageError, match=f"may open only {needed - 1} files, but needs {needed}"):
-        descriptors.connections_possible(4)
+        server.connections_possible(4)

@@ -13,11 +13,9 @@ from antecede.channel import Letter, Past
 from antecede.engine import Reaction
 from antecede.engine.dead import Following
 from antecede.errors import AntecedeError, OverloadError, TopologyError
-from antecede.live.client.changing import RunningServers
-from antecede.live.reorganised import staged_classes
-from antecede.live.server import ServerRuntime
-from antecede.live.worker import _host_of
-from antecede.live.worker_messages import Setup
+from antecede.live.client.operator import RunningServers
+from antecede.live.isolation import Setup, _host_of
+from antecede.live.server import ServerRuntime, staged_classes
 from antecede.server import AgentServer, Input, Refused
 from antecede.server.change.changing import BusyServerError, Outcome, carry_out
 from antecede.server.change.participation import Participant
@@ -387,7 +385,7 @@ def test_an_operator_says_which_server_is_busy(monkeypatch: pytest.MonkeyPatch) 
         raise OverloadError("cannot write its log")
 
     monkeypatch.setattr(RunningServers, "_ask", ask)
-    monkeypatch.setattr("antecede.live.client.changing._busy_seconds_max", 0.0)
+    monkeypatch.setattr("antecede.live.client.operator._busy_seconds_max", 0.0)
     error = asyncio.run(RunningServers([])._answer(Command("s4", "change-stage")))
     assert isinstance(error, BusyServerError)
     assert (error.server, str(error)) == ("s4", "cannot write its log")

@@ -12,7 +12,7 @@ import pytest
 from antecede import limits
 from antecede.cli import run
 from antecede.errors import UsageError
-from antecede.live.client.changing import RunningServers
+from antecede.live.client.operator import RunningServers
 from antecede.server import AgentServer
 from antecede.server.change.changing import Outcome, Steps, carry_out, end_change
 from antecede.server.change.participation import Participant
@@ -147,7 +147,7 @@ def test_a_new_server_that_does_not_run_must_be_started_first() -> None:
 
 
 def test_a_server_that_hangs_is_named_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("antecede.live.client.changing._slow_seconds", 0.01)
+    monkeypatch.setattr("antecede.live.client.operator._slow_seconds", 0.01)
     monkeypatch.setattr(limits, "change_look_seconds_max", 0.1)
     said: list[str] = []
 

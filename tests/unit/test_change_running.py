@@ -13,10 +13,9 @@ import pytest
 
 from antecede import limits
 from antecede.errors import AntecedeError, RefusedError, UsageError
-from antecede.live.client.changing import RunningServers
 from antecede.live.client.line import connect
-from antecede.live.client.operator import request
-from antecede.live.watchdog import WatchdogThread
+from antecede.live.client.operator import RunningServers, request
+from antecede.live.process import WatchdogThread
 from antecede.server.change.changing import Outcome, end_change
 from helpers.running import BUS, FLAT, System, played
 from helpers.summing import Add

@@ -13,7 +13,7 @@ from antecede.channel.letters import envelope_fault
 from antecede.cli.live import read_token
 from antecede.errors import UsageError
 from antecede.live import ServerRuntime
-from antecede.live.local import LocalSession
+from antecede.live.server import LocalSession
 from antecede.server import Input
 from antecede.server.driver.batches import take_inputs
 from antecede.server.items import PublishedMany

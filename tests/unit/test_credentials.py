@@ -17,8 +17,7 @@ from antecede.access.model import Identity
 from antecede.cli import run
 from antecede.errors import AccessError
 from antecede.live import ServerRuntime, issuing
-from antecede.live.keys import Credentials, read_access
-from antecede.live.security import ServerSecurity
+from antecede.live.keys import Credentials, ServerSecurity, read_access
 from antecede.topology import parse_topology
 from helpers.commands import failed
 

@@ -15,10 +15,8 @@ from antecede.access import Access, Authoriser, Identity, Key, Limits, Who, pars
 from antecede.access.model import AddressLimits
 from antecede.channel import Letter
 from antecede.errors import AccessError, UnknownAgentError
-from antecede.live.audit import AuditFile
-from antecede.live.editing import AccessText, find
-from antecede.live.issuing import table
-from antecede.live.logs import ServerLog
+from antecede.live.issuing import AccessText, find, table
+from antecede.live.logs import AuditFile, ServerLog
 from antecede.orders import parse
 from antecede.server import Accepted, AgentServer, Denied, Plan, Refused
 from antecede.server.admission import Admission

@@ -225,7 +225,7 @@ def test_full_mailboxes_hold_the_peers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_marks_are_looked_at_again_when_much_was_taken_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However short the time: here the server never looks of its own accord."""
-    monkeypatch.setattr("antecede.live.housekeeping.LOOK_SECONDS", 3_600)
+    monkeypatch.setattr("antecede.live.server.LOOK_SECONDS", 3_600)
     monkeypatch.setattr(limits, "backlog_letter_bytes_max", 100_000)
     monkeypatch.setattr(limits, "backlog_unwatched_bytes_max", 50_000)
 
@@ -276,7 +276,7 @@ def test_marks_are_looked_at_again_when_many_letters_came(
     on_disk: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A multicast to many clients has few bytes in the log, and without a log it has none."""
-    monkeypatch.setattr("antecede.live.housekeeping.LOOK_SECONDS", 3_600)
+    monkeypatch.setattr("antecede.live.server.LOOK_SECONDS", 3_600)
     monkeypatch.setattr(limits, "backlog_letters_max", 1_000)
     monkeypatch.setattr(limits, "backlog_unwatched_letters_max", 200)
     to = [f"c{number}@s1" for number in range(100)]

@@ -14,7 +14,8 @@ import pytest
 from antecede import limits, wire
 from antecede.engine.agents import Agent, Context, Notification
 from antecede.errors import BrokenStepError, NoDescriptorError, StoreError
-from antecede.live import ServerRuntime, housekeeping
+from antecede.live import ServerRuntime
+from antecede.live import server as housekeeping
 from antecede.server import Accepted, AgentServer
 from antecede.server.building import Task
 from antecede.store import draft_path

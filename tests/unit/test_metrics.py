@@ -164,9 +164,9 @@ def test_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pulse = far.pulse
         pulse.end()
         # At the bound it is live, beyond it it is not.
-        monkeypatch.setattr("antecede.live.pulse.monotonic", lambda: pulse._turned + limits.live_seconds_max)
+        monkeypatch.setattr("antecede.live.server.monotonic", lambda: pulse._turned + limits.live_seconds_max)
         assert (await _get(address, "/live"))[0] == 200
-        monkeypatch.setattr("antecede.live.pulse.monotonic", lambda: pulse._turned + limits.live_seconds_max + 1)
+        monkeypatch.setattr("antecede.live.server.monotonic", lambda: pulse._turned + limits.live_seconds_max + 1)
         assert await _get(address, "/live") == (503, "text/plain", "the event loop has been blocked for 31 s\n")
         monkeypatch.undo()
         pulse.begin()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from antecede.cli import run
-from antecede.live.notifying import ServiceManager
+from antecede.live.process import ServiceManager
 from helpers.ports import free_ports
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from antecede.errors import MailboxFullError
-from antecede.live.client.ticket import Ticket
+from antecede.live.client.bus import Ticket
 from antecede.trials.crowd import Offer
 from antecede.trials.overload import Settings, Trial
 

@@ -11,7 +11,7 @@ from antecede.cli.amounts import check_serving, seconds, size
 from antecede.cli.options import Serving
 from antecede.errors import UsageError
 from antecede.live.logs import ServerLog
-from antecede.live.retention import Keep, prune_trace, releasable, superfluous
+from antecede.live.recorder import Keep, prune_trace, releasable, superfluous
 from antecede.recording.segments import piece_name, pieces_in
 from antecede.store import Sizes, closed_segments, open_log
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from antecede.live import ServerRuntime, fed
+from antecede.live import ServerRuntime, server
 from antecede.topology import TopologyFile, parse_topology
 from helpers.ports import free_ports
 
@@ -13,7 +13,7 @@ from helpers.ports import free_ports
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a server that waits for an idle connection wait for an hour."""
-    monkeypatch.setattr(fed, "LINGER_SECONDS", 3600.0)
+    monkeypatch.setattr(server, "LINGER_SECONDS", 3600.0)
 
 
 def _topology() -> TopologyFile:

@@ -13,7 +13,7 @@ from antecede.engine.agents import Subscribe, Topic
 from antecede.engine.dead import Tries
 from antecede.engine.host import Host, Outcome
 from antecede.errors import AgentError, TopologyError, UnknownAgentError
-from antecede.live.calls import NAME, CallsFile
+from antecede.live.reactions import NAME, CallsFile
 from antecede.server.driver.retries import Retries
 from antecede.server.progress import Progress, interrupted, size_of
 from antecede.server.watchdog import Watchdog

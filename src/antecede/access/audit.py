@@ -1,6 +1,6 @@
 """The audit log: who connected, who was refused, and who changed something with which command.
 
-The log has one JSON document per line. Its file has a limited size (:mod:`antecede.live.audit`). An unknown program can
+The log has one JSON document per line. Its file has a limited size (:mod:`antecede.live.logs`). An unknown program can
 cause any number of refusals. So the server writes at most a fixed number of refusals per second. If refusals were left
 out, the next line gives the number of refusals that were left out. All other lines are about proven identities or about
 the server itself. The limits of an identity also limit the number of lines about this identity.

@@ -7,7 +7,7 @@ from antecede.errors import UsageError
 
 if TYPE_CHECKING:
     from antecede.cli.options import Serving
-    from antecede.live.retention import Keep
+    from antecede.live.recorder import Keep
 
 _seconds = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _bytes = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -29,7 +29,7 @@ def size(option: str, text: str | None) -> int | None:
 def check_serving(options: "Serving") -> "Keep":
     """Check the options of a server. Return the limits of age and size for its trace and its log."""
     from antecede import limits
-    from antecede.live.retention import Keep
+    from antecede.live.recorder import Keep
     from antecede.recording.segments import check_converter
 
     if options.log not in ("text", "json"):

@@ -83,7 +83,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _running(file: TopologyFile, access: Access, new: "NewBackup") -> "tuple[dict[str, SavedServer], float]":
-    from antecede.live.client.backup import Remote
+    from antecede.live.client.operator import Remote
 
     async def main() -> "tuple[dict[str, SavedServer], float]":
         remote = Remote(file.servers, access.token, access.tls, access.keyring)

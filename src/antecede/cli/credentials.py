@@ -188,7 +188,7 @@ class _Issue:
         self, topology: str, out: str | None, access: str | None, as_json: bool, days: float | None = None
     ) -> None:
         from antecede.cli.organisation import read_topology
-        from antecede.live.editing import AccessText
+        from antecede.live.issuing import AccessText
         from antecede.live.keys import require_cryptography
 
         require_cryptography()
@@ -244,8 +244,7 @@ class _Issue:
 
     def rotate(self, name: str, days: float) -> None:
         from antecede.access.model import SERVER
-        from antecede.live.editing import find
-        from antecede.live.issuing import Authority
+        from antecede.live.issuing import Authority, find
         from antecede.live.keys import CERTIFICATE
 
         identity = find(self._text.access, name)
@@ -266,7 +265,7 @@ class _Issue:
         print(_next_steps(identity, issued.keys, f"revoke {self._file.name} {name} --old"), file=sys.stderr)
 
     def revoke(self, name: str, old: bool) -> None:
-        from antecede.live.editing import find
+        from antecede.live.issuing import find
 
         identity = find(self._text.access, name)
         if identity.certificate_alone:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from antecede.access.proof import Keyring
     from antecede.cli.options import Serving
     from antecede.live.client import Bus
-    from antecede.live.keys import Credentials
-    from antecede.live.security import ServerSecurity
+    from antecede.live.keys import Credentials, ServerSecurity
 
 
 def read_token(path: str | None) -> str:
@@ -121,7 +120,7 @@ def server_security(
         return None
     if server not in file.servers:
         raise UsageError(f"{file.name} has no server {server}: expected one of {', '.join(file.servers)}")
-    from antecede.live.security import ServerSecurity
+    from antecede.live.keys import ServerSecurity
 
     given = credentials
     if given is None and access is not None:

@@ -31,6 +31,7 @@ from antecede.access import Authoriser, Refusal
 from antecede.access.audit import REFUSED
 from antecede.durations import Durations
 from antecede.errors import UsageError
+from antecede.live.server import ServerRuntime
 from antecede.live.tcp import disconnect, peer_text
 from antecede.server.guard import UNKNOWN_CALLER, page_refusal
 from antecede.topology import Address
@@ -38,13 +39,11 @@ from antecede.topology import Address
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from antecede.live.server import ServerRuntime
-
 
 class Collector:
     """All metrics of a server, computed on request."""
 
-    def __init__(self, runtime: "ServerRuntime", times: Durations) -> None:
+    def __init__(self, runtime: ServerRuntime, times: Durations) -> None:
         self._runtime = runtime
         self._times = times
         self._started = monotonic()
@@ -204,7 +203,7 @@ class MetricsPage:
             where = f"{address.host}:{address.port}"
             raise UsageError(f"cannot serve metrics on {where}: {error.strerror or error}") from None
 
-    def show(self, runtime: "ServerRuntime") -> None:
+    def show(self, runtime: ServerRuntime) -> None:
         """Show the state of this server from now on, and measure how long its reactions take. Call this method when the
         server has read its log."""
         runtime.reactions.host.time_reactions(perf_counter, self._times)
@@ -323,7 +322,7 @@ class MetricsPage:
         return _response("200 OK", kind, encode(self._registry), method)
 
 
-async def _health(runtime: "ServerRuntime", method: str) -> bytes:
+async def _health(runtime: ServerRuntime, method: str) -> bytes:
     health = runtime.operations.health()
     document = {"server": runtime.name, "health": health, "trouble": runtime.core.trouble}
     status = "200 OK" if health == "ok" else "503 Service Unavailable"

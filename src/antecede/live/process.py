@@ -17,26 +17,174 @@ no such signal.)
 """
 
 import asyncio
+import faulthandler
 import gc
 import os
 import signal
+import socket
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from importlib import import_module
-from threading import Event, Thread
-from time import sleep
+from threading import Event, Thread, main_thread
+from time import monotonic, sleep
+from types import FrameType, TracebackType
 from typing import Any
 
 from antecede import limits
-from antecede.live.descriptors import raise_limit
+from antecede.live.keys import authoriser_of
 from antecede.live.logs import logger
 from antecede.live.metrics import MetricsPage
-from antecede.live.notifying import ServiceManager
-from antecede.live.security import authoriser_of
-from antecede.live.server import ServerRuntime
-from antecede.live.watchdog import WatchdogThread
+from antecede.live.server import Pulse, ServerRuntime, raise_limit
+from antecede.server.watchdog import Slow, Watchdog
 from antecede.topology import Address, TopologyFile
+
+# Notifications to a service manager (systemd, ``Type=notify``): the server is ready, it works, it stops.
+#
+# The manager gives the address of a datagram socket in ``NOTIFY_SOCKET``. Each notification is one datagram with
+# lines ``NAME=value``. ``WATCHDOG_USEC`` is a number of microseconds. If it is set, the manager expects at least one
+# sign of life in every period of this length. The event loop sends signs of life, but only while the server works
+# (:mod:`antecede.live.server`). So the manager restarts a server for the same reasons for which the page ``/live``
+# (:mod:`antecede.live.metrics`) reports a failure. Without ``NOTIFY_SOCKET`` nothing is sent. If the manager does not
+# read the notifications, this is not an error.
+
+
+class ServiceManager:
+    """The service manager that started this process, if there is one."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self._address = environment.get("NOTIFY_SOCKET", "")
+        self._seconds = _watchdog_seconds(environment)
+        self._handle: asyncio.TimerHandle | None = None
+
+    def ready(self, pulse: Pulse) -> None:
+        """Report that the server has recovered and listens. Then send signs of life, if the manager expects them."""
+        self._notify(f"READY=1\nSTATUS=running\nMAINPID={os.getpid()}")
+        if self._seconds and self._address:
+            self._beat(pulse)
+
+    def stopping(self, reason: str) -> None:
+        """Report that the server stops, with the reason in one line."""
+        self._notify(f"STOPPING=1\nSTATUS={' '.join(reason.split())}")
+
+    def _beat(self, pulse: Pulse) -> None:
+        if not pulse.trouble():
+            self._notify("WATCHDOG=1")
+        # Twice as often as needed, because one datagram may be late.
+        self._handle = asyncio.get_running_loop().call_later(self._seconds / 2, self._beat, pulse)
+
+    def _notify(self, text: str) -> None:
+        if self._address[:1] not in ("/", "@"):
+            return
+        # A name that begins with @ is not a file: it exists only in the kernel, and begins with a zero byte there.
+        address = "\0" + self._address[1:] if self._address[0] == "@" else self._address
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+            sender.setblocking(False)
+            sender.connect(address)
+            sender.send(text.encode())
+
+
+def _watchdog_seconds(environment: Mapping[str, str]) -> float:
+    """Return the longest time (in seconds) that the manager accepts between two signs of life. Return 0 if the manager
+    expects no signs of life from this process."""
+    for_process = environment.get("WATCHDOG_PID", "")
+    if for_process and for_process != str(os.getpid()):
+        return 0.0
+    digits = environment.get("WATCHDOG_USEC", "")
+    return int(digits) / 1e6 if digits.isascii() and digits.isdecimal() and len(digits) <= _digits_max else 0.0
+
+
+_digits_max = 18
+
+
+# The watchdog thread of a server process. The rules are in :class:`antecede.server.watchdog.Watchdog`.
+#
+# A handler that calls C code without releasing the interpreter lock stops this thread as well. So the thread sets an
+# alarm of ``faulthandler``, and postpones the alarm every few seconds. The alarm has its own thread, which does not
+# need the interpreter lock. If the alarm is not postponed in time, it writes the stacks of all threads and ends the
+# process. The agents have limits for the time of a reaction. The alarm waits for the largest of these limits, plus
+# some seconds.
+
+
+class TooLong(Exception):
+    """A handler or an operation runs too long; the traceback shows where it is."""
+
+
+class WatchdogThread:
+    """Watches the handlers of the server in this process, and the operations of its objects."""
+
+    def __init__(self, runtime: ServerRuntime) -> None:
+        self._runtime = runtime
+        self._reactions = Watchdog(runtime.reaction_limit)
+        self._operations = Watchdog(runtime.reaction_limit)
+        self._stopped = Event()
+        self._thread = Thread(target=self._watch, name="watchdog", daemon=True)
+        self._watched = main_thread().ident or 0
+        self._postponed = 0.0
+
+    def start(self) -> None:
+        """Start watching."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching: the server is about to end."""
+        self._stopped.set()
+        faulthandler.cancel_dump_traceback_later()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(_look_seconds):
+            try:
+                self._look(monotonic())
+            except Exception as error:
+                self._runtime.background.failed("watchdog", error)
+
+    def _look(self, now: float) -> None:
+        if now - self._postponed > _postpone_seconds:
+            self._postponed = now
+            self._postpone()
+        progress = self._runtime.reactions.host.progress
+        if progress is not None:
+            slow = self._reactions.look(progress.running, progress.number, now)
+            if slow is not None:
+                reason = "the process ends, and a try of the letter is counted"
+                self._report("reaction", slow, {"agent": slow.name, "letter": slow.part}, reason)
+        slow = self._operations.look(*self._runtime.machine.calls.computing(), now)
+        if slow is not None:
+            reason = "the process ends; the call comes again if its caller or another server still has it"
+            self._report("operation", slow, {"object": slow.name, "operation": slow.part}, reason)
+
+    def _postpone(self) -> None:
+        try:
+            seconds = self._runtime.topology.reactions.longest + _grace_seconds
+            faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__ or sys.stderr)
+        except (OSError, ValueError, AttributeError):
+            # Standard error is not a file.
+            return
+
+    def _report(self, kind: str, slow: Slow, names: dict[str, str], reason: str) -> None:
+        """Log that a handler or an operation is slow, and end the process if it has run too long. ``kind``:
+        ``reaction`` or ``operation``."""
+        frame = sys._current_frames().get(self._watched)
+        what = f"a handler of {slow.name}" if kind == "reaction" else f"operation {slow.part} of {slow.name}"
+        raised = TooLong(f"{what} runs for {slow.seconds:.0f} s").with_traceback(_traceback(frame))
+        seconds = round(slow.seconds, 1)
+        self._runtime.log.warning(f"{kind}-slow", raised=raised, **names, seconds=seconds)
+        if slow.ends:
+            self._runtime.log.error(f"{kind}-too-long", **names, seconds=seconds, reason=reason)
+            os._exit(2)
+
+
+def _traceback(frame: FrameType | None) -> TracebackType | None:
+    found = None
+    while frame is not None:
+        found = TracebackType(found, frame, frame.f_lasti, frame.f_lineno)
+        frame = frame.f_back
+    return found
+
+
+_look_seconds = 0.25
+_postpone_seconds = 2.0
+_grace_seconds = 10.0
 
 
 def run(main: Coroutine[Any, Any, int]) -> int:

@@ -22,7 +22,7 @@ written. When the next one begins, usually only the letter's id and the head are
 length as the previous id (the usual case), one write of a few bytes replaces the previous id. Otherwise there are three
 writes: the length of the id is set to zero, the id is written, and the length is set to its new value. So a slot never
 has a wrong id, even if the process is killed between these writes. This module knows only this layout.
-:mod:`antecede.live.calls` opens and maps the file.
+:mod:`antecede.live.reactions` opens and maps the file.
 """
 
 import struct

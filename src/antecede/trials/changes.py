@@ -17,7 +17,7 @@ from secrets import token_hex
 from time import time
 
 from antecede.errors import AntecedeError
-from antecede.live.client.changing import RunningServers
+from antecede.live.client.operator import RunningServers
 from antecede.server.change.changing import Outcome as ChangeOutcome
 from antecede.server.change.changing import carry_out
 from antecede.server.change.surveying import ChangeRequest

@@ -18,9 +18,9 @@ from typing import Any
 
 from antecede.engine.agents import Agent, Context, Notification
 from antecede.errors import AntecedeError, OverloadError
+from antecede.live.client.bus import Ticket
 from antecede.live.client.line import connect
-from antecede.live.client.ticket import Ticket
-from antecede.live.descriptors import raise_limit
+from antecede.live.server import raise_limit
 
 
 class Item(Notification):

@@ -27,11 +27,9 @@ tries fail, or if no handler accepts the letter, it becomes a dead letter, which
 dead``).
 
 The bus itself has no socket. It uses a *line*, which leads to a server over the network
-(:mod:`antecede.live.client.line`) or to a server in the same process (:mod:`antecede.live.local`).
+(:mod:`antecede.live.client.line`) or to a server in the same process (:mod:`antecede.live.server`).
 """
 
-from antecede.live.client.bus import Bus
-from antecede.live.client.handlers import Received
-from antecede.live.client.ticket import Line, Ticket, Tickets
+from antecede.live.client.bus import Bus, Line, Received, Ticket, Tickets
 
 __all__ = ["Bus", "Line", "Received", "Ticket", "Tickets"]

@@ -2,9 +2,11 @@
 :class:`antecede.server.client.questions.Questions`. For an introduction to the bus see :mod:`antecede.live.client`."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from itertools import groupby
-from typing import Any, Final, Self, TypeVar, cast, overload
+from typing import Any, Final, Protocol, Self, TypeVar, cast, get_type_hints, overload
 
 import msgspec
 
@@ -13,12 +15,249 @@ from antecede.channel.letters import Letter
 from antecede.engine.agents import Notification, Returned, Subscribe, Unsubscribe, name_of
 from antecede.errors import AgentError, AntecedeError, ClosedError, UsageError, again
 from antecede.labels import has_label, tail_of
-from antecede.live.client.handlers import Call, Handlers, Received, read
-from antecede.live.client.ticket import Line, Ticket, Tickets
 from antecede.objects import Object
 from antecede.objects.model import RemoteObject
+from antecede.server.client.inbox import Inbox
 from antecede.server.client.publishing import Publishing
+from antecede.server.client.publishing import Ticket as BareTicket
 from antecede.server.client.questions import Questions
+from antecede.telemetry import Spans
+from antecede.whereabouts import described
+
+# The tickets with which a program waits until its publishes are accepted. Also :class:`Line`, the interface of the
+# connection on which the publishes are sent.
+
+
+class Ticket(BareTicket):
+    """A batch of publishes that a program has sent. Await the ticket to wait until the server has accepted all of
+    them."""
+
+    __slots__ = ("_waiting", "answer", "error", "seen", "settled")
+
+    def __init__(
+        self, number: int, target: str | tuple[str, ...], to: tuple[str, ...], kind: str, ask: bool, context: str = ""
+    ) -> None:
+        super().__init__(number, target, to, kind, ask, context)
+        self.settled = False
+        self.error: AntecedeError | None = None
+        self.seen = False
+        """True if the error of this ticket has already reached a caller. Then ``drain`` does not raise the error
+        again."""
+        self.answer: asyncio.Future[Letter] | None = None
+        """The future that gets the answer, if this ticket is a question."""
+        self._waiting: list[asyncio.Future[None]] | None = None
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if not self.settled:
+            future = asyncio.get_running_loop().create_future()
+            if self._waiting is None:
+                self._waiting = []
+            self._waiting.append(future)
+            yield from future
+        if self.error is not None:
+            self.seen = True
+            raise again(self.error)
+
+    def settle(self, error: AntecedeError | None = None) -> None:
+        """End the wait for this batch. Without ``error``, the server has accepted the batch. Otherwise the batch has
+        failed with this error."""
+        self.settled = True
+        self.error = error
+        for future in self._waiting or ():
+            if not future.done():
+                future.set_result(None)
+
+
+class Tickets:
+    """The tickets of one ``send_many``. Await this object to wait until the server has accepted all notifications."""
+
+    __slots__ = ("_tickets",)
+
+    def __init__(self, tickets: Iterable[Ticket]) -> None:
+        # Notifications in a row share a batch.
+        self._tickets = list(dict.fromkeys(tickets))
+
+    def __await__(self) -> Generator[Any, None, None]:
+        failed: AntecedeError | None = None
+        for ticket in self._tickets:
+            try:
+                yield from ticket.__await__()
+            except AntecedeError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    @property
+    def settled(self) -> bool:
+        """True if the result of every batch is known: each batch was accepted or has failed."""
+        return all(ticket.settled for ticket in self._tickets)
+
+
+class Line(Protocol):
+    """The connection of a bus to its server, over the network or within one process."""
+
+    async def open(self) -> None:
+        """Connect to the server. Return when the server has welcomed the bus."""
+        ...
+
+    def publish(self, ticket: Ticket, last: bool) -> None:
+        """Send the publishes of a ticket. ``last``: True if no other batch is ready to be sent now. (A question may
+        still follow in the same iteration of the event loop.)"""
+        ...
+
+    def done(self, letters: list[str], dead: str) -> None: ...
+
+    def listen(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+# The handlers of a client: choose the handler for each letter, and call it. This is an adapter around
+# :class:`antecede.server.client.inbox.Inbox`.
+#
+# A handler may be a coroutine. Then later letters wait until the coroutine ends. If a handler raises ``SystemExit``
+# or ``KeyboardInterrupt``, the client's program ends, because the application may end its own program. The letter of
+# this handler is not acknowledged. So a client that later connects with the same name gets this letter again. (An
+# agent's handler is different: if it raises ``SystemExit``, the server continues.)
+
+
+_logger = logging.getLogger("antecede.live.client")
+
+Call = Callable[..., Awaitable[None] | None]
+"""A handler. It is called with the notification; a handler with a second parameter also gets the letter."""
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A notification for a program that does not have the notification's class: the name of the class, the sender, and
+    the fields."""
+
+    type: str
+    sender: str
+    fields: Any
+
+
+class Handlers:
+    """The handlers of one client, and the task that calls them for the client's letters."""
+
+    def __init__(
+        self,
+        name: str,
+        answered: Callable[[Letter], None],
+        done: Callable[[list[str], str], None],
+        begins: Callable[[str], None],
+    ) -> None:
+        self._name = name
+        self._inbox = Inbox(answered, done, begins)
+        self._kinds: dict[str, tuple[Call, type[Notification] | None]] = {}
+        self._topics: dict[str, tuple[Call, type[Notification] | None]] = {}
+        self._rest: tuple[Call | None, type[Notification] | None] = (None, None)
+        self._task: asyncio.Task[None] | None = None
+        self.spans: Spans | None = None
+        """Records a span for each handler call; None if tracing is off."""
+        self.begin = self._inbox.begin
+
+    def on(self, kind: type[Notification], handler: Call) -> None:
+        """Set the handler for the notifications of one class."""
+        self._kinds[name_of(kind)] = (_with_letter(handler), kind)
+
+    def on_topic(self, topic: str, handler: Call) -> None:
+        """Set the handler for the letters from a topic. If the first parameter of the handler is annotated with a
+        notification's class, the handler gets only notifications of this class."""
+        self._topics[topic] = (_with_letter(handler), _annotated(handler))
+
+    def otherwise(self, handler: Call) -> None:
+        """Set the handler for all letters that no other handler accepts."""
+        self._rest = (_with_letter(handler), None)
+
+    def off_topic(self, topic: str) -> None:
+        """Remove the handler of a topic."""
+        self._topics.pop(topic, None)
+
+    def close(self) -> None:
+        """Cancel the task that calls handlers. Then no more letters are handled."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def delivered(self, letters: list[Letter]) -> None:
+        """Store letters that have arrived. If the task that calls the handlers is not running, start it."""
+        inbox = self._inbox
+        inbox.delivered(letters)
+        if inbox.waiting and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._handle())
+
+    async def _handle(self) -> None:
+        inbox, loop = self._inbox, asyncio.get_running_loop()
+        while inbox.waiting:
+            letter = inbox.next(loop.time())
+            if letter is not None:
+                await self._call(letter)
+            else:
+                await asyncio.sleep((inbox.deadline() or 0.0) - loop.time())
+
+    async def _call(self, letter: Letter) -> None:
+        """Call the handler of a letter, and report to the inbox that the letter is handled, has failed or is dead."""
+        inbox = self._inbox
+        handler, kind = self._topics.get(letter.source) or self._kinds.get(letter.type) or self._rest
+        if handler is not None and kind is not None and letter.type != name_of(kind):
+            handler, kind = self._kinds.get(letter.type, self._rest)
+        if handler is None:
+            inbox.dead(f"client {self._name} has no handler for {letter.type}")
+            return
+        try:
+            notification = read(letter, kind)
+        except AgentError as error:
+            inbox.dead(str(error))
+            return
+        span = None if self.spans is None else self.spans.open(self._name, letter)
+        failure: BaseException | None = None
+        try:
+            result = handler(notification, letter)
+            if inspect.isawaitable(result):
+                await result
+            inbox.handled()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            _logger.exception("handler of %s failed", letter.type)
+            failure = error
+            inbox.failed(described(error), asyncio.get_running_loop().time())
+        finally:
+            if self.spans is not None:
+                self.spans.end(span, "", failure)
+
+
+def read(letter: Letter, kind: type[Notification] | None) -> Any:
+    """Decode the notification in a letter as an object of the class ``kind``, or as a :class:`Received` if ``kind`` is
+    None."""
+    try:
+        if kind is not None:
+            return msgspec.msgpack.decode(letter.body, type=kind)
+        return Received(letter.type, letter.source, msgspec.msgpack.decode(letter.body))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise AgentError(f"the content of {letter.type} does not fit its fields: {error}") from None
+
+
+def _with_letter(handler: Call) -> Call:
+    """Return a function that calls the handler. The function has the parameters ``notification`` and ``letter``, even
+    if the handler has only the first parameter."""
+    parameters = inspect.signature(handler).parameters.values()
+    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    if len(positional) >= 2 or any(one.kind is one.VAR_POSITIONAL for one in parameters):
+        return handler
+    return lambda notification, letter: handler(notification)
+
+
+def _annotated(handler: Call) -> type[Notification] | None:
+    try:
+        first = next(iter(inspect.signature(handler).parameters), "")
+        kind = get_type_hints(handler).get(first)
+    except (NameError, TypeError, ValueError):
+        return None
+    return kind if isinstance(kind, type) and issubclass(kind, Notification) else None
+
 
 _encode = msgspec.msgpack.Encoder().encode
 

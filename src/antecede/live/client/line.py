@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class TcpLine:
-    """A bus's connection to its server over TCP; implements :class:`antecede.live.client.ticket.Line`. It does the I/O
+    """A bus's connection to its server over TCP; implements :class:`antecede.live.client.bus.Line`. It does the I/O
     for its :class:`ClientLine`."""
 
     def __init__(
