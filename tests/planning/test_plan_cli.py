@@ -10,7 +10,7 @@ import pytest
 
 from antecede import limits
 from antecede.cli import run as antecede
-from antecede.cli.organisation import check_topology, read_topology
+from antecede.cli.servers import check_topology, read_topology
 from antecede.trace import Event, write_trace
 from helpers.systems import System, routed_topology, run_bounded, under_load
 

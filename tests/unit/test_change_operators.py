@@ -255,6 +255,6 @@ def test_the_history_has_times(
         {"change": 1, "epoch": "e1", "since_ms": int(when.timestamp() * 1000)},
     ]
     answer = {"server": "s1", "epochs": epochs, "in_progress": None}
-    monkeypatch.setattr("antecede.cli.live.ask_server", lambda *given: dict(answer))
+    monkeypatch.setattr("antecede.cli.servers.ask_server", lambda *given: dict(answer))
     assert run(["topology", "history", str(file)]) == 0
     assert capsys.readouterr().out == "s1: 0 e0, 1 e1 (2026-05-17 08:30:01)\n"

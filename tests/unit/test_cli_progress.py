@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from antecede.cli.progress import Status, bar, status, watched
+from antecede.cli.terminal import Status, bar, status, watched
 from antecede.pipeline.spark.progress import shown_tasks, tasks_of
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from antecede import limits
-from antecede.cli import dead_pages, run
+from antecede.cli import dead, run
 from antecede.errors import ClosedError
 from antecede.topology import Address
 
@@ -37,7 +37,7 @@ def test_a_server_that_stops_answering_in_the_middle(
             raise ClosedError("s1 is gone")
         return {"server": "s1", "dropped": 10, "left": 0 if name == "client-remove" else 10}
 
-    monkeypatch.setattr(dead_pages, "ask_server", ask)
+    monkeypatch.setattr(dead, "ask_server", ask)
     more = ["news", "more", "much", "most"] if command.endswith("unsubscribe") else []
     code = run([*command.split(), topology, "carol@s1", *more])
     output, error = capsys.readouterr()
@@ -51,7 +51,7 @@ def test_no_server_answers(topology: str, monkeypatch: pytest.MonkeyPatch, capsy
     def ask(address: Address, *_: Any) -> Any:
         raise ClosedError(f"no answer from {address}")
 
-    monkeypatch.setattr(dead_pages, "ask_server", ask)
+    monkeypatch.setattr(dead, "ask_server", ask)
     assert run(["dead", "list", topology]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "antecede: server s1: no answer from tcp://127.0.0.1:1",
@@ -73,7 +73,7 @@ def test_clients_of_a_removed_server_are_at_another_one(
         asked.add((address.port, arguments[0]))
         return {"server": "s2", "dropped": 1, "left": 0}
 
-    monkeypatch.setattr(dead_pages, "ask_server", ask)
+    monkeypatch.setattr(dead, "ask_server", ask)
     more = ["news"] if command.endswith("unsubscribe") else []
     assert run([*command.split(), topology, "keeper@s3", *more]) == 0
     assert asked == {(2, "keeper@s3")}

@@ -10,7 +10,7 @@ import pytest
 
 from antecede import limits, wire
 from antecede.channel.letters import envelope_fault
-from antecede.cli.live import read_token
+from antecede.cli.servers import read_token
 from antecede.errors import UsageError
 from antecede.live import ServerRuntime
 from antecede.live.server import LocalSession

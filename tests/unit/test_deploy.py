@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from antecede.cli import build
-from antecede.cli.organisation import usable_topology
+from antecede.cli.servers import usable_topology
 from antecede.live import ServerRuntime
 from antecede.live.metrics import MetricsPage
 from antecede.topology import parse_topology

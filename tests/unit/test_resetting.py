@@ -67,7 +67,7 @@ def test_the_command_asks_all_members_first(
             return {}
         return _statuses((4, 4), stopped)[f"s{address.port}"]
 
-    monkeypatch.setattr("antecede.cli.live.ask_server", asked)
+    monkeypatch.setattr("antecede.cli.servers.ask_server", asked)
     code = run(["topology", "forget", str(file), "A"])
     said = capsys.readouterr()
     if stopped is None:

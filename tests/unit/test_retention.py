@@ -7,8 +7,7 @@ import pytest
 
 from antecede import limits
 from antecede.cli import run
-from antecede.cli.amounts import check_serving, seconds, size
-from antecede.cli.options import Serving
+from antecede.cli.options import Serving, check_serving, seconds, size
 from antecede.errors import UsageError
 from antecede.live.logs import ServerLog
 from antecede.live.recorder import Keep, prune_trace, releasable, superfluous

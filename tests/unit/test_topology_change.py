@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antecede.cli.topology_change import _report
+from antecede.cli.topology import _report_change as _report
 from antecede.server.change.changing import Outcome
 from antecede.server.organisation import explain
 from antecede.simulator.servers.changes import journey

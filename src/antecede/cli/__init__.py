@@ -37,9 +37,8 @@ from typer.exceptions import TyperException
 
 from antecede import __version__
 from antecede.cli.examples import ALWAYS_JSON, EXAMPLES, FIRST_STEPS, PANELS
-from antecede.cli.options import expanded
+from antecede.cli.options import expanded, without_conversion
 from antecede.cli.terminal import guarded_output
-from antecede.cli.values import without_conversion
 from antecede.crashes import broken_pipe, crashed, discard_output, interrupted, print_error
 from antecede.errors import AntecedeError, similar
 from antecede.interrupts import Terminated

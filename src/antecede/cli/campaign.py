@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from antecede.cli.options import JSON
-from antecede.cli.progress import line
+from antecede.cli.terminal import line
 from antecede.errors import UsageError
 from antecede.orders import parse
 

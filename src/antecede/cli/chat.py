@@ -55,7 +55,7 @@ def register(app: typer.Typer) -> None:
                 "start its servers with: antecede up --trace"
             )
         from antecede.chat.client import Chat
-        from antecede.cli.live import Access, address_of, command_line
+        from antecede.cli.servers import Access, address_of, command_line
 
         access, address = Access(topology, "client", *keys), address_of(topology, server)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from antecede.cli.dead_pages import Servers, dropped_from
+from antecede.cli.dead import Servers, dropped_from
 from antecede.cli.options import JSON, KEYS, WHERE, Keys
 from antecede.errors import MissingError
 

@@ -189,6 +189,8 @@ class _Issue:
     ) -> None:
         from antecede.cli.organisation import read_topology
         from antecede.live.issuing import AccessText
+        from antecede.cli.servers import read_topology
+        from antecede.live.editing import AccessText
         from antecede.live.keys import require_cryptography
 
         require_cryptography()

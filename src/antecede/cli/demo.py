@@ -152,7 +152,7 @@ def _verdict(holds: bool | None, late: int | None) -> str:
 def _show_overtaking(console: Any, run: dict[str, Any]) -> None:
     """Print the first late delivery of a run, and draw a diagram. The diagram shows only the late message and the chain
     of messages that overtook this message."""
-    from antecede.cli.drawing import print_diagram
+    from antecede.cli.terminal import print_diagram
     from antecede.diagram import from_events
     from antecede.trace import match
     from antecede.trace.explain import Chains, overtaking, rows_of

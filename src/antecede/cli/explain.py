@@ -9,11 +9,9 @@ from typing import Any
 
 import typer
 
-from antecede.cli.drawing import print_diagram, write_svgs
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.options import CONF, CONFLICTS, ENGINE, JSON, MASTER, TRACES
-from antecede.cli.progress import status
-from antecede.cli.terminal import show
+from antecede.cli.terminal import print_diagram, show, status, write_svgs
 from antecede.cli.wording import counted, exit_code, set_aside, shown_name, warn_of_unread
 from antecede.diagram.computation import of_explanation
 from antecede.errors import DiagramError

@@ -8,8 +8,7 @@ import typer
 
 from antecede import limits
 from antecede.cli.options import JSON
-from antecede.cli.progress import status
-from antecede.cli.terminal import tell
+from antecede.cli.terminal import status, tell
 from antecede.cli.wording import counted
 from antecede.errors import BroadcastOnlyError, UsageError
 

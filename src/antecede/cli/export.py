@@ -10,10 +10,9 @@ import typer
 
 from antecede.cli.engines import trace_inputs
 from antecede.cli.options import PROCESSES, SINCE, TRACES, UNTIL
-from antecede.cli.progress import status
+from antecede.cli.terminal import status, write_whole
 from antecede.cli.verify import cut_of
 from antecede.cli.wording import counted
-from antecede.cli.writing import write_whole
 from antecede.crashes import print_error
 from antecede.errors import UsageError
 from antecede.trace.exporting import FORMATS, View, view_of

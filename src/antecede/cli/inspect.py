@@ -55,7 +55,7 @@ def register(app: typer.Typer) -> None:
         from antecede.store.recovery import inspect_log
 
         if is_backup(log):
-            from antecede.cli.backup_checks import inspect_backup
+            from antecede.cli.backup import inspect_backup
 
             return inspect_backup(log, verify, as_json)
 

@@ -6,8 +6,7 @@ import typer
 
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.options import CONF, CONFLICTS, ENGINE, JSON, MASTER, TRACES
-from antecede.cli.progress import status
-from antecede.cli.terminal import tell
+from antecede.cli.terminal import status, tell
 from antecede.cli.wording import counted, exit_code, rounded, set_aside, shown_name, warn_of_unread
 from antecede.trace.conflicts import read_conflicts
 from antecede.trace.measure import measure as measure_here

@@ -11,7 +11,7 @@ import typer
 
 from antecede.cli.campaign import parts_of, tally
 from antecede.cli.options import CLIENT, JSON, KEYS, WHERE, Keys
-from antecede.cli.progress import bar, line
+from antecede.cli.terminal import bar, line
 from antecede.cli.wording import counted
 from antecede.errors import UsageError
 
@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
         0: The call was done.
         2: The call was undone, or its result is not known. Standard error has the reason.
         """
-        from antecede.cli.live import Access, address_of, command_line
+        from antecede.cli.servers import Access, address_of, command_line
 
         address = address_of(topology, server)
         given = [_value(text) for text in arguments or ()]

@@ -1,12 +1,18 @@
 """Options that several commands share: single options, and groups of options. A command takes a whole group as one
 parameter."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from functools import wraps
 from inspect import Parameter, signature
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
+
+from antecede.errors import UsageError
+
+if TYPE_CHECKING:
+    from antecede.live.retention import Keep
 
 JSON = typer.Option(False, "--json", help="Print one JSON document.")
 
@@ -149,3 +155,89 @@ def expanded(command: Callable[..., Any]) -> Callable[..., Any]:
     run.__signature__ = signature(command).replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters}
     return run
+
+
+def without_conversion(options: Iterable[Any]) -> None:
+    """Change these options so that typer converts fewer values. If a value already has the type of its option, typer
+    does not convert it.
+
+    Pass command-line values to a command without pydantic, if the values need no conversion.
+
+    typer converts every value with pydantic, even a text for an option that is a text. Loading pydantic takes longer
+    than most commands. So a value that already has the type of its option goes to the command unchanged. typer converts
+    only other values, for example the text "5" for an option that is a number.
+    """
+    for option in options:
+        # typer keeps its converter there. An option without that stays as it is.
+        if getattr(option, "_runtime_param", option) is None:
+            option._runtime_param = _Values()
+
+
+class _Values:
+    """A replacement for typer's converter of one option."""
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the value for the command. A value that needs no conversion is returned unchanged. Any other value is
+        converted by typer."""
+        about = param.type_descriptor
+        kind, several = about.annotation, param.multiple or param.nargs == -1
+        plain = about.parameter_info.parser is None and not (about.is_path or about.is_file)
+        if plain and not several and (value is None or (kind in (str, int, float) and type(value) is kind)):
+            return value
+        if plain and several and kind == list[str] and isinstance(value, list | tuple):
+            return [str(one) for one in value]
+        param._runtime_param = None
+        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+_seconds = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_bytes = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_amount = re.compile(r"(\d{1,12})\s*([A-Za-z]+)")
+
+
+def seconds(option: str, text: str | None) -> float | None:
+    """Read a time such as 30d. Return it in seconds, or None if ``text`` is None. Error messages begin with
+    ``option``."""
+    return None if text is None else float(_read(option, text, _seconds, "a time such as 30d, 12h, 90m or 60s"))
+
+
+def size(option: str, text: str | None) -> int | None:
+    """Read a size such as 20GB. Return it in bytes, or None if ``text`` is None. Error messages begin with
+    ``option``."""
+    return None if text is None else _read(option, text, _bytes, "a size such as 20GB or 500MB")
+
+
+def check_serving(options: "Serving") -> "Keep":
+    """Check the options of a server. Return the limits of age and size for its trace and its log.
+
+    Amounts on the command line: a time such as 30d or 12h, a size such as 20GB.
+    """
+    from antecede import limits
+    from antecede.live.retention import Keep
+    from antecede.recording.segments import check_converter
+
+    if options.log not in ("text", "json"):
+        raise UsageError(f"--log {options.log}: expected text or json")
+    keep = Keep(
+        seconds("--keep-trace", options.keep_trace),
+        size("--keep-trace-size", options.keep_trace_size),
+        seconds("--keep-log", options.keep_log),
+        size("--keep-log-size", options.keep_log_size),
+    )
+    if keep.log_bytes is not None and keep.log_bytes > limits.store_log_bytes_max // 2:
+        raise UsageError(
+            f"--keep-log-size {options.keep_log_size}: expected at most {limits.store_log_bytes_max // 2 >> 30} GiB "
+            f"({limits.store_log_bytes_max // 2} bytes), which is half of the maximum size of a log"
+        )
+    if options.trace:
+        check_converter()
+    if not options.trace and (options.keep_trace or options.keep_trace_size):
+        raise UsageError(f"--keep-trace{'' if options.keep_trace else '-size'}: there is no trace without --trace")
+    return keep
+
+
+def _read(option: str, text: str, units: dict[str, int], expected: str) -> int:
+    found = _amount.fullmatch(text.strip())
+    if found is None or found[2] not in units:
+        raise UsageError(f"{option} {text}: expected {expected}")
+    return int(found[1]) * units[found[2]]

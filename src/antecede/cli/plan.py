@@ -16,11 +16,9 @@ import typer
 from antecede import limits
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.options import CONF, JSON
-from antecede.cli.organisation import check_topology, read_topology
-from antecede.cli.progress import bar
-from antecede.cli.terminal import tell
+from antecede.cli.servers import check_topology, read_topology
+from antecede.cli.terminal import bar, tell, write_whole
 from antecede.cli.wording import counted, shown_name
-from antecede.cli.writing import write_whole
 from antecede.documents import read_text
 from antecede.errors import TopologyError, TraceError, UsageError
 from antecede.topology import Address, AgentHome, DomainEntry, TopologyFile, parse_topology

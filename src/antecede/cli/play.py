@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from antecede.cli.drawing import print_diagram, write_svgs
 from antecede.cli.options import JSON
-from antecede.cli.terminal import rich_console
+from antecede.cli.terminal import print_diagram, rich_console, write_svgs
 from antecede.cli.wording import counted
 from antecede.errors import AntecedeError, ScenarioError, UsageError
 

@@ -7,8 +7,7 @@ import typer
 
 from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.options import CONF, ENGINE, JSON, MASTER, TRACES
-from antecede.cli.progress import status
-from antecede.cli.terminal import tell
+from antecede.cli.terminal import status, tell
 from antecede.cli.wording import counted, exit_code, set_aside, shown_name
 from antecede.errors import OrderError, TopologyError, UsageError
 from antecede.orders import parse

@@ -17,9 +17,8 @@ import typer
 
 from antecede.cli.engines import ORDERS, asked_orders, chosen_engine, spark_settings, trace_inputs
 from antecede.cli.options import CONF, ENGINE, MASTER
-from antecede.cli.progress import status
+from antecede.cli.terminal import status, write_whole
 from antecede.cli.wording import nothing_valid
-from antecede.cli.writing import write_whole
 from antecede.errors import UsageError
 from antecede.trace import verify
 from antecede.trace.conflicts import needed

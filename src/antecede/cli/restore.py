@@ -34,8 +34,8 @@ def register(app: typer.Typer) -> None:
         """
         from antecede.backups import open_backup
         from antecede.backups import restore as restored
-        from antecede.cli.backup_checks import topology_of
-        from antecede.cli.progress import status
+        from antecede.cli.backup import topology_of
+        from antecede.cli.terminal import status
         from antecede.live.application import find_beside, plan_of
 
         begun = monotonic()

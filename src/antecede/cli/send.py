@@ -7,9 +7,8 @@ from typing import Any
 
 import typer
 
-from antecede.cli.live import Access, address_of, command_line
 from antecede.cli.options import CLIENT, JSON, KEYS, WHERE, Keys
-from antecede.cli.organisation import read_topology
+from antecede.cli.servers import Access, address_of, command_line, read_topology
 from antecede.crashes import print_error
 from antecede.errors import ClosedError, UsageError
 

@@ -48,16 +48,16 @@ def register(app: typer.Typer) -> None:
         reaction_seconds_max without holding the interpreter lock.
         130: The signal to stop came twice.
         """
-        from antecede.cli.amounts import check_serving
-        from antecede.cli.live import (
+        from antecede.cli.options import check_serving
+        from antecede.cli.servers import (
             check_folder,
             check_identities,
             listening_address,
             read_token,
             server_security,
             tls_contexts,
+            usable_topology,
         )
-        from antecede.cli.organisation import usable_topology
         from antecede.live.application import find_beside
         from antecede.live.logs import write_logs
         from antecede.live.metrics import page_address

@@ -11,10 +11,9 @@ from typing import Any
 import typer
 
 from antecede import limits
-from antecede.cli.drawing import print_diagram, write_svgs
 from antecede.cli.options import JSON
-from antecede.cli.organisation import read_topology, usable_topology
-from antecede.cli.progress import watched
+from antecede.cli.servers import read_topology, usable_topology
+from antecede.cli.terminal import print_diagram, watched, write_svgs
 from antecede.cli.wording import counted
 from antecede.diagram import from_events
 from antecede.errors import UsageError

@@ -11,8 +11,8 @@ from typing import Any
 
 import typer
 
-from antecede.cli.live import Access, addresses, ask_server
 from antecede.cli.options import JSON, KEYS, WHERE, Keys
+from antecede.cli.servers import Access, addresses, ask_server
 from antecede.cli.wording import counted, letter_name
 from antecede.errors import ClosedError, RefusedError, UsageError
 

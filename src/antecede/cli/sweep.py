@@ -9,7 +9,7 @@ import typer
 
 from antecede.cli.engines import spark_settings
 from antecede.cli.options import CONF, JSON
-from antecede.cli.progress import status
+from antecede.cli.terminal import status
 from antecede.cli.wording import rounded
 from antecede.crashes import print_error
 from antecede.errors import UsageError

@@ -19,7 +19,7 @@ import msgspec
 import typer
 
 from antecede.cli.options import JSON
-from antecede.cli.progress import line
+from antecede.cli.terminal import line
 from antecede.trials.report import Report
 
 if TYPE_CHECKING:
@@ -332,7 +332,7 @@ def _part(play: Callable[[int], Any], figures: Sequence[str], seeds: range) -> t
 
 def _on(kind: "type[Round]", topology: str | None, options: _Rounds) -> "Callable[[Path, int], Round]":
     """Return a function that makes a round of this kind from a folder and a seed."""
-    from antecede.cli.organisation import usable_topology
+    from antecede.cli.servers import usable_topology
     from antecede.walks.processes import walking
 
     file = None if topology is None else usable_topology(topology)

@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from antecede.cli.options import JSON, TOPOLOGY
-from antecede.cli.organisation import usable_topology
+from antecede.cli.servers import usable_topology
 from antecede.errors import UsageError
 
 TEMPLATE = "antecede@.service"

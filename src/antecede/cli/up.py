@@ -17,10 +17,8 @@ from typing import Any
 
 import typer
 
-from antecede.cli.amounts import check_serving
-from antecede.cli.live import check_folder, check_identities
-from antecede.cli.options import SERVING, TOPOLOGY, Serving
-from antecede.cli.organisation import usable_topology
+from antecede.cli.options import SERVING, TOPOLOGY, Serving, check_serving
+from antecede.cli.servers import check_folder, check_identities, usable_topology
 from antecede.crashes import print_line
 from antecede.errors import UsageError
 from antecede.topology import TopologyFile, plan_change

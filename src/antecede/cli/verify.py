@@ -13,8 +13,7 @@ import typer
 
 from antecede.cli.engines import ORDERS, asked_orders, chosen_engine, spark_settings, trace_inputs
 from antecede.cli.options import CONF, CONFLICTS, ENGINE, JSON, MASTER, PROCESSES, SINCE, TRACES, UNTIL
-from antecede.cli.progress import status
-from antecede.cli.terminal import tell
+from antecede.cli.terminal import status, tell
 from antecede.cli.wording import counted, exit_code, shown_name, silent_names, unread
 from antecede.crashes import discard_output, print_error
 from antecede.errors import TraceError, UsageError

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from antecede import limits
+from antecede.cli.options import Serving
 from antecede.crashes import print_error
 from antecede.documents import read_text
-from antecede.errors import UsageError
-from antecede.topology import Address, TopologyFile
+from antecede.errors import OrderError, TopologyError, UsageError
+from antecede.orders import parse
+from antecede.topology import Address, Check, OrderFacts, TopologyFile, check, parse_topology
 
 if TYPE_CHECKING:
     from antecede.access.proof import Keyring
-    from antecede.cli.options import Serving
     from antecede.live.client import Bus
     from antecede.live.keys import Credentials, ServerSecurity
 
@@ -41,7 +42,7 @@ def check_folder(data: str | None) -> None:
         raise UsageError(f"--data {data}: is a file, expected a directory")
 
 
-def check_identities(topology: str, options: "Serving") -> None:
+def check_identities(topology: str, options: Serving) -> None:
     """Raise an error if there are credentials in the folder of the topology file, but no access file. Without an access
     file, the server would not check who connects. With a token file or ``--insecure``, no access file is necessary, and
     no error is raised."""
@@ -154,7 +155,6 @@ def addresses(where: str) -> dict[str, Address]:
         return {where: Address(host.strip("[]"), int(port))}
     if "://" in where:
         raise UsageError(f"address {where!r}: expected tcp://HOST:PORT")
-    from antecede.cli.organisation import read_topology
 
     return read_topology(where).servers
 
@@ -258,3 +258,34 @@ def find_credentials(given: str | None, where: str, role: str, name: str = "") -
     if given is None:
         return None
     raise UsageError(f"--credentials {given}: no credentials of {role} {name}".rstrip() + " there")
+
+
+def read_topology(path: str) -> TopologyFile:
+    """Return the topology in a file."""
+    return parse_topology(read_text(path, limits.topology_bytes_max, TopologyError), path)
+
+
+def check_topology(file: TopologyFile) -> Check:
+    """Check whether a topology can be used. The result depends on what the orders of its domains guarantee and need.
+    Raise :class:`TopologyError` if an order is unknown or its options are wrong."""
+    for domain in file.domains:
+        try:
+            parse(domain.order).create(0, len(domain.servers))
+        except OrderError as error:
+            raise TopologyError(f"{file.name}: domain {domain.name}: {error}") from None
+    return check(file, order_facts)
+
+
+def order_facts(text: str) -> OrderFacts:
+    """Return the guarantees and needs of an order. ``text``: the order's name and options, as in a topology file."""
+    spec = parse(text)
+    return OrderFacts(spec.guarantees(), spec.kind.needs)
+
+
+def usable_topology(path: str) -> TopologyFile:
+    """Return the topology in a file. If the topology must not be used, raise :class:`TopologyError` with the reason."""
+    file = read_topology(path)
+    refusals = check_topology(file).refusals
+    if refusals:
+        raise TopologyError(f"{path}: {refusals[0]}")
+    return file
