@@ -187,9 +187,7 @@ class _Issue:
     def __init__(
         self, topology: str, out: str | None, access: str | None, as_json: bool, days: float | None = None
     ) -> None:
-        from antecede.cli.organisation import read_topology
         from antecede.cli.servers import read_topology
-        from antecede.live.editing import AccessText
         from antecede.live.issuing import AccessText
         from antecede.live.keys import require_cryptography
 

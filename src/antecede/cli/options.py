@@ -12,7 +12,7 @@ import typer
 from antecede.errors import UsageError
 
 if TYPE_CHECKING:
-    from antecede.live.retention import Keep
+    from antecede.live.recorder import Keep
 
 JSON = typer.Option(False, "--json", help="Print one JSON document.")
 
@@ -213,7 +213,7 @@ def check_serving(options: "Serving") -> "Keep":
     Amounts on the command line: a time such as 30d or 12h, a size such as 20GB.
     """
     from antecede import limits
-    from antecede.live.retention import Keep
+    from antecede.live.recorder import Keep
     from antecede.recording.segments import check_converter
 
     if options.log not in ("text", "json"):

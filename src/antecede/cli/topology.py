@@ -261,7 +261,7 @@ def _request(new: TopologyFile, **more: Any) -> "ChangeRequest":
 def _on_servers(steps: "Steps", files: list[TopologyFile | None], access: "Access") -> "Outcome":
     import asyncio
 
-    from antecede.live.client.changing import RunningServers
+    from antecede.live.client.operator import RunningServers
 
     known = [file for file in files if file is not None]
     progress = _Progress()
