@@ -15,7 +15,7 @@ from antecede.engine.dead import Following
 from antecede.errors import AntecedeError, OverloadError, TopologyError
 from antecede.live.client.operator import RunningServers
 from antecede.live.isolation import Setup, _host_of
-from antecede.live.server import ServerRuntime, staged_classes
+from antecede.live.server import LiveChanges, ServerRuntime
 from antecede.server import AgentServer, Input, Refused
 from antecede.server.change.changing import BusyServerError, Outcome, carry_out
 from antecede.server.change.participation import Participant
@@ -406,9 +406,9 @@ def test_given_classes_are_not_imported_for_a_staged_change() -> None:
     machine = SimpleNamespace(organisation=SimpleNamespace(staged=staged, came=[]))
     log = SimpleNamespace(error=lambda event, **fields: errors.append(fields))
     runtime = cast(ServerRuntime, SimpleNamespace(name="s2", machine=machine, log=log))
-    staged_classes(runtime, {"a": Sum, "b": Sum})
+    LiveChanges(runtime, {"a": Sum, "b": Sum}).import_staged()
     assert errors == []
-    staged_classes(runtime, None)
+    LiveChanges(runtime, None).import_staged()
     assert len(errors) == 1, "the module nowhere does not exist"
 
 

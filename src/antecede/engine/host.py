@@ -88,27 +88,28 @@ class Progress(Protocol):
 
 
 class Stepwise(Generic[_Result]):
-    """Awaits the coroutine that handles a batch, and records in ``progress`` when this coroutine runs. It calls
-    ``progress.on`` each time that the coroutine starts or continues, and ``progress.off`` each time that the coroutine
-    pauses or ends."""
+    """Awaits a coroutine. Calls ``on`` each time before the coroutine starts or continues, and ``off`` each time that
+    the coroutine pauses or ends."""
 
-    def __init__(self, batch: Coroutine[Any, Any, _Result], progress: Progress, slot: int) -> None:
+    def __init__(
+        self, batch: Coroutine[Any, Any, _Result], on: Callable[[], object], off: Callable[[], object]
+    ) -> None:
         self._batch = batch
-        self._progress = progress
-        self._slot = slot
+        self._on = on
+        self._off = off
 
     def __await__(self) -> Generator[Any, Any, _Result]:
-        batch, progress, slot = self._batch, self._progress, self._slot
+        batch, on, off = self._batch, self._on, self._off
         go_on: Callable[[], Any] = partial(batch.send, None)
         while True:
-            progress.on(slot)
+            on()
             try:
                 awaited = go_on()
             except StopIteration as end:
                 outcome: _Result = end.value
                 return outcome
             finally:
-                progress.off()
+                off()
             try:
                 go_on = partial(batch.send, (yield awaited))
             except BaseException as error:
@@ -335,7 +336,7 @@ class Host:
         slot = progress.begin(due.agent)
         progress.at(slot, due.letters[0].id)
         try:
-            return await Stepwise(self._timed_run_async(due, slot), progress, slot)
+            return await Stepwise(self._timed_run_async(due, slot), partial(progress.on, slot), progress.off)
         finally:
             progress.end(slot)
 

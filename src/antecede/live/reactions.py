@@ -15,16 +15,15 @@ import mmap
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from time import monotonic, perf_counter, time
 from typing import Any
 
 from antecede import limits, telemetry
 from antecede.engine import React
-from antecede.engine.host import Host, Outcome
+from antecede.engine.host import Host, Outcome, Stepwise
 from antecede.errors import AgentError
 from antecede.interrupts import is_ctrl_c
 from antecede.live.isolation import Isolated
@@ -87,8 +86,7 @@ class Reactions:
             outcome = self.host.react(due)
         except BaseException as error:
             outcome = self._broken(due, error)
-        if self.copied:
-            os._exit(0)
+        self._leave_copy()
         self.reacting = ""
         self._driver.reacted(due, outcome, monotonic(), int(time() * 1000.0))
         outcome.failure = None
@@ -135,12 +133,17 @@ class Reactions:
         async with asyncio.timeout(limit) as timeout:
             self._timeouts[due.agent] = timeout
             try:
-                outcome = await _Steps(self, self.host.react_async(due))
+                outcome = await Stepwise(self.host.react_async(due), _nothing, self._leave_copy)
             finally:
                 del self._timeouts[due.agent]
         if timeout.expired() and outcome.failure is not None:
             outcome.failure = AgentError(f"agent {due.agent}: a reaction took longer than {limit:g} s")
         return outcome
+
+    def _leave_copy(self) -> None:
+        """End this process if a handler has forked it. The event loop and its sockets belong to the server."""
+        if self.copied:
+            os._exit(0)
 
     def _begins(self, agent: str) -> None:
         timeout = self._timeouts.get(agent)
@@ -190,29 +193,7 @@ class Reactions:
             isolated.close()
 
 
-class _Steps:
-    """Awaits the reaction to a batch. If a handler has forked, the copy of the process ends before it gets back to the
-    event loop, whose sockets belong to the server."""
-
-    def __init__(self, reactions: Reactions, batch: Coroutine[Any, Any, Outcome]) -> None:
-        self._reactions = reactions
-        self._batch = batch
-
-    def __await__(self) -> Generator[Any, Any, Outcome]:
-        go_on: Callable[[], Any] = partial(self._batch.send, None)
-        while True:
-            try:
-                awaited = go_on()
-            except StopIteration as end:
-                outcome: Outcome = end.value
-                return outcome
-            finally:
-                if self._reactions.copied:
-                    os._exit(0)
-            try:
-                go_on = partial(self._batch.send, (yield awaited))
-            except BaseException as error:
-                go_on = partial(self._batch.throw, error)
+def _nothing() -> None: ...
 
 
 _stuck_seconds = 1.0

@@ -290,6 +290,18 @@ class LiveChanges(Adapter):
         self._runtime = runtime
         self._given = given or {}
 
+    def import_staged(self) -> None:
+        """Import the classes for a *staged* change of the topology: a change that is in the log, but not in force yet.
+        It may come into force at any moment."""
+        organisation = self._runtime.machine.organisation
+        if organisation.staged is None:
+            return
+        file = topology_in(organisation.staged.topology)
+        try:
+            readable(file, self._runtime.name, organisation.came, self._given)
+        except AntecedeError as error:
+            self._runtime.log.error("change-unprepared", change=organisation.staged.change, reason=str(error))
+
     def prepare(self, file: TopologyFile, came: list[Belongings]) -> None:
         self._check(file, lambda: readable(file, self._runtime.name, came, self._given))
 
@@ -383,28 +395,6 @@ class LiveChanges(Adapter):
     def removed(self) -> None:
         if not self._runtime.removed.done():
             self._runtime.removed.set_result(None)
-
-
-def addresses_of(runtime: "ServerRuntime", server: str) -> list[tuple[str, int]]:
-    """Return the addresses of a server in the topology in force and in the staged topology, if there is one. (A staged
-    topology is in the log, but not in force yet.)"""
-    staged = runtime.machine.organisation.staged
-    files = [runtime.topology] if staged is None else [runtime.topology, topology_in(staged.topology)]
-    known = [file.servers[server] for file in files if server in file.servers]
-    return list(dict.fromkeys((address.host, address.port) for address in known))
-
-
-def staged_classes(runtime: "ServerRuntime", given: Classes | None) -> None:
-    """Import the classes for a *staged* change of the topology: a change that is in the log, but not in force yet. It
-    may come into force at any moment. ``given``: classes that are used as they are, without an import."""
-    organisation = runtime.machine.organisation
-    if organisation.staged is None:
-        return
-    file = topology_in(organisation.staged.topology)
-    try:
-        readable(file, runtime.name, organisation.came, given)
-    except AntecedeError as error:
-        runtime.log.error("change-unprepared", change=organisation.staged.change, reason=str(error))
 
 
 def _check_free(host: str, port: int, server: str) -> None:
@@ -639,8 +629,8 @@ class ServerRuntime:
                 cuts=bool(found.cuts),
                 covers=self.store.last - self.store.figures.snapshot_upto,
             )
-            self.core.changes.adapter = LiveChanges(self, agents)
-            staged_classes(self, agents)
+            self.core.changes.adapter = changes = LiveChanges(self, agents)
+            changes.import_staged()
             # Another process can import the classes of objects, but not get them from this one.
             self.core.upkeep.direct = bool(topology.objects) and agents is not None
         except BaseException:
@@ -832,10 +822,18 @@ class ServerRuntime:
             task.add_done_callback(self._dialing.discard)
         self.set_timer()
 
+    def _addresses_of(self, server: str) -> list[tuple[str, int]]:
+        """Return the addresses of a server in the topology in force and in the staged topology, if there is one. (A
+        staged topology is in the log, but not in force yet.)"""
+        staged = self.machine.organisation.staged
+        files = [self.topology] if staged is None else [self.topology, topology_in(staged.topology)]
+        known = [file.servers[server] for file in files if server in file.servers]
+        return list(dict.fromkeys((address.host, address.port) for address in known))
+
     async def _dial_one(self, peer: str) -> None:
         peering, reason = self.core.peering, "it is not part of the topology"
         tls = None if self._tls is None else self._tls[1]
-        for address in addresses_of(self, peer):
+        for address in self._addresses_of(peer):
             try:
                 await dial(partial(self.connections.dialed, peer), *address, tls)
                 return
