@@ -10,12 +10,12 @@ everything must have been handled, and nothing may wait.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from antecede.lanes import Arrival, Box, Context, Question, Verdict, decode, track_of
-from antecede.lanes.frontier import LARGEST
+from antecede.lanes import Arrival, Box, Context, Question, Stamp, Verdict, decode, track_of
+from antecede.lanes.frontier import LARGEST, name_of
 from antecede.simulator.broker import Broker, Consumer, Delivery, Durable, Kind, Stored
 from antecede.simulator.kernel import Kernel
 
@@ -35,6 +35,8 @@ class Message:
     scope: str = "service"
     stored: Stored | None = None
     poison: bool = False
+    by: str = ""
+    """The instance that published it and had its acknowledgement."""
 
     @property
     def bit(self) -> int:
@@ -69,6 +71,8 @@ class Plan:
     trims: bool = False
     hostile: float = 0.0
     foreign: float = 0.0
+    judge_again: bool = False
+    """Judge also lanes that went back, as far as order is promised."""
     repeat: float = 0.5
     """How often a publish without an answer is repeated with its id."""
 
@@ -154,7 +158,10 @@ class Process:
     """The program around the core: subscriptions, handlers, questions. It does what ``Box`` asks of its caller."""
 
     capacity = 5
+    # What planted bugs change.
     shared_flow = False
+    strict = False
+    eager = False
 
     def __init__(self, world: "World", service: Service, slot: int) -> None:
         self.world, self.service, self.slot = world, service, slot
@@ -168,9 +175,7 @@ class Process:
         self.specs = {d.name: Spec(d.name, d.lane.name, d) for d in service.durables}
         self.inflight: dict[Delivery, Arrival | None] = {}
         self.fifo: dict[str, float] = {}
-        self.unresolved: list[Message] = []
-        self.merging = False
-        self.after_ends: list[Callable[[], None]] = []
+        self.lives: dict[str, int] = {}
 
     # -- time and the network -------------------------------------------------------------------------------------
 
@@ -241,6 +246,8 @@ class Process:
                 decided = self.box.open(name, spec.lane, floor, sole=False)
             self.opened.add(name)
             self.act(decided)
+            if kind != "assigned" and self.eager and spec.consumer is None:
+                self.subscribe(spec)
             if kind != "assigned" and len(self.opened) == len(self.specs):
                 for one in self.specs.values():
                     if one.consumer is None:
@@ -260,6 +267,7 @@ class Process:
             return self.capacity - sum(p.consumer in consumers for d in durables for p in d.pending.values())
 
         spec.consumer = Consumer(room, lambda delivery: self.travel(spec, delivery))
+        spec.consumer.strict = self.strict
         spec.durable.consumers.append(spec.consumer)
         spec.durable.pump()
 
@@ -286,7 +294,12 @@ class Process:
         """Read the lanes that this process owns (``assigned``), when all lanes are open."""
         for spec in self.specs.values():
             reader = self.box._readers.get(spec.name)
-            if len(self.opened) < len(self.specs) or reader is None or reader.closed or not reader.sole:
+            if (
+                (len(self.opened) < len(self.specs) and not self.eager)
+                or reader is None
+                or reader.closed
+                or not reader.sole
+            ):
                 continue
             hands = sum(a is not None for a in reader.outstanding.values())
             if self.shared_flow:
@@ -315,7 +328,11 @@ class Process:
                 reader = self.box._readers[spec.name]
                 if spec.position != position or reader.closed or reader.opened != opened:
                     return
-                spec.fenced, found, spec.position = value
+                fenced, found, spec.position = value
+                if fenced != spec.fenced:
+                    # The lane was made again: what was finished says nothing about it.
+                    self.act(self.box.close(spec.name))
+                    return
                 for delivery in found:
                     spec.position = delivery.message.position
                     self.take(delivery)
@@ -335,7 +352,7 @@ class Process:
 
     def take(self, delivery: Delivery) -> None:
         message = delivery.message
-        stamp = decode(message.header)
+        stamp = self.decode(message)
         # Both ends must agree on the track: that of the header, or that of the key if nobody wrote a header.
         track = stamp.track if stamp.track is not None else self.track(message)
         arrival = Arrival(
@@ -349,7 +366,14 @@ class Process:
             tag=delivery,
         )
         self.inflight[delivery] = arrival
+        self.lives[arrival.reader] = message.life
         self.act(self.box.arrive(arrival))
+
+    def decode(self, message: Stored) -> Stamp:
+        return decode(message.header)
+
+    def finished(self, spec: Spec) -> int:
+        return self.box.finished(spec.name)
 
     def track(self, message: Stored) -> int | None:
         return track_of(message.key)
@@ -377,8 +401,8 @@ class Process:
             spec = self.specs[delivery.durable.name]
             reader = self.box._readers[spec.name]
             if not reader.closed and self.owns(spec):
-                position = self.box.finished(spec.name)
-                world.at(world.now + world.delay(), lambda _: delivery.durable.commit(position, spec.fenced), None)
+                position, fenced = self.finished(spec), spec.fenced
+                world.at(world.now + world.delay(), lambda _: delivery.durable.commit(position, fenced), None)
         else:
             world.at(world.now + world.delay(), delivery.durable.acknowledge, delivery)
 
@@ -388,7 +412,7 @@ class Process:
             for spec in self.specs.values():
                 reader = self.box._readers.get(spec.name)
                 if reader is not None and not reader.closed and reader.sole and self.owns(spec):
-                    spec.durable.commit(self.box.finished(spec.name), spec.fenced)
+                    spec.durable.commit(self.finished(spec), spec.fenced)
 
     def handle(self, arrival: Arrival) -> None:
         world, delivery = self.world, arrival.tag
@@ -492,6 +516,9 @@ class Process:
 
         def answered(position: int) -> None:
             if message.stored is not None and world.broker.lanes[lane].life == message.stored.life:
+                message.by = self.name
+                run.sent(stamp, lane, position)
+            elif not world.plan.judge_again:
                 run.sent(stamp, lane, position)
             world.known(self, message, known, own)
             then()
@@ -568,11 +595,12 @@ class World(Kernel):
         box: type[Box] = Box,
         context: type[Context] = Context,
         process: type[Process] = Process,
+        change: dict[str, Any] | None = None,
         log: bool = False,
     ) -> None:
         super().__init__()
         self.seed, self.random = seed, Random(seed)
-        self.plan = plan or Plan.draw(self.random)
+        self.plan = replace(plan or Plan.draw(self.random), **(change or {}))
         self.box, self.context, self.process = box, context, process
         self.broker = Broker(self.random.random, lambda: self.now)
         self.messages: list[Message] = []
@@ -584,7 +612,7 @@ class World(Kernel):
         self.touched: set[str] = set()
         """Lanes that went back: order across that is not promised."""
         plan = self.plan
-        names = [f"lane{n}" for n in range(plan.lanes)]
+        names = ["lane0", "lane#1", "la ne=2", "läne3"][: plan.lanes]
         for name in names:
             self.broker.lane(name)
         self.services = []
@@ -683,6 +711,7 @@ class World(Kernel):
             message = Message(len(self.messages), lane, key, 0, "foreign")
             self.messages.append(message)
             hostile = self.random.random() * (self.plan.foreign + self.plan.hostile) < self.plan.hostile
+            message.scope = "hostile" if hostile else "foreign"
             self.store(message, self.forged() if hostile else None, None)
             return
         service = self.client if self.random.random() < 0.7 else self.random.choice(self.services)
@@ -696,6 +725,7 @@ class World(Kernel):
     def forged(self) -> str:
         lane = self.random.choice(list(self.broker.lanes))
         near = self.broker.lanes[lane].end + self.random.randint(1, 6)
+        lane = name_of(lane)
         choices = [
             f"1 {lane}={LARGEST}",
             f"1 {lane}={near}",
@@ -852,7 +882,9 @@ class World(Kernel):
         self.starts += 1
         self.log(f"{process.name} starts {message}, attempt {delivery.attempt}")
         for cause in service.open_causes(message.past):
-            if cause.lane not in self.touched and message.lane not in self.touched:
+            if cause.scope == "hostile" and self.plan.scope == "key":
+                continue  # It may lie about its own track.
+            if not {cause.lane, message.lane} & self.touched or self.judged(process, message, cause):
                 self.found.append(f"late: {process.name} starts {message} before {cause}")
         within = self.plan.within
         if within != "none" and message.lane not in self.touched and message.stored is not None:
@@ -861,13 +893,30 @@ class World(Kernel):
                 other = stored.body
                 if service.finished & other.bit or not delivery.durable.accepts(stored) or not service.expects(other):
                     continue
+                # A forged header may lie about its own track.
                 together = other.key is None or message.key is None or other.key == message.key
+                together &= "hostile" not in (other.scope, message.scope)
                 if within == "lane" or (together and service.sole):
                     self.found.append(f"in lane: {process.name} starts {message} before {other}")
         if self.plan.scope != "message":
             knows = self.knowledge.setdefault(process.name, {})
             for one in self.keys(message.key, message.key):
                 knows[one] = knows.get(one, 0) | message.past | message.bit
+
+    def judged(self, process: Process, message: Message, cause: Message) -> bool:
+        """Whether order is promised although a lane went back: one publisher, who has heard of nothing else, has
+        published both since, and this process has noticed."""
+        if not self.plan.judge_again or cause.by != message.by or not message.by.startswith("client"):
+            return False
+        for one in (message, cause):
+            life = self.broker.lanes[one.lane].life
+            if one.stored is None or one.stored.life != life:
+                return False
+            if any(
+                process.lives.get(spec.name, -1) != life for spec in process.specs.values() if spec.lane == one.lane
+            ):
+                return False
+        return True
 
     def finish(self, service: Service, message: Message) -> None:
         self.log(f"{service.name} has finished {message}")

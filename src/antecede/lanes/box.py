@@ -269,8 +269,8 @@ class Box:
             self._advance(arrival, decided)
         queued, one.queued = one.queued, []
         for arrival in queued:
-            if arrival.position <= floor:
-                # The broker says that it is finished. If that is about an earlier lane, it comes again.
+            if arrival.position <= floor or self._went_back(one, arrival):
+                # It seems to be of an earlier lane. If it is not, it comes again.
                 self._decide(arrival, Verdict.RETURN, decided)
             else:
                 del self._held[arrival]

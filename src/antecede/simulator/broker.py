@@ -53,6 +53,8 @@ class Consumer:
 
     def __init__(self, room: Callable[[], int], take: Callable[[Delivery], None]) -> None:
         self.room, self.take = room, take
+        self.strict = False
+        """Whether what comes again needs room, too: then a consumer can block itself."""
 
 
 @dataclass
@@ -120,7 +122,7 @@ class Durable:
             return
         while self.consumers:
             consumer = self.broker.choose(self.consumers)
-            if self.again:
+            if self.again and (not consumer.strict or consumer.room() > 0):
                 position = self.again.pop(int(self.broker.draw() * len(self.again)))
                 if position not in self.pending:
                     continue
