@@ -17,7 +17,7 @@ from antecede.channel import Channel
 from antecede.engine.agents import Context
 from antecede.server.change.requests import Command
 from antecede.simulator.servers.changes import ChangingServer, ChangingWorld
-from antecede.simulator.servers.faults import NONE
+from antecede.simulator.servers.network import NONE
 from antecede.simulator.servers.workload import Work, Worker
 from antecede.store.simulated import PowerCut
 from helpers.changing import topology

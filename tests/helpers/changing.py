@@ -12,7 +12,7 @@ from antecede.server.peering.agreement import refusal_of
 from antecede.server.peering.lessons import Lessons
 from antecede.simulator.servers import ServerWorld
 from antecede.simulator.servers.changes import FAULTS, ChangingWorld
-from antecede.simulator.servers.faults import Faults
+from antecede.simulator.servers.network import Faults
 from antecede.wire import ServerHello
 from helpers.seeds import note, seeds
 

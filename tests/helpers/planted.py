@@ -1,6 +1,6 @@
 """Looks for a planted bug in the schedules of whole servers."""
 
-from antecede.simulator.servers.faults import Faults
+from antecede.simulator.servers.network import Faults
 from antecede.simulator.servers.schedules import Outcome, play
 from helpers.seeds import note, seeds
 

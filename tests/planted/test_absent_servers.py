@@ -15,7 +15,7 @@ from antecede.server.change_items import Committed, Learned
 from antecede.server.organisation import Organisation
 from antecede.server.peering.lessons import Lessons
 from antecede.simulator.servers.changes import FAULTS, ChangingWorld, journey
-from antecede.simulator.servers.faults import Faults
+from antecede.simulator.servers.network import Faults
 from antecede.topology import change as topology_change
 from helpers.changing import AGENTS, MILD, found_by, topology, without_numbers
 

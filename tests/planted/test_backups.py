@@ -17,7 +17,7 @@ from antecede.server.peering import Peering
 from antecede.server.snapshots import decode_state, encode_state
 from antecede.simulator.servers import ServerWorld, backups
 from antecede.simulator.servers.backups import play_backup
-from antecede.simulator.servers.faults import ROUGH, Faults
+from antecede.simulator.servers.network import ROUGH, Faults
 from helpers.seeds import note, seeds
 
 Patch = pytest.MonkeyPatch

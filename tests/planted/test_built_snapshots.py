@@ -8,7 +8,7 @@ import pytest
 from antecede.link import Link
 from antecede.server import building
 from antecede.simulator.servers import snapshots
-from antecede.simulator.servers.faults import Faults
+from antecede.simulator.servers.network import Faults
 from helpers.planted import caught
 
 Patch = pytest.MonkeyPatch

@@ -22,7 +22,7 @@ from antecede.server.driver.turns import Commit
 from antecede.server.peering import Peering
 from antecede.server.sessions import Sessions
 from antecede.server.shutdown import Shutdown
-from antecede.simulator.servers.faults import Faults
+from antecede.simulator.servers.network import Faults
 from helpers.planted import caught
 from helpers.windows import small_window
 

@@ -32,7 +32,7 @@ from antecede.server.sessions import Sessions
 from antecede.server.sessions.remote_session import RemoteSession
 from antecede.server.sessions.unreported import Unreported
 from antecede.server.upkeep import Upkeep
-from antecede.simulator.servers.faults import Faults
+from antecede.simulator.servers.network import Faults
 from antecede.topology import Quota
 from helpers.planted import caught
 

@@ -13,7 +13,7 @@ from antecede.server import AgentServer, snapshots
 from antecede.server.clock import Clock
 from antecede.server.truncations import Truncations
 from antecede.server.upkeep import Upkeep
-from antecede.simulator.servers.faults import Faults
+from antecede.simulator.servers.network import Faults
 from antecede.store import LogStore
 from helpers.planted import caught
 

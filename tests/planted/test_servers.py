@@ -25,7 +25,7 @@ from antecede.server.items import Published, Reacted
 from antecede.server.peering import Peering
 from antecede.server.timers import Timers
 from antecede.simulator.servers import ServerWorld, schedules
-from antecede.simulator.servers.faults import Faults
+from antecede.simulator.servers.network import Faults
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.store import recovery as walk_module
 from antecede.store.log import Segments

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from antecede.simulator.servers.changes import FAULTS, ChangingWorld, play
-from antecede.simulator.servers.faults import NONE, Faults
+from antecede.simulator.servers.network import NONE, Faults
 from helpers.changing import AGENTS, BUS, FLAT, JOURNEY, MILD, MOVED, ONE_MORE, topology
 
 _seeds = int(os.environ.get("ANTECEDE_SEEDS", "3"))

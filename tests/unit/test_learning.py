@@ -24,7 +24,7 @@ from antecede.server.peering.learning import (
 )
 from antecede.server.projection import Projection
 from antecede.simulator.servers.changes import ChangingWorld, plan_of
-from antecede.simulator.servers.faults import NONE
+from antecede.simulator.servers.network import NONE
 from antecede.simulator.servers.workload import Work
 from antecede.topology import parse_topology
 from antecede.trace.epochs import united

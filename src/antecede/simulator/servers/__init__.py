@@ -9,7 +9,7 @@
 ``python -m antecede.simulator.servers SEED`` plays one seed again.
 """
 
-from antecede.simulator.servers.faults import NONE, ROUGH, Faults
+from antecede.simulator.servers.network import NONE, ROUGH, Faults
 from antecede.simulator.servers.world import ServerWorld
 
 __all__ = ["NONE", "ROUGH", "Faults", "ServerWorld"]

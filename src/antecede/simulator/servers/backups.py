@@ -23,9 +23,9 @@ from antecede.server.change.renewal import faults_of, renewed
 from antecede.server.items import Restored, encode_record
 from antecede.server.operations.cutting import Cutting
 from antecede.simulator.draws import stream
-from antecede.simulator.servers.faults import Faults
 from antecede.simulator.servers.intruders import IdentifiedWorld
 from antecede.simulator.servers.judgement import findings
+from antecede.simulator.servers.network import Faults
 from antecede.simulator.servers.schedules import Outcome, play, promised_by
 from antecede.simulator.servers.server import DIRECTORY, SIZES, Copied, SimulatedServer
 from antecede.simulator.servers.workload import decide

@@ -32,13 +32,12 @@ from antecede.server.projection import Projection
 from antecede.server.sessions import MOVED
 from antecede.simulator.draws import stream
 from antecede.simulator.servers import schedules
-from antecede.simulator.servers.faults import Faults
 from antecede.simulator.servers.judgement import findings
-from antecede.simulator.servers.regular import LOOK_SECONDS
+from antecede.simulator.servers.network import Faults
 from antecede.simulator.servers.schedules import dead_letters, states
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.workload import Poisoning, Riddle, SharedData, Work, Worker, decide, decide_once, tried
-from antecede.simulator.servers.world import ServerWorld
+from antecede.simulator.servers.world import LOOK_SECONDS, ServerWorld
 from antecede.topology import TopologyFile, parse_topology, plan_change
 from antecede.trace import HOP, Event
 

@@ -22,9 +22,8 @@ from antecede.errors import AntecedeError, NotAllowedError
 from antecede.server.inputs import OnBehalf
 from antecede.simulator.draws import stream
 from antecede.simulator.servers.client import Publish
-from antecede.simulator.servers.faults import Faults
 from antecede.simulator.servers.judgement import TRAITOR
-from antecede.simulator.servers.network import End, Identities, connect
+from antecede.simulator.servers.network import End, Faults, Identities, connect
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.world import ServerWorld
 

@@ -1,4 +1,4 @@
-"""Simulated connections: two ends, virtual time, and a network with faults.
+"""The network of simulated servers: virtual time, faults, connections with two ends, and identities.
 
 The parts of one call of ``send`` travel as one frame of real bytes. There is one exception: each message between
 servers, and each acknowledgement of such messages, travels as a separate frame. Hellos, welcomes, publishes and letters
@@ -13,8 +13,9 @@ import hashlib
 from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Sequence
+from heapq import heappop
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -24,12 +25,163 @@ from antecede.access.model import CLIENT, OPERATOR, SERVER
 from antecede.access.proof import NONCE_BYTES, SIGNATURE_BYTES, Keyring
 from antecede.server.admission import Admission, ConnectionSlot
 from antecede.server.connections import NO_HELLO, SILENT, Receiver, serials
-
-if TYPE_CHECKING:
-    from antecede.simulator.servers.world import ServerWorld
+from antecede.simulator.kernel import Kernel
 
 _linger_seconds = 0.01
 _lossy = (wire.PeerFrames, wire.PeerAck)
+
+
+# The faults in a world of servers, and their frequency.
+#
+# Each number of faults is the total for all servers together. Each fault comes at a moment that the seed chooses,
+# before the world becomes calm.
+#
+# A crash comes **between two effects** of a server. An effect is mainly one step, one reaction, one sent frame, or one
+# operation of the disk, such as a write or a sync. The seed chooses the effect after which the server crashes. A crash
+# may also come while a server is recovering.
+
+
+class Faults(msgspec.Struct, frozen=True, kw_only=True):
+    """The kinds of faults in a world, and how often each comes. ``NONE`` has no faults, and ``ROUGH`` has many."""
+
+    crashes: int = 0
+    """The number of times that a crash of a server is planned. The server crashes between two effects (for example,
+    between two steps or two writes)."""
+    stops: int = 0
+    """The number of times that a server is stopped gracefully and starts again."""
+    powercuts: float = 0.5
+    """The probability that a crash without a failed sync is a power cut. A power cut may undo unsynced writes, change
+    their sequence, or leave only a part of a write on the disk. In the other crashes only the process is killed. If a
+    server has the durability ``os``, its process is killed in all its crashes."""
+    broken_syncs: float = 0.0
+    """The share of crashes in which a sync of the disk fails."""
+    loss: float = 0.0
+    """The probability that a frame between servers is lost."""
+    duplicates: float = 0.0
+    partitions: int = 0
+    """The number of times that two servers cannot reach each other for a while."""
+    resets: int = 0
+    """The number of times that a connection (between two servers, or between a client and its server) breaks and comes
+    back."""
+    slow_disks: int = 0
+    """The number of times that a server's syncs become very slow. They stay slow until the world becomes calm."""
+    full_disks: int = 0
+    """The number of times that a server's log has no space for more records for a while."""
+    overloads: int = 0
+    """The number of times that a server is above its high-water mark for a while, so that it refuses publishes."""
+    operators: int = 0
+    """The number of times that an operator sends a server's dead letters again, or deletes them."""
+    client_kills: int = 0
+    """The number of times that a client's process is killed. Each time, a new process starts under the same name."""
+    takeovers: int = 0
+    """The number of times that another process takes a client's name while the client's first process is still
+    connected."""
+    silences: int = 0
+    """The number of connections (between two servers, or between a client and its server) that become silent: after
+    some moment, everything that is sent on the connection is lost. Both ends must notice this."""
+    old_versions: float = 0.0
+    """The probability that a process of a server or a client uses only the oldest version of the wire protocol.
+    The version is chosen at random each time that a process starts."""
+    stalls: int = 0
+    """The number of times that one end of a connection (a server or a client) stops reading for a while."""
+    clock_jumps: int = 0
+    """The number of times that a server's wall clock is set forward or back."""
+    looks: int = 0
+    """The number of times that a server does its regular work: it takes a snapshot, deletes log files that are no
+    longer needed, and checks its connections."""
+    failed_snapshots: float = 0.0
+    """The probability that a snapshot cannot be written. The server tries again later."""
+    failures: float = 0.0
+    """The probability that a reaction of an agent, or a handler of a client, fails at its first try."""
+    seconds: float = 1.0
+    """The length of the fault period, in seconds of virtual time. After this period the world is calm."""
+
+
+NONE = Faults()
+ROUGH = Faults(
+    crashes=4,
+    broken_syncs=0.1,
+    loss=0.1,
+    duplicates=0.05,
+    partitions=1,
+    resets=2,
+    slow_disks=1,
+    full_disks=1,
+    stalls=2,
+    clock_jumps=2,
+    looks=3,
+    failures=0.05,
+)
+"""Common faults of servers, disks and connections. Faults of clients are left out, because a client that is killed or
+replaced loses publishes that were not accepted. Overloads are left out, because they can change the sequence of a
+client's publishes: the client sends a refused publish again later, when newer publishes may already be accepted."""
+
+
+class Network:
+    """Virtual time, and a network with faults. A seed decides what happens to everything that is sent."""
+
+    def __init__(self, random: Random, faults: Faults) -> None:
+        self.random = random
+        self.faults = faults
+        self.calm = True
+        """Whether no faults happen now."""
+        self.errors: list[str] = []
+        """The errors, one line of text each. An error is an event that must not happen, whatever the faults are."""
+        self.attended = 0.0
+        """The time at which servers and clients last resumed their regular work after a pause."""
+        self._kernel = Kernel()
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the world began."""
+        return self._kernel.now
+
+    def later(self, seconds: float, call: Callable[..., None], *given: Any) -> None:
+        """Call a function with these arguments after this number of virtual seconds."""
+        kernel = self._kernel
+        kernel.at(kernel.now + seconds, _carry_out, (call, given))
+
+    def at(self, time: float, call: Callable[..., None], *given: Any) -> None:
+        """Call a function at this time; calls for the same time run in the sequence in which they were scheduled."""
+        self._kernel.at(time, _carry_out, (call, given))
+
+    def unless(self, stale: Callable[[], bool], time: float, call: Callable[[], None]) -> None:
+        """Call ``call`` at this time. If ``stale()`` is true at that moment, do not call ``call``, and do not move the
+        clock forward."""
+        self._kernel.at(time, _carry_out_unless, (stale, call))
+
+    def step(self) -> None:
+        """Take the next event. If it is a stale event of ``unless``, the clock does not move."""
+        time, _, act, subject = heappop(self._kernel.events)
+        if act is not _carry_out_unless or not subject[0]():
+            self._kernel.now = time
+            act(subject)
+
+    def report_error(self, where: str, reason: str) -> None:
+        """Record an error: something has happened that must not happen under any faults."""
+        self.errors.append(f"{where}: {reason}")
+
+    def copies(self) -> int:
+        """Choose at random how many copies of a frame between two servers arrive: 0, 1 or 2."""
+        if self.calm:
+            return 1
+        if self.random.random() < self.faults.loss:
+            return 0
+        return 1 + (self.random.random() < self.faults.duplicates)
+
+    def delay(self) -> float:
+        """Choose at random how many virtual seconds the network needs for a delivery or a new connection."""
+        draw = self.random.random
+        return 0.0005 + draw() * 0.002 if draw() < 0.8 else draw() * 0.05
+
+
+def _carry_out_unless(event: tuple[Callable[[], bool], Callable[[], None]]) -> None:
+    event[1]()
+
+
+def _carry_out(event: tuple[Callable[..., None], tuple[Any, ...]]) -> None:
+    call, given = event
+    call(*given)
 
 
 class End:
@@ -37,7 +189,7 @@ class End:
 
     def __init__(
         self,
-        world: "ServerWorld",
+        world: Network,
         remote: str,
         receives: "Callable[[End, list[wire.AnyPart]], None]",
         closed: "Callable[[End, str], None]",

@@ -17,10 +17,10 @@ from antecede.orders import OrderSpec, parse
 from antecede.server import Plan
 from antecede.server.peering.peer import Peer
 from antecede.simulator.draws import stream
-from antecede.simulator.servers.client import NOBODY
-from antecede.simulator.servers.faults import NONE, ROUGH, Faults
 from antecede.simulator.servers.intruders import IdentifiedWorld, Intruded, intruded
 from antecede.simulator.servers.judgement import dead_letter, expired, findings
+from antecede.simulator.servers.network import NONE, ROUGH, Faults
+from antecede.simulator.servers.server import NOBODY
 from antecede.simulator.servers.workload import (
     Crowd,
     Enquiry,

@@ -10,14 +10,17 @@ calls ``effect`` before each operation.
 
 import errno
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from random import Random
+from typing import Any, Final
 
 import msgspec
 
 from antecede import limits, wire
+from antecede.channel import Letter
 from antecede.channel.letters import unshared
 from antecede.channel.packets import unshared_packet
 from antecede.engine import Engine, React
@@ -25,17 +28,20 @@ from antecede.engine.agents import Agent
 from antecede.engine.host import Host, Outcome
 from antecede.errors import (
     AgentError,
+    AntecedeError,
     CorruptLogError,
     DiskFullError,
+    MailboxFullError,
     StoreError,
     StoreFailedError,
     StoreFullError,
+    UnknownAgentError,
     WireError,
 )
 from antecede.interrupts import is_ctrl_c
 from antecede.server import AgentServer, Plan
 from antecede.server.building import Task, build
-from antecede.server.connections import break_off
+from antecede.server.connections import NO_HELLO, SILENT, break_off
 from antecede.server.core import ServerCore
 from antecede.server.driver.turns import Commit
 from antecede.server.items import FORMAT_OLDEST, FORMAT_WITH_LISTS, LOG_FORMAT, joined
@@ -44,14 +50,104 @@ from antecede.server.recovery import recover
 from antecede.server.shutdown import Shutdown
 from antecede.server.truncations import truncated
 from antecede.server.upkeep import Snapshot
-from antecede.simulator.servers.network import End
+from antecede.simulator.servers.network import End, Faults, Identities, Network
 from antecede.store import Recovered, Sizes, open_log, read_records, read_state, write_draft
 from antecede.store.directory import HEADER_BYTES, segment_name
 from antecede.store.recovery import inspect_log
 from antecede.store.simulated import PowerCut, SimulatedDisk
 
-if TYPE_CHECKING:
-    from antecede.simulator.servers.world import ServerWorld
+NOBODY = "nobody"
+"""The name of an agent that does not exist. A server refuses letters to this agent."""
+_wrong_events = ("bad-frame", "link-stopped", "peer-refused", "client-refused", "stranger-gone", "client-gone")
+"""Events that servers must not log in a world whose members are all correct."""
+
+
+class Surroundings(Network, ABC):
+    """What simulated servers, clients and operators know of their world: time and network, the faults that happen to
+    them, and where they report what must be checked."""
+
+    identities: Identities | None = None
+
+    def __init__(self, random: Random, faults: Faults, sizes: Sizes) -> None:
+        super().__init__(random, faults)
+        self.sizes = sizes
+        self.classes: dict[str, type[Agent]] = {}
+        """The classes of the agents that were created at run time. A key is the name of an agent's kind."""
+        self.letters: dict[str, Letter] = {}
+        """All letters that agents and clients have ever got. A key is the id of a letter."""
+        self.raised: BaseException | None = None
+        """The last exception that a handler of an agent raised."""
+        self.losing = False
+        """Whether a server has lost its data. If so, the links between this server and its peers may stop."""
+        self._resetting = False
+        """Whether a domain reset has begun. Until all members have been reset, they may refuse each other."""
+        self._failed: set[str] = set()
+
+    @abstractmethod
+    def dial(self, server: "SimulatedServer", peer: str) -> None:
+        """Let a server dial a peer."""
+
+    @abstractmethod
+    def went(self, server: "SimulatedServer") -> None:
+        """Count the crash or stop of a server, and schedule its restart."""
+
+    def version(self) -> int:
+        """Return the newest wire version that a new process knows, chosen at random. The process keeps this version."""
+        old = self.faults.old_versions
+        return wire.VERSION_OLDEST if old and self.random.random() < old else wire.VERSION
+
+    def snapshot_fails(self) -> bool:
+        """Decide at random whether the next snapshot cannot be written."""
+        return not self.calm and self.random.random() < self.faults.failed_snapshots
+
+    def logged(self, server: "SimulatedServer", event: str, fields: dict[str, Any]) -> None:
+        """Check a warning or an error that a server logged. If the event must not happen, record an error."""
+        if fields.get("code") in (SILENT, NO_HELLO):
+            return  # The network itself checks whether the connection is silent.
+        # A server whose data is older than its messages may also send stamps that contradict them.
+        expected = (self.losing and event in ("link-stopped", "bad-frame")) or (
+            (self._resetting or self.losing) and event == "peer-refused"
+        )
+        if event in _wrong_events and not expected:
+            self.report_error(server.name, f"{event}: {fields}")
+
+    def born(self, kind: str, agent: type[Agent]) -> None:
+        """Remember the class of an agent that was created at run time. Its server needs the class after a restart."""
+        self.classes[kind] = agent
+
+    def class_of(self, kind: str) -> type[Agent]:
+        """Return the class of the agents of this kind, which were created at run time."""
+        return self.classes[kind]
+
+    def handed_out(self, due: React) -> None:
+        """Record letters that an agent or a client gets; check that their ids are unique."""
+        for letter in due.letters:
+            if self.letters.setdefault(letter.id, letter) != letter and not self.losing:
+                self.report_error(due.agent, f"two letters have the id {letter.id}")
+
+    def fails(self, due: React) -> bool:
+        """Decide at random whether this batch fails. Batches with the same first letter fail at most once."""
+        return self._fails(due.letters[0].id)
+
+    def client_fails(self, letter: Letter) -> bool:
+        """Decide at random whether a client's handler fails for this letter. It fails at most once for each letter."""
+        return self._fails(f"client {letter.id}")
+
+    def _fails(self, what: str) -> bool:
+        if self.calm or what in self._failed or self.random.random() >= self.faults.failures:
+            return False
+        self._failed.add(what)
+        return True
+
+    def client_gone(self, address: str, error: AntecedeError) -> None:
+        """Record an error: a client cannot continue. But if a server has lost its data, record nothing."""
+        if not self.losing:
+            self.report_error(address, str(error))
+
+    def may_refuse(self, address: str, to: tuple[str, ...], error: AntecedeError) -> bool:
+        """Return whether a server may permanently refuse a publish with these destinations and this error."""
+        return isinstance(error, UnknownAgentError if to == (NOBODY,) else MailboxFullError)
+
 
 # Classes and functions with which a world observes a simulated server: its warnings, its log, and its deliveries.
 
@@ -543,7 +639,7 @@ class SimulatedServer:
     that the last group with records was durable."""
 
     def __init__(
-        self, world: "ServerWorld", name: str, plan: Plan, agents: dict[str, type[Agent]], durability: str = "disk"
+        self, world: Surroundings, name: str, plan: Plan, agents: dict[str, type[Agent]], durability: str = "disk"
     ) -> None:
         self.world = world
         self.name = name

@@ -15,7 +15,7 @@ from antecede import limits
 from antecede.engine.agents import Agent, Context, Notification, Subscribe, Timeout, Unsubscribe
 from antecede.server.items import Buried, BuriedMany, Handled, Holding, Reacted, Tried
 from antecede.simulator.draws import stream
-from antecede.simulator.servers.faults import NONE, Faults
+from antecede.simulator.servers.network import NONE, Faults
 from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.world import Logs, ServerWorld
 from antecede.topology import Mailboxes, Quota

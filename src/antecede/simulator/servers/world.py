@@ -7,35 +7,106 @@ connections are made again, nothing more is lost, and the loop runs until nothin
 """
 
 from collections.abc import Callable, Iterable
-from heapq import heappop
-from typing import Any
 
 import msgspec
 
-from antecede import wire
-from antecede.channel import Letter
-from antecede.engine import React
 from antecede.engine.agents import Agent, Notification
-from antecede.errors import AntecedeError, MailboxFullError, UnknownAgentError, UsageError
+from antecede.errors import UsageError
 from antecede.server import Plan
-from antecede.server.connections import NO_HELLO, SILENT
 from antecede.server.items import Item, decode_record
 from antecede.server.projection import project
 from antecede.simulator.draws import stream
-from antecede.simulator.kernel import Kernel
-from antecede.simulator.servers.client import NOBODY, SimulatedClient
-from antecede.simulator.servers.faults import NONE, Faults
-from antecede.simulator.servers.network import End, Identities, connect
-from antecede.simulator.servers.operator import Operators
-from antecede.simulator.servers.regular import LOOK_SECONDS, RegularWork
-from antecede.simulator.servers.server import SIZES, SimulatedServer
+from antecede.simulator.servers.client import Operators, SimulatedClient
+from antecede.simulator.servers.network import NONE, End, Faults, connect
+from antecede.simulator.servers.server import SIZES, SimulatedServer, Surroundings, over_quota
 from antecede.store import Sizes
 from antecede.trace import Event
+from antecede.wire import is_temporary
+
+# The regular work of a simulated world: the work that servers and clients do every few seconds.
+#
+# Only regular work closes silent connections, forgets temporary clients that are gone, lets letters above a quota
+# expire, and tries a failed snapshot again. In a calm world (when all faults are over), regular work stops when none of
+# these tasks is left. If regular work continued, the world would never become idle.
+
+
+LOOK_SECONDS = 4.0
+"""The number of seconds between two rounds of regular work in a calm world. This interval is shorter than the interval
+of heartbeats."""
+_rounds_max = 200
+"""The largest number of rounds of regular work in a calm world. If regular work still has a task after these rounds,
+the world reports an error. The task that needs the most rounds is to forget a temporary client."""
+
+
+def unsettled_work(server: SimulatedServer) -> str:
+    """Return a text about a task of this server that only regular work can do. Return an empty text if there is no such
+    task."""
+    if server.core.upkeep.failures:
+        return "a failed snapshot was not tried again"
+    machine, sessions = server.machine, server.core.sessions
+    temporary = [f"{client}@{server.name}" for client in machine.clients if is_temporary(client)]
+    for address in (*temporary, *filter(is_temporary, machine.engine.mailboxes)):
+        if sessions.is_away(address):
+            return f"temporary client {address} is gone, but was not forgotten"
+    return over_quota(machine.engine, machine.clock.at(server.world.now, server.clock_ms))
+
+
+class RegularWork:
+    """The scheduler of the regular work in one world."""
+
+    def __init__(self, world: "ServerWorld") -> None:
+        self._world = world
+        self.mute: list[End] = []
+        """The mute connections: everything that is sent on them is lost."""
+        self._planned = False
+
+    def look_at(self, name: str) -> None:
+        """Let one server do its regular work."""
+        server = self._world.servers[name]
+        server.guard(server.life, server.look)
+
+    def look(self) -> None:
+        """Let all servers and clients do their regular work."""
+        for name in self._world.servers:
+            self.look_at(name)
+        for client in self._world.clients.values():
+            if not client.over:
+                client.watch()
+
+    def go_on(self) -> None:
+        """Schedule a round of regular work if there is a task that only regular work can do."""
+        if not self._planned and self._unsettled():
+            self._plan(0)
+
+    def _unsettled(self) -> str:
+        self.mute = [end for end in self.mute if end.lingers]
+        if self.mute:
+            return f"a connection to {self.mute[0].remote} is silent, but was not closed"
+        for server in self._world.servers.values():
+            if server.up and (work := unsettled_work(server)):
+                return f"{server.name}: {work}"
+        return ""
+
+    def _plan(self, rounds: int) -> None:
+        self._planned = True
+        if not rounds:
+            self._world.attended = self._world.now
+        self._world.later(LOOK_SECONDS, self._round, rounds)
+
+    def _round(self, rounds: int) -> None:
+        self._planned = False
+        unsettled = self._unsettled()
+        if unsettled and rounds >= _rounds_max:
+            self._world.report_error("regular work", unsettled)
+            for end in self.mute:
+                end.disconnect()
+        elif unsettled:
+            self.look()
+            self._plan(rounds + 1)
+
 
 _effects_between = 40
 """A planned crash comes after at most this number of calls of ``effect`` (one for each step, frame, disk operation)."""
-_wrong_events = ("bad-frame", "link-stopped", "peer-refused", "client-refused", "stranger-gone", "client-gone")
-"""Events that servers must not log in a world whose members are all correct."""
 
 
 class Logs(msgspec.Struct):
@@ -46,11 +117,10 @@ class Logs(msgspec.Struct):
     rows: list[Event]
 
 
-class ServerWorld:
+class ServerWorld(Surroundings):
     """A simulated world in virtual time: servers, the network between them, their clients, and faults of all these."""
 
     server_class: type[SimulatedServer] = SimulatedServer
-    identities: Identities | None = None
     events_max = 200_000
     """A world that is not idle after this number of events is taken for one that never becomes idle."""
 
@@ -63,36 +133,17 @@ class ServerWorld:
         durability: str = "disk",
         sizes: Sizes = SIZES,
     ) -> None:
-        self.sizes = sizes
-        self.random = stream(seed, "servers")
-        self.faults = faults
-        self.calm = True
+        super().__init__(stream(seed, "servers"), faults, sizes)
         self.plan = plan
         self.prepare(seed)
-        self.classes: dict[str, type[Agent]] = {}
-        """The classes of the agents that were created at run time. A key is the name of an agent's kind."""
         self.servers: dict[str, SimulatedServer] = {}
         self.clients: dict[str, SimulatedClient] = {}
-        self.letters: dict[str, Letter] = {}
-        """All letters that agents and clients have ever got. A key is the id of a letter."""
-        self.errors: list[str] = []
-        """The errors, one line of text each. An error is an event that must not happen, whatever the faults are."""
         self.absent: set[str] = set()
         """Clients that are gone and never return."""
         self.gone: dict[str, None] = {}
         """Servers that were removed from the topology, in the sequence of their removal."""
         self.operators = Operators(self)
-        self.raised: BaseException | None = None
-        """The last exception that a handler of an agent raised."""
         self.crashes = 0
-        self.attended = 0.0
-        """The time at which servers and clients last resumed their regular work after a pause."""
-        self.losing = False
-        """Whether a server has lost its data. If so, the links between this server and its peers may stop."""
-        self._resetting = False
-        """Whether a domain reset has begun. Until all members have been reset, they may refuse each other."""
-        self._failed: set[str] = set()
-        self._kernel = Kernel()
         self._regular = RegularWork(self)
         self._cut: set[frozenset[str]] = set()
         self._connections: dict[frozenset[str], End] = {}
@@ -109,25 +160,6 @@ class ServerWorld:
         """Do nothing. A subclass can override this method to prepare something before the servers start."""
 
     # The loop.
-
-    @property
-    def now(self) -> float:
-        """Virtual seconds since the world began."""
-        return self._kernel.now
-
-    def later(self, seconds: float, call: Callable[..., None], *given: Any) -> None:
-        """Call a function with these arguments after this number of virtual seconds."""
-        kernel = self._kernel
-        kernel.at(kernel.now + seconds, _carry_out, (call, given))
-
-    def at(self, time: float, call: Callable[..., None], *given: Any) -> None:
-        """Call a function at this time; calls for the same time run in the sequence in which they were scheduled."""
-        self._kernel.at(time, _carry_out, (call, given))
-
-    def unless(self, stale: Callable[[], bool], time: float, call: Callable[[], None]) -> None:
-        """Call ``call`` at this time. If ``stale()`` is true at that moment, do not call ``call``, and do not move the
-        clock forward."""
-        self._kernel.at(time, _carry_out_unless, (stale, call))
 
     def run(self, seconds: float | None = None) -> None:
         """Run until the fault period is over and nothing is pending. If no fault period is in progress, begin one. If
@@ -148,10 +180,7 @@ class ServerWorld:
                 self._regular.go_on()
             if not kernel.events or (end is not None and kernel.events[0][0] > end):
                 break
-            time, _, act, subject = heappop(kernel.events)
-            if act is not _carry_out_unless or not subject[0]():
-                kernel.now = time
-                act(subject)
+            self.step()
         else:
             raise AssertionError(f"the world does not become idle within {self.events_max:,} events")
         if end is not None:
@@ -295,15 +324,6 @@ class ServerWorld:
         end.stall(True)
         self.later(self.random.random() * 0.3, end.stall, False)
 
-    def version(self) -> int:
-        """Return the newest wire version that a new process knows, chosen at random. The process keeps this version."""
-        old = self.faults.old_versions
-        return wire.VERSION_OLDEST if old and self.random.random() < old else wire.VERSION
-
-    def snapshot_fails(self) -> bool:
-        """Decide at random whether the next snapshot cannot be written."""
-        return not self.calm and self.random.random() < self.faults.failed_snapshots
-
     # Regular work.
 
     def pass_time(self, seconds: float) -> None:
@@ -330,58 +350,6 @@ class ServerWorld:
             server.effects_left = 1 + int(self.random.random() * 40)
         server.start()
 
-    def report_error(self, where: str, reason: str) -> None:
-        """Record an error: something has happened that must not happen under any faults."""
-        self.errors.append(f"{where}: {reason}")
-
-    def client_gone(self, address: str, error: AntecedeError) -> None:
-        """Record an error: a client cannot continue. But if a server has lost its data, record nothing."""
-        if not self.losing:
-            self.report_error(address, str(error))
-
-    def may_refuse(self, address: str, to: tuple[str, ...], error: AntecedeError) -> bool:
-        """Return whether a server may permanently refuse a publish with these destinations and this error."""
-        return isinstance(error, UnknownAgentError if to == (NOBODY,) else MailboxFullError)
-
-    def logged(self, server: SimulatedServer, event: str, fields: dict[str, Any]) -> None:
-        """Check a warning or an error that a server logged. If the event must not happen, record an error."""
-        if fields.get("code") in (SILENT, NO_HELLO):
-            return  # The network itself checks whether the connection is silent.
-        # A server whose data is older than its messages may also send stamps that contradict them.
-        expected = (self.losing and event in ("link-stopped", "bad-frame")) or (
-            (self._resetting or self.losing) and event == "peer-refused"
-        )
-        if event in _wrong_events and not expected:
-            self.report_error(server.name, f"{event}: {fields}")
-
-    def born(self, kind: str, agent: type[Agent]) -> None:
-        """Remember the class of an agent that was created at run time. Its server needs the class after a restart."""
-        self.classes[kind] = agent
-
-    def class_of(self, kind: str) -> type[Agent]:
-        """Return the class of the agents of this kind, which were created at run time."""
-        return self.classes[kind]
-
-    def handed_out(self, due: React) -> None:
-        """Record letters that an agent or a client gets; check that their ids are unique."""
-        for letter in due.letters:
-            if self.letters.setdefault(letter.id, letter) != letter and not self.losing:
-                self.report_error(due.agent, f"two letters have the id {letter.id}")
-
-    def fails(self, due: React) -> bool:
-        """Decide at random whether this batch fails. Batches with the same first letter fail at most once."""
-        return self._fails(due.letters[0].id)
-
-    def client_fails(self, letter: Letter) -> bool:
-        """Decide at random whether a client's handler fails for this letter. It fails at most once for each letter."""
-        return self._fails(f"client {letter.id}")
-
-    def _fails(self, what: str) -> bool:
-        if self.calm or what in self._failed or self.random.random() >= self.faults.failures:
-            return False
-        self._failed.add(what)
-        return True
-
     # The network.
 
     def dial(self, server: SimulatedServer, peer: str) -> None:
@@ -398,19 +366,6 @@ class ServerWorld:
         self._connections[pair] = mine
         other.guard(other.life, other.accept, theirs)
         server.dialed(peer, mine)
-
-    def copies(self) -> int:
-        """Choose at random how many copies of a frame between two servers arrive: 0, 1 or 2."""
-        if self.calm:
-            return 1
-        if self.random.random() < self.faults.loss:
-            return 0
-        return 1 + (self.random.random() < self.faults.duplicates)
-
-    def delay(self) -> float:
-        """Choose at random how many virtual seconds the network needs for a delivery or a new connection."""
-        draw = self.random.random
-        return 0.0005 + draw() * 0.002 if draw() < 0.8 else draw() * 0.05
 
     # Clients.
 
@@ -448,12 +403,3 @@ class ServerWorld:
     def trace(self) -> list[Event]:
         """Return the trace rows that result from the logs of all servers."""
         return self.logs().rows
-
-
-def _carry_out_unless(event: tuple[Callable[[], bool], Callable[[], None]]) -> None:
-    event[1]()
-
-
-def _carry_out(event: tuple[Callable[..., None], tuple[Any, ...]]) -> None:
-    call, given = event
-    call(*given)
