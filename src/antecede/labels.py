@@ -18,7 +18,7 @@ A class without ``label()`` costs nothing: callers remember such classes in a ta
 
 import logging
 
-from antecede.interrupts import is_ctrl_c
+from antecede.failures import is_ctrl_c
 from antecede.limits import notification_label_chars_max as label_chars_max
 
 _logger = logging.getLogger("antecede.labels")

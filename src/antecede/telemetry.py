@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Context
+from antecede.failures import text_of
 from antecede.labels import trace_in
 from antecede.limits import trace_context_chars_max
-from antecede.whereabouts import text_of
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Link, Span

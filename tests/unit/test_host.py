@@ -13,7 +13,7 @@ from antecede.channel.letters import Letter
 from antecede.engine import React
 from antecede.engine.agents import Agent, Context, Notification, name_of
 from antecede.engine.host import Host, Outcome
-from antecede.interrupts import is_ctrl_c, noted
+from antecede.failures import is_ctrl_c, noted
 from antecede.testing import World
 
 

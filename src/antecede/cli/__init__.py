@@ -41,7 +41,7 @@ from antecede.cli.options import expanded, without_conversion
 from antecede.cli.terminal import guarded_output
 from antecede.crashes import broken_pipe, crashed, discard_output, interrupted, print_error
 from antecede.errors import AntecedeError, similar
-from antecede.interrupts import Terminated
+from antecede.failures import Terminated
 
 
 def build(arguments: Sequence[str] = ()) -> typer.Typer:

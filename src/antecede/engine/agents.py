@@ -35,10 +35,9 @@ import msgspec
 from antecede import limits
 from antecede.channel.letters import Letter
 from antecede.errors import AgentError, StoreError, UsageError
-from antecede.interrupts import is_ctrl_c
+from antecede.failures import is_ctrl_c, text_of, writable
 from antecede.labels import has_label, tail_in, tail_of
 from antecede.limits import call_seconds_max, letter_bytes_max, timer_seconds_max
-from antecede.whereabouts import text_of, writable
 
 
 class Notification(msgspec.Struct, kw_only=True):

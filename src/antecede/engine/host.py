@@ -40,8 +40,7 @@ from antecede.engine.agents import (
     name_of,
 )
 from antecede.errors import AgentError
-from antecede.interrupts import is_ctrl_c
-from antecede.whereabouts import text_of
+from antecede.failures import is_ctrl_c, text_of
 
 # Interfaces of objects that observe how agents handle letters: for tracing, and to record the calls in progress.
 

@@ -14,13 +14,12 @@ from antecede import limits
 from antecede.engine.agents import Agent, handlers_of
 from antecede.engine.belongings import Belongings
 from antecede.errors import AgentError, ObjectError, OrderError, TopologyError, UsageError, similar
-from antecede.interrupts import is_ctrl_c
+from antecede.failures import described, is_ctrl_c, place_of
 from antecede.objects import Object, ReplicatedObject
 from antecede.objects.replicas import Placed, replicas
 from antecede.orders import OrderSpec, parse
 from antecede.server import Plan
 from antecede.topology import OrderFacts, TopologyFile, check
-from antecede.whereabouts import described, place_of
 
 Kind = TypeVar("Kind")
 Classes = Mapping[str, type[Agent] | type[Object]]

@@ -7,8 +7,8 @@ from time import monotonic
 from typing import Any
 
 from antecede import limits
+from antecede.failures import described
 from antecede.live.logs import ServerLog
-from antecede.whereabouts import described
 
 
 class Background:

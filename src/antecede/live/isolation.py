@@ -31,11 +31,11 @@ from antecede.engine import React, Reaction
 from antecede.engine.agents import TooEarly
 from antecede.engine.host import Host, Outcome
 from antecede.errors import AgentError, AntecedeError
+from antecede.failures import described, traceback_of
 from antecede.live.application import load_class, plan_of
 from antecede.live.tcp import disconnect
 from antecede.server.inputs import Log
 from antecede.topology import TopologyFile, parse_topology
-from antecede.whereabouts import described, traceback_of
 
 # The messages between a server and the worker process of an isolated agent. A message is sent as four bytes with its
 # length, and then its content as MessagePack.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from antecede import limits
-from antecede.whereabouts import traceback_of
+from antecede.failures import traceback_of
 
 logger = logging.getLogger("antecede.server")
 

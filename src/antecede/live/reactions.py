@@ -25,7 +25,7 @@ from antecede import limits, telemetry
 from antecede.engine import React
 from antecede.engine.host import Host, Outcome, Stepwise
 from antecede.errors import AgentError
-from antecede.interrupts import is_ctrl_c
+from antecede.failures import is_ctrl_c
 from antecede.live.isolation import Isolated
 from antecede.server.driver import Driver
 from antecede.server.inputs import Log

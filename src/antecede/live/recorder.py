@@ -22,6 +22,7 @@ import msgspec
 from antecede import limits
 from antecede.crashes import how_ended
 from antecede.errors import StoreError
+from antecede.failures import described
 from antecede.live.background import Background
 from antecede.live.logs import ServerLog
 from antecede.recording import segments
@@ -30,7 +31,6 @@ from antecede.store import Store, closed_segments
 from antecede.store.directory import named, numbered, segment_name
 from antecede.store.files import Files
 from antecede.topology import TopologyFile
-from antecede.whereabouts import described
 
 # The limits for data that a server keeps without needing it: the converted trace, and old segments of the log.
 #

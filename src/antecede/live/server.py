@@ -36,7 +36,7 @@ from antecede.errors import (
     TopologyError,
     UsageError,
 )
-from antecede.interrupts import is_ctrl_c
+from antecede.failures import described, is_ctrl_c, text_of
 from antecede.live.apart import build_apart, is_imported, try_apart
 from antecede.live.application import Classes, agents_of, load_class, readable, run_by
 from antecede.live.background import Background
@@ -64,7 +64,6 @@ from antecede.server.truncations import truncated
 from antecede.server.upkeep import LOOK_SECONDS, Snapshot
 from antecede.store import Files, Sizes, open_store
 from antecede.topology import TopologyFile
-from antecede.whereabouts import described, text_of
 from antecede.wire import AnyPart
 
 # Checks whether a server still works: its event loop runs, and it processes waiting inputs.

@@ -36,9 +36,8 @@ import msgspec
 from antecede import limits
 from antecede.engine.agents import Returned
 from antecede.errors import CallTimeoutError, ObjectError, OperationError, UsageError
-from antecede.interrupts import is_ctrl_c
+from antecede.failures import is_ctrl_c, text_of
 from antecede.orders.relation import Relation
-from antecede.whereabouts import text_of
 
 _mark = "__antecede_operation__"
 _confirmed = "__antecede_confirmed__"

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from antecede import limits
-from antecede.interrupts import is_ctrl_c
+from antecede.failures import is_ctrl_c, text_of
 from antecede.objects.instances import Answer, Instance, Request
 from antecede.objects.model import (
     FLAT,
@@ -33,7 +33,6 @@ from antecede.objects.model import (
 )
 from antecede.objects.state import Change, Live, plain
 from antecede.objects.state import State as ObjectState
-from antecede.whereabouts import text_of
 
 State = dict[str, Any]
 

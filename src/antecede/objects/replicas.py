@@ -30,7 +30,7 @@ import msgspec
 
 from antecede import limits
 from antecede.errors import ObjectError, OrderError
-from antecede.interrupts import is_ctrl_c
+from antecede.failures import is_ctrl_c, text_of
 from antecede.messages import (
     ABORT,
     COMMIT,
@@ -65,7 +65,6 @@ from antecede.objects.state import UNTYPED, Live, State, encode_state, forms_of,
 from antecede.orders import OrderSpec
 from antecede.orders.contract import Order
 from antecede.orders.objects import Objects
-from antecede.whereabouts import text_of
 
 # All objects of a server, combined into one object. With this object, the server takes part in the order ``objects``.
 #

@@ -27,11 +27,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from antecede.errors import ObjectError, UsageError
-from antecede.interrupts import is_ctrl_c
+from antecede.failures import is_ctrl_c, text_of
 from antecede.objects.instances import Answer
 from antecede.objects.model import Object, initial, operations_of, relation_of
 from antecede.objects.replay import Outcome, State, compute
-from antecede.whereabouts import text_of
 
 Step = tuple[str, tuple[Any, ...]]
 """An operation and its arguments."""

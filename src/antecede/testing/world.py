@@ -24,7 +24,7 @@ from antecede import limits
 from antecede.documents import read_text
 from antecede.engine.agents import Agent, Notification, Returned, name_of
 from antecede.errors import AgentError, TopologyError, UsageError
-from antecede.interrupts import noted
+from antecede.failures import noted
 from antecede.live.application import agents_of, check_beginnings, find_beside, plan_of
 from antecede.objects import Object
 from antecede.orders import parse

@@ -14,6 +14,7 @@ from antecede import limits, telemetry
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Notification, Returned, Subscribe, Unsubscribe, name_of
 from antecede.errors import AgentError, AntecedeError, ClosedError, UsageError, again
+from antecede.failures import described
 from antecede.labels import has_label, tail_of
 from antecede.objects import Object
 from antecede.objects.model import RemoteObject
@@ -22,7 +23,6 @@ from antecede.server.client.publishing import Publishing
 from antecede.server.client.publishing import Ticket as BareTicket
 from antecede.server.client.questions import Questions
 from antecede.telemetry import Spans
-from antecede.whereabouts import described
 
 # The tickets with which a program waits until its publishes are accepted. Also :class:`Line`, the interface of the
 # connection on which the publishes are sent.

@@ -21,13 +21,13 @@ from antecede.access.authoriser import temporary_name
 from antecede.access.model import CLIENT
 from antecede.access.proof import Keyring
 from antecede.errors import AntecedeError, ClosedError, UsageError, again
+from antecede.failures import text_of
 from antecede.live.client import Bus
 from antecede.live.tcp import dial
 from antecede.server.client import ClientLine
 from antecede.server.connections import Connection
 from antecede.topology import Address
 from antecede.topology.file import is_name
-from antecede.whereabouts import text_of
 from antecede.wire import TEMPORARY
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ from msgspec.structs import replace
 
 from antecede.engine import Engine, React, Reaction, died
 from antecede.engine.host import Outcome
+from antecede.failures import described
 from antecede.server.inputs import Log
 from antecede.server.pauses import is_last_try, pause_after
-from antecede.whereabouts import described
 
 
 class Retries:

@@ -38,7 +38,7 @@ from antecede.errors import (
     UnknownAgentError,
     WireError,
 )
-from antecede.interrupts import is_ctrl_c
+from antecede.failures import is_ctrl_c
 from antecede.server import AgentServer, Plan
 from antecede.server.building import Task, build
 from antecede.server.connections import NO_HELLO, SILENT, break_off

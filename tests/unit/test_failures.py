@@ -7,8 +7,8 @@ import pytest
 
 from antecede import limits
 from antecede.errors import AgentError
+from antecede.failures import described, place_of, traceback_of
 from antecede.live.application import load_class
-from antecede.whereabouts import described, place_of, traceback_of
 
 
 def _total(prices: dict[str, int]) -> int:
@@ -19,13 +19,13 @@ def test_the_innermost_frame_of_the_application() -> None:
     with pytest.raises(KeyError) as caught:
         _total({})
     line = _total.__code__.co_firstlineno + 1
-    assert described(caught.value) == f"KeyError: 'tea' (test_whereabouts.py:{line} in _total)"
+    assert described(caught.value) == f"KeyError: 'tea' (test_failures.py:{line} in _total)"
 
 
 def test_a_library_that_was_called_is_not_to_blame() -> None:
     with pytest.raises(ValueError, match="Expecting value") as caught:
         json.loads("nonsense")
-    assert place_of(caught.value).startswith("test_whereabouts.py:")
+    assert place_of(caught.value).startswith("test_failures.py:")
 
 
 def test_an_exception_that_nobody_raised_has_no_place() -> None:
