@@ -48,8 +48,9 @@ from antecede.errors import LinkError, SnapshotError
 
 
 class Numbers:
-    """A set of positive numbers that needs only a few bytes if they are added nearly in sequence. It contains all numbers from 1 to ``upto``. The bit
-    map ``beyond`` shows which larger numbers it contains; the lowest bit stands for ``upto + 1``."""
+    """A set of positive numbers that needs only a few bytes if they are added nearly in sequence. It contains all
+    numbers from 1 to ``upto``. The bit map ``beyond`` shows which larger numbers it contains; the lowest bit stands for
+    ``upto + 1``."""
 
     __slots__ = ("beyond", "upto")
 
