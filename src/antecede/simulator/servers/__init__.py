@@ -1,10 +1,12 @@
 """Whole servers in a simulated world: the real code of the machine and of the log runs in virtual time, with faults.
 
-* :mod:`~antecede.simulator.servers.world`: the loop of events, the network, the clients, the faults.
+* :mod:`~antecede.simulator.servers.network`: virtual time, faults, connections and identities.
 * :mod:`~antecede.simulator.servers.server`: one server with all its restarts; it may crash between any two effects.
-* :mod:`~antecede.simulator.servers.client`: a client; after a reconnection it resends publishes that were not accepted.
+* :mod:`~antecede.simulator.servers.client`: clients and operators. A client resends publishes that were not accepted.
+* :mod:`~antecede.simulator.servers.world`: the loop of events, and the choice of faults.
 * :mod:`~antecede.simulator.servers.judgement`: the checks at the end, which read the logs on the disks.
 * :mod:`~antecede.simulator.servers.schedules`: draws a topology (a forest), orders, agents and faults from one seed.
+  ``workload`` has the agents, ``intruders`` and ``backups`` have further schedules, ``changes`` those with changes.
 
 ``python -m antecede.simulator.servers SEED`` plays one seed again.
 """
