@@ -429,9 +429,8 @@ class Process:
             if left:
                 key = message.key if world.random.random() < 0.5 else world.random.choice(KEYS)
                 lane = world.random.choice(list(world.broker.lanes))
-                self.publish(
-                    run, lane, key, lambda: self.later(world.work(), lambda: go_on(left - 1)), known, message.key
-                )
+                own = message.key if message.scope != "hostile" else ""  # It may lie about its own track.
+                self.publish(run, lane, key, lambda: self.later(world.work(), lambda: go_on(left - 1)), known, own)
             elif message.poison or (world.busy and world.random.random() < world.plan.fails):
                 self.fail(arrival)
             else:

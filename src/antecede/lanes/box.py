@@ -625,12 +625,11 @@ class Box:
         heads: dict[tuple[str, int], tuple[dict[str, int], float, Arrival | None]] = {}
         for reader in self._readers.values():
             lowest = reader.lowest(None)
-            mine = None if lowest is None else reader.outstanding[lowest]
-            if mine is not None and (reader.head is None or mine.position <= reader.head[0]):
-                if mine.verdict is Verdict.HELD:
-                    heads[name_of(reader.lane), mine.position] = mine.causes, mine.time, mine
-            elif reader.head is not None and reader.head[0] > reader.floor:
+            if reader.head is not None:
                 heads[name_of(reader.lane), reader.head[0]] = reader.head[1], reader.head[2], None
+            mine = None if lowest is None else reader.outstanding[lowest]
+            if mine is not None and mine.verdict is Verdict.HELD:
+                heads[name_of(reader.lane), mine.position] = mine.causes, mine.time, mine
         waits = {}
         for head, (causes, _, _) in heads.items():
             lanes = coarse(causes)
