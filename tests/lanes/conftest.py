@@ -1,0 +1,28 @@
+"""One broker of each kind for all tests of a process; a kind that cannot be started here is skipped with the reason."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from helpers.brokers import KINDS, Broker, missing
+
+Factory = pytest.TempPathFactory
+
+
+@pytest.fixture(scope="session")
+def brokers() -> Iterator[dict[str, Broker]]:
+    running: dict[str, Broker] = {}
+    yield running
+    for one in running.values():
+        one.stop()
+
+
+@pytest.fixture(params=KINDS)
+def broker(request: pytest.FixtureRequest, brokers: dict[str, Broker], tmp_path_factory: Factory) -> Broker:
+    kind, folder = request.param, tmp_path_factory.mktemp(request.param)
+    if reason := missing(kind):
+        pytest.skip(reason)
+    if kind not in brokers:
+        brokers[kind] = Broker(kind, folder)
+        brokers[kind].start()
+    return brokers[kind]
