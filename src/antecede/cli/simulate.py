@@ -78,7 +78,7 @@ def register(app: typer.Typer) -> None:
         0: All messages were delivered.
         1: A message was never delivered.
         """
-        from antecede.simulator.run import Setup, figures_of
+        from antecede.simulator.run import Setup
         from antecede.simulator.run import simulate as run
 
         if sum((multicast, broadcast, bool(workload))) > 1:
@@ -118,7 +118,7 @@ def register(app: typer.Typer) -> None:
             if diagram or svg is not None:
                 sinks.append(rows.append)
             started = time.perf_counter()
-            counters = figures_of(setup)
+            counters = setup.counters()
             with watched("simulating: messages sent", setup.messages, lambda: counters.seen):
                 figures = run(setup, _all(sinks) if sinks else None, counters)
             figures["seconds"] = round(time.perf_counter() - started, 3)

@@ -833,6 +833,68 @@ class ScriptedWorld:
             line = min(lines, key=lambda line: line.line)
             raise self.scenario.error(line.line, self.flights.why_never(line))
 
+    def carry_out(self, statement: Statement) -> None:
+        """Carry out one statement that is not an expectation."""
+        match statement:
+            case SendLine():
+                self.send(statement)
+            case ArriveLine():
+                self.arrive(statement)
+            case LoseLine():
+                self.lose(statement)
+            case ReceiveLine():
+                self.receive(statement)
+            case DrainLine():
+                self.drain()
+            case WaitLine():
+                self.wait(statement.seconds)
+            case CrashLine():
+                self.crash(statement.line, statement.process)
+            case RestartLine():
+                self.restart(statement.line, statement.process)
+            case _:
+                raise AssertionError(statement)
+
+    def check(self, statement: Expectation) -> "Failure | None":
+        """Return why an expectation does not hold, or None if it does."""
+        line = statement.line
+        match statement:
+            case ExpectDelivered(process=process, messages=messages):
+                actual = self.record.delivered[process]
+                self.spend(1 + len(messages))
+                if list(messages) != actual:
+                    return Failure(
+                        line, f"{process} delivered {_list(messages)}", f"{process} delivered {_list(actual)}"
+                    )
+            case ExpectHolds(process=process, messages=messages):
+                held = self.held(process) + self.flights.awaited(process)
+                missing = [message for message in messages if message not in held]
+                if missing:
+                    already = [message for message in missing if message in self.record.delivered[process]]
+                    why = f"; it has delivered {_list(already)}" if already else ""
+                    return Failure(line, f"{process} holds {_list(messages)}", f"{process} holds {_list(held)}{why}")
+            case ExpectNotSent(message=message):
+                if message in self.posted:
+                    source = self.sends[message].source
+                    return Failure(line, f"{message} not sent", f"{message} has left {source}")
+            case ExpectRefused(message=message):
+                if message not in self.refused:
+                    return Failure(line, f"{message} refused", f"{message} was not refused")
+            case ExpectStuck():
+                if not self.stuck():
+                    return Failure(line, "stuck", self._why_not_stuck())
+        return None
+
+    def _why_not_stuck(self) -> str:
+        flying = [f"{flight.parcel} to {flight.at}" for flight in self.flights.flying()]
+        if flying:
+            return f"in transit: {', '.join(flying[:_shown_names_max])}"
+        return (
+            "packets are still to be resent"
+            if self.on_its_way()
+            else "nothing is held or unposted, and no program waits"
+        )
+
 
 _shown_names_max = 40
 
@@ -880,11 +942,11 @@ def play(scenario: Scenario, order: OrderSpec | None = None, *, raw: bool = Fals
         world.record.line = statement.line
         try:
             if not isinstance(statement, Expectation):
-                _carry_out(world, statement)
+                world.carry_out(statement)
                 world.settle()
             elif statement.under.counts(specs, kept):
                 result.checked += 1
-                failure = _check(world, statement)
+                failure = world.check(statement)
                 if failure is not None:
                     result.failures.append(failure)
             else:
@@ -895,65 +957,6 @@ def play(scenario: Scenario, order: OrderSpec | None = None, *, raw: bool = Fals
             raise scenario.error(statement.line, str(error)) from None
     world.finish()
     return result
-
-
-def _carry_out(world: ScriptedWorld, statement: Statement) -> None:
-    match statement:
-        case SendLine():
-            world.send(statement)
-        case ArriveLine():
-            world.arrive(statement)
-        case LoseLine():
-            world.lose(statement)
-        case ReceiveLine():
-            world.receive(statement)
-        case DrainLine():
-            world.drain()
-        case WaitLine():
-            world.wait(statement.seconds)
-        case CrashLine():
-            world.crash(statement.line, statement.process)
-        case RestartLine():
-            world.restart(statement.line, statement.process)
-        case _:
-            raise AssertionError(statement)
-
-
-def _check(world: ScriptedWorld, statement: Expectation) -> Failure | None:
-    line = statement.line
-    match statement:
-        case ExpectDelivered(process=process, messages=messages):
-            actual = world.record.delivered[process]
-            world.spend(1 + len(messages))
-            if list(messages) != actual:
-                return Failure(line, f"{process} delivered {_list(messages)}", f"{process} delivered {_list(actual)}")
-        case ExpectHolds(process=process, messages=messages):
-            held = world.held(process) + world.flights.awaited(process)
-            missing = [message for message in messages if message not in held]
-            if missing:
-                already = [message for message in missing if message in world.record.delivered[process]]
-                why = f"; it has delivered {_list(already)}" if already else ""
-                return Failure(line, f"{process} holds {_list(messages)}", f"{process} holds {_list(held)}{why}")
-        case ExpectNotSent(message=message):
-            if message in world.posted:
-                source = world.sends[message].source
-                return Failure(line, f"{message} not sent", f"{message} has left {source}")
-        case ExpectRefused(message=message):
-            if message not in world.refused:
-                return Failure(line, f"{message} refused", f"{message} was not refused")
-        case ExpectStuck():
-            if not world.stuck():
-                return Failure(line, "stuck", _why_not_stuck(world))
-    return None
-
-
-def _why_not_stuck(world: ScriptedWorld) -> str:
-    flying = [f"{flight.parcel} to {flight.at}" for flight in world.flights.flying()]
-    if flying:
-        return f"in transit: {', '.join(flying[:_shown_names_max])}"
-    return (
-        "packets are still to be resent" if world.on_its_way() else "nothing is held or unposted, and no program waits"
-    )
 
 
 def _list(messages: Sequence[str]) -> str:

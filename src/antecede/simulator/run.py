@@ -225,15 +225,39 @@ class Setup(msgspec.Struct, frozen=True):
         """Return whether the run has faults. If so, it needs simulated links and disks."""
         return any(self.faults().values())
 
+    def counters(self) -> Figures:
+        """Return the counters for a run. Another thread may read them during the run."""
+        return Figures(self.warmup, routed=self.organisation is not None)
+
+    def world(self, figures: Figures, observer: Recorder | None) -> World:
+        """Return the world of a run, with its faults and delays."""
+        delay = parse_draw(self.delay, stream(self.seed, "delay"))
+        if self.organisation is not None:
+            specs = {name: self.orders.get(name, self.order) for name in self.organisation.domains}
+            fifo = self.fifo_links
+            return ChannelWorld(self.organisation, specs, delay, fifo_links=fifo, figures=figures, observer=observer)
+        if not self.faulty():
+            fifo = self.fifo_links
+            return BareWorld(self.order, self.processes, delay, fifo_links=fifo, figures=figures, observer=observer)
+        random = stream(self.seed, "faults")
+        return FaultyWorld(
+            self.order, self.processes, delay, random, **self.faults(), figures=figures, observer=observer
+        )
+
+    def application(self) -> Workload:
+        """Return the workload of a run, which decides what is sent."""
+        if self.workload == "ping-pong":
+            return PingPong(self.messages)
+        gap = parse_draw(self.gap, stream(self.seed, "gap"))
+        rng = stream(self.seed, "destinations")
+        if self.workload == "request-reply":
+            return RequestReply(self.messages, gap, SHAPES["unicast"](self.processes, rng))
+        return Spontaneous(self.messages, gap, SHAPES[self.workload](self.processes, rng))
+
 
 def _within(name: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
         raise UsageError(f"{name} {value}: expected {least} to {most}")
-
-
-def figures_of(setup: Setup) -> Figures:
-    """Return the counters for a run. Another thread may read them during the run."""
-    return Figures(setup.warmup, routed=setup.organisation is not None)
 
 
 def simulate(
@@ -241,32 +265,7 @@ def simulate(
 ) -> dict[str, Any]:
     """Run a simulation to its end and return the figures. Every event goes to ``sink``."""
     setup.check()
-    figures = figures_of(setup) if figures is None else figures
+    figures = setup.counters() if figures is None else figures
     observer = None if sink is None else Recorder(setup.names(), sink)
-    _world(setup, figures, observer).run(_workload(setup))
+    setup.world(figures, observer).run(setup.application())
     return {"order": ", ".join(map(str, setup.used())), "processes": setup.processes, **figures.report()}
-
-
-def _world(setup: Setup, figures: Figures, observer: Recorder | None) -> World:
-    delay = parse_draw(setup.delay, stream(setup.seed, "delay"))
-    if setup.organisation is not None:
-        specs = {name: setup.orders.get(name, setup.order) for name in setup.organisation.domains}
-        fifo = setup.fifo_links
-        return ChannelWorld(setup.organisation, specs, delay, fifo_links=fifo, figures=figures, observer=observer)
-    if not setup.faulty():
-        fifo = setup.fifo_links
-        return BareWorld(setup.order, setup.processes, delay, fifo_links=fifo, figures=figures, observer=observer)
-    random = stream(setup.seed, "faults")
-    return FaultyWorld(
-        setup.order, setup.processes, delay, random, **setup.faults(), figures=figures, observer=observer
-    )
-
-
-def _workload(setup: Setup) -> Workload:
-    if setup.workload == "ping-pong":
-        return PingPong(setup.messages)
-    gap = parse_draw(setup.gap, stream(setup.seed, "gap"))
-    rng = stream(setup.seed, "destinations")
-    if setup.workload == "request-reply":
-        return RequestReply(setup.messages, gap, SHAPES["unicast"](setup.processes, rng))
-    return Spontaneous(setup.messages, gap, SHAPES[setup.workload](setup.processes, rng))

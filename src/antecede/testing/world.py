@@ -129,9 +129,8 @@ class World:
     def snapshot(self, server: str) -> None:
         """Let a server take a snapshot and delete old parts of its log."""
         self._known(server)
-        simulated = self._world.servers[server]
         with self._named():
-            simulated.guard(simulated.life, simulated.look)
+            self._world.servers[server].attend()
 
     # Results.
 

@@ -23,7 +23,7 @@ from antecede import limits, wire
 from antecede.channel import Letter
 from antecede.channel.letters import unshared
 from antecede.channel.packets import unshared_packet
-from antecede.engine import Engine, React
+from antecede.engine import React
 from antecede.engine.agents import Agent
 from antecede.engine.host import Host, Outcome
 from antecede.errors import (
@@ -55,6 +55,7 @@ from antecede.store import Recovered, Sizes, open_log, read_records, read_state,
 from antecede.store.directory import HEADER_BYTES, segment_name
 from antecede.store.recovery import inspect_log
 from antecede.store.simulated import PowerCut, SimulatedDisk
+from antecede.wire import is_temporary
 
 NOBODY = "nobody"
 """The name of an agent that does not exist. A server refuses letters to this agent."""
@@ -225,20 +226,6 @@ def unreadable(part: wire.Part, version: int) -> bool:
     if isinstance(part, wire.Deliver):
         return unshared(part.train) != part.train
     return isinstance(part, wire.PeerFrames) and any(unshared_packet(body) != body for body in part.bodies)
-
-
-def over_quota(engine: Engine, clock_ms: int) -> str:
-    """Return an error if a mailbox is above its quota (for letters, bytes or waiting time), or if the server has not
-    recorded when the letters began to wait. Return an empty text if there is no error."""
-    quotas, mailboxes = engine.quotas, engine.mailboxes
-    held, since = engine.following.held, engine.following.since
-    over = [one.agent for one in quotas.look(mailboxes, lambda agent: False, clock_ms, 0)]
-    for agent, letters in held.items():
-        if 0 < quotas.of(agent).letters < len(letters) + len(mailboxes.get(agent, ())):
-            over.append(agent)
-    over += quotas.unseen_held(held, since)
-    places = over or list(quotas.crowded) or quotas.unseen(mailboxes, clock_ms + 1_000)
-    return f"the mailbox of {places[0]} is above its quota, but nothing expired" if places else ""
 
 
 def react_at_once(host: Host, due: React) -> Outcome:
@@ -1033,6 +1020,36 @@ class SimulatedServer:
         self.oversight.acknowledge()
         self.oversight.looked()
         self._set_alarm()
+
+    def attend(self) -> None:
+        """Let the server do its regular work, if it is up."""
+        self.guard(self.life, self.look)
+
+    def unsettled_work(self) -> str:
+        """Return a text about a task of this server that only regular work can do. Return an empty text if there is no
+        such task."""
+        if self.core.upkeep.failures:
+            return "a failed snapshot was not tried again"
+        machine, sessions = self.machine, self.core.sessions
+        temporary = [f"{client}@{self.name}" for client in machine.clients if is_temporary(client)]
+        for address in (*temporary, *filter(is_temporary, machine.engine.mailboxes)):
+            if sessions.is_away(address):
+                return f"temporary client {address} is gone, but was not forgotten"
+        return self._over_quota()
+
+    def _over_quota(self) -> str:
+        """Return an error if a mailbox is above its quota, or if the server has not recorded when the letters began to
+        wait. Return an empty text if there is no error."""
+        engine, clock_ms = self.machine.engine, self.machine.clock.at(self.world.now, self.clock_ms)
+        quotas, mailboxes = engine.quotas, engine.mailboxes
+        held, since = engine.following.held, engine.following.since
+        over = [one.agent for one in quotas.look(mailboxes, lambda agent: False, clock_ms, 0)]
+        for agent, letters in held.items():
+            if 0 < quotas.of(agent).letters < len(letters) + len(mailboxes.get(agent, ())):
+                over.append(agent)
+        over += quotas.unseen_held(held, since)
+        places = over or list(quotas.crowded) or quotas.unseen(mailboxes, clock_ms + 1_000)
+        return f"the mailbox of {places[0]} is above its quota, but nothing expired" if places else ""
 
     def _take_snapshot(self, due: Snapshot | Task) -> None:
         """Take a snapshot after a short time. ``due``: a snapshot that the server writes itself, or a task for another

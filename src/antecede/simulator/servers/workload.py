@@ -16,7 +16,6 @@ from antecede.engine.agents import Agent, Context, Notification, Subscribe, Time
 from antecede.server.items import Buried, BuriedMany, Handled, Holding, Reacted, Tried
 from antecede.simulator.draws import stream
 from antecede.simulator.servers.network import NONE, Faults
-from antecede.simulator.servers.server import SimulatedServer
 from antecede.simulator.servers.world import Logs, ServerWorld
 from antecede.topology import Mailboxes, Quota
 from antecede.trace import DELIVER, HOP, SEND, Event
@@ -234,7 +233,7 @@ class Crowd:
                     world.later(when, patient.ask, address, id_, Enquiry(id=id_, silent=False), patient_seconds)
                 world.later(when, world.send, clients[0], address, _work(shared))
             for server in world.servers.values():
-                world.later(when + 0.02 * random.random(), _look_at, server)
+                world.later(when + 0.02 * random.random(), server.attend)
         for agent in sorted(self.hold):
             for _ in range(2):
                 when = random.random() * seconds * 0.7
@@ -244,7 +243,7 @@ class Crowd:
                     world.later(later, world.send, source, [agent, *shared.some()], Work(id=shared.id(), depth=2))
         for _ in range(12 if self._busy else 0):
             for server in world.servers.values():
-                world.later(random.random() * seconds, _look_at, server)
+                world.later(random.random() * seconds, server.attend)
 
 
 def decide(world: ServerWorld) -> None:
@@ -322,10 +321,6 @@ def _pasts(rows: list[Event]) -> dict[str, set[str]]:
 
 def _work(shared: SharedData) -> Work:
     return Work(id=shared.id(), depth=0)
-
-
-def _look_at(server: SimulatedServer) -> None:
-    server.guard(server.life, server.look)
 
 
 patient_seconds = 60.0

@@ -18,10 +18,9 @@ from antecede.server.projection import project
 from antecede.simulator.draws import stream
 from antecede.simulator.servers.client import Operators, SimulatedClient
 from antecede.simulator.servers.network import NONE, End, Faults, connect
-from antecede.simulator.servers.server import SIZES, SimulatedServer, Surroundings, over_quota
+from antecede.simulator.servers.server import SIZES, SimulatedServer, Surroundings
 from antecede.store import Sizes
 from antecede.trace import Event
-from antecede.wire import is_temporary
 
 # The regular work of a simulated world: the work that servers and clients do every few seconds.
 #
@@ -38,19 +37,6 @@ _rounds_max = 200
 the world reports an error. The task that needs the most rounds is to forget a temporary client."""
 
 
-def unsettled_work(server: SimulatedServer) -> str:
-    """Return a text about a task of this server that only regular work can do. Return an empty text if there is no such
-    task."""
-    if server.core.upkeep.failures:
-        return "a failed snapshot was not tried again"
-    machine, sessions = server.machine, server.core.sessions
-    temporary = [f"{client}@{server.name}" for client in machine.clients if is_temporary(client)]
-    for address in (*temporary, *filter(is_temporary, machine.engine.mailboxes)):
-        if sessions.is_away(address):
-            return f"temporary client {address} is gone, but was not forgotten"
-    return over_quota(machine.engine, machine.clock.at(server.world.now, server.clock_ms))
-
-
 class RegularWork:
     """The scheduler of the regular work in one world."""
 
@@ -60,15 +46,10 @@ class RegularWork:
         """The mute connections: everything that is sent on them is lost."""
         self._planned = False
 
-    def look_at(self, name: str) -> None:
-        """Let one server do its regular work."""
-        server = self._world.servers[name]
-        server.guard(server.life, server.look)
-
     def look(self) -> None:
         """Let all servers and clients do their regular work."""
-        for name in self._world.servers:
-            self.look_at(name)
+        for server in self._world.servers.values():
+            server.attend()
         for client in self._world.clients.values():
             if not client.over:
                 client.watch()
@@ -83,7 +64,7 @@ class RegularWork:
         if self.mute:
             return f"a connection to {self.mute[0].remote} is silent, but was not closed"
         for server in self._world.servers.values():
-            if server.up and (work := unsettled_work(server)):
+            if server.up and (work := server.unsettled_work()):
                 return f"{server.name}: {work}"
         return ""
 
@@ -208,7 +189,7 @@ class ServerWorld(Surroundings):
             (faults.stalls, self._stall),
             (faults.silences, self._silence),
             (faults.clock_jumps, lambda: self.servers[self._some_server()].set_clock(int((draw() - 0.5) * 4000))),
-            (faults.looks, lambda: self._regular.look_at(self._some_server())),
+            (faults.looks, lambda: self.servers[self._some_server()].attend()),
         ]
         for count, happens in several:
             for _ in range(count):
