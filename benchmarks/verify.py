@@ -21,13 +21,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from antecede.pipeline.flow import FileParts, pieces_of
 from antecede.pipeline.frames import verify as verify_frame
 from antecede.pipeline.judge import orders as judge
 from antecede.pipeline.judge.files import open_trace, verify_in
 from antecede.pipeline.judge.verdict import assembled
-from antecede.pipeline.match.lines import recounted
+from antecede.pipeline.match import recounted
 from antecede.pipeline.sessions import Session, session
-from antecede.pipeline.spark.flow import FileParts, pieces_of
 from benchmarks import common
 from benchmarks.common import report_status
 from benchmarks.verify_trace import write_bench_trace

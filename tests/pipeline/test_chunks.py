@@ -14,18 +14,16 @@ import msgspec
 import numpy as np
 import pytest
 
+from antecede.pipeline.flow import Here, HereParts
 from antecede.pipeline.judge import chunks
-from antecede.pipeline.judge.chunks import Grain, dealt, planned
-from antecede.pipeline.judge.cuts import Cuts
+from antecede.pipeline.judge.chunks import Cuts, Grain, dealt, planned
 from antecede.pipeline.judge.trace import Trace, verdict_on
 from antecede.pipeline.kernels.cuts import lower
 from antecede.pipeline.kernels.texts import WIDE
-from antecede.pipeline.match.lines import Lines, Walk
-from antecede.pipeline.packing import pack, pack_struct, unpack
-from antecede.pipeline.pieces import Dealt, Deliveries, Timed, read_dealt, read_judged
+from antecede.pipeline.match import Lines, Walk
+from antecede.pipeline.pieces import Dealt, Deliveries, Timed, pack, pack_struct, read_dealt, read_judged, unpack
 from antecede.pipeline.read.encode import Layout
 from antecede.pipeline.read.splits import plan
-from antecede.pipeline.spark.flow import Here, HereParts
 from antecede.trace import Event, verify, write_trace
 
 

@@ -29,7 +29,7 @@ print(json.dumps(verify_files([sys.argv[2]], ("fifo", "causal", "total", "synchr
 def master(tmp_path: Path) -> Iterator[str]:
     import pyspark
 
-    from antecede.pipeline.spark.java import java_home
+    from antecede.pipeline.sessions import java_home
 
     launcher = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
     (port,) = free_ports(1)

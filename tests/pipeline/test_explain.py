@@ -16,10 +16,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from antecede.errors import UsageError
-from antecede.pipeline.explaining.explain import explained_on
+from antecede.pipeline.explaining import explained_on
+from antecede.pipeline.flow import Here
 from antecede.pipeline.judge.trace import Trace, layout_for
 from antecede.pipeline.read.splits import plan
-from antecede.pipeline.spark.flow import Here
 from antecede.trace import Event, write_trace
 from antecede.trace.explain import ExplainRequest, explain
 

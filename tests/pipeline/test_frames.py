@@ -217,7 +217,7 @@ def test_rows_up_to_the_bound_are_judged_in_the_driver(running: Any, monkeypatch
         raise UsageError("a job on Spark")
 
     for flow in ("SparkFrames", "SparkFrameFiles"):
-        monkeypatch.setattr(f"antecede.pipeline.framed.{flow}", refused)
+        monkeypatch.setattr(f"antecede.pipeline.frames.{flow}", refused)
     assert pipeline.verify(frame, local_max=3)["events"] == 3
     with pytest.raises(UsageError, match="a job on Spark"):
         pipeline.verify(frame, local_max=2)

@@ -16,7 +16,7 @@ import pytest
 
 from antecede import pipeline
 from antecede.errors import TraceError
-from antecede.pipeline.spark.java import java_home, version_of
+from antecede.pipeline.sessions import java_home, version_of
 from antecede.trace import verify
 from antecede.trace.sources import Cut
 

@@ -15,15 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from antecede.pipeline.judge.aside import write_late, write_quarantine
+from antecede.pipeline.flow import Here
+from antecede.pipeline.judge.files import write_late, write_quarantine
 from antecede.pipeline.judge.trace import Trace, verdict_on
 from antecede.pipeline.kernels.texts import WIDE, hash_texts, number
-from antecede.pipeline.match.lines import Scratch, spans
+from antecede.pipeline.match import Scratch, spans
 from antecede.pipeline.pieces import Region, read_matched
 from antecede.pipeline.read.encode import Layout
-from antecede.pipeline.read.ids import as_texts, hashed_ids, narrowed, numbered_ids
+from antecede.pipeline.read.rows import as_texts, hashed_ids, narrowed, numbered_ids
 from antecede.pipeline.read.splits import plan, read
-from antecede.pipeline.spark.flow import Here
 from antecede.trace import Event, verify, write_trace
 
 
@@ -59,7 +59,7 @@ def test_stages_say_what_the_oracle_says(
     seen: set[str] = set()
     for seed in range(seeds):
         # With and without a thread that walks ahead.
-        monkeypatch.setattr("antecede.pipeline.match.lines._ahead_events_min", (1 << 20, 0)[seed % 2])
+        monkeypatch.setattr("antecede.pipeline.match._ahead_events_min", (1 << 20, 0)[seed % 2])
         rows = random_trace(seed)
         paths = _paths(tmp_path, spoken.with_uuids(rows) if seed % 7 < 4 else rows, seed)
         wanted = spoken.judged(verify(paths, spoken.ALL))
@@ -168,7 +168,7 @@ def test_splits_of_lines_give_each_line_once(tmp_path: Path, step: int, end: byt
 
 
 def test_large_arrays_live_in_files_and_can_be_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("antecede.pipeline.match.lines._mapped_bytes_min", 1000)
+    monkeypatch.setattr("antecede.pipeline.match._mapped_bytes_min", 1000)
     scratch = Scratch(str(tmp_path))
     array = scratch.array((100, 7), np.int32, -1)
     array[3] = 5
@@ -206,4 +206,4 @@ def test_processes_are_looked_at_in_groups_of_bounded_size() -> None:
 
 @pytest.fixture(autouse=True)
 def _small_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("antecede.pipeline.match.lines._mapped_bytes_min", 64)
+    monkeypatch.setattr("antecede.pipeline.match._mapped_bytes_min", 64)

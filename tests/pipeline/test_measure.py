@@ -19,11 +19,10 @@ from msgspec.structs import replace
 pytest.importorskip("pyspark")
 
 from antecede.orders import parse
+from antecede.pipeline.flow import Here
 from antecede.pipeline.judge.trace import Trace, layout_for
-from antecede.pipeline.measuring.measure import measured_on
-from antecede.pipeline.measuring.sums import interval
+from antecede.pipeline.measuring import interval, measured_on
 from antecede.pipeline.read.splits import plan
-from antecede.pipeline.spark.flow import Here
 from antecede.simulator.run import Setup, simulate
 from antecede.trace import Event, write_trace
 from antecede.trace.costs import compared_max, quantile
@@ -125,7 +124,7 @@ def test_random_traces_are_measured_alike(tmp_path: Path, seeds: int, ending: st
 @pytest.mark.parametrize("order", ["pruned", "lamport", "none"])
 def test_simulated_runs_are_measured_alike(tmp_path: Path, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if parts tell so few delays at first that a quantile must be looked for among the others."""
-    monkeypatch.setattr("antecede.pipeline.measuring.sums._sample_size", 5)
+    monkeypatch.setattr("antecede.pipeline.measuring._sample_size", 5)
     rows: list[Event] = []
     figures = simulate(Setup(parse(order), 7, 400, "multicast"), rows.append)
     write_trace(tmp_path / "t.parquet", rows)

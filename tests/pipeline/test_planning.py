@@ -9,9 +9,8 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("numba")
 
-from antecede.pipeline.planning import plans
-from antecede.pipeline.planning.model import model_of
-from antecede.pipeline.planning.problem import Bounds, Pins, Problem
+from antecede.pipeline.planning import search as plans
+from antecede.pipeline.planning.problem import Bounds, Pins, Problem, model_of
 from antecede.pipeline.planning.search import on_spark, search
 from antecede.pipeline.planning.traffic import Traffic
 from antecede.trace import Event, Metadata, write_trace

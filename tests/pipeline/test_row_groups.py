@@ -9,10 +9,10 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from antecede.pipeline.flow import Here
 from antecede.pipeline.judge.trace import Trace, layout_for, verdict_on
 from antecede.pipeline.read import splits
 from antecede.pipeline.read.splits import Arrow, plan, read
-from antecede.pipeline.spark.flow import Here
 from antecede.trace import verify
 
 

@@ -7,11 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from antecede.pipeline.kernels.match import ARRIVE, DELIVER, LOCAL, SEND
-from antecede.pipeline.kernels.rows import Narrow
+from antecede.pipeline.kernels.match import ARRIVE, DELIVER, LOCAL, SEND, Narrow
 from antecede.pipeline.kernels.texts import WIDE
-from antecede.pipeline.read.ids import as_texts, narrowed
-from antecede.pipeline.read.rows import Piece, by_bucket, together, unpacked
+from antecede.pipeline.read.rows import Piece, as_texts, by_bucket, narrowed, together, unpacked
 
 _rows: list[dict[str, Any]] = [
     {"message": str(UUID(int=(k % 23) << 100 | k % 23)), "process": k % 5, "index": 7 * k, "kind": kind, "to": to}

@@ -12,14 +12,13 @@ import pytest
 
 from antecede import pipeline
 from antecede.errors import UsageError
-from antecede.pipeline.explaining.explain import explained_on
+from antecede.pipeline.explaining import explained_on
+from antecede.pipeline.flow import Here
 from antecede.pipeline.judge.significant import significant_on
 from antecede.pipeline.judge.trace import Trace, verdict_on
-from antecede.pipeline.measuring.measure import measure_in
-from antecede.pipeline.measuring.orderings import orderings_on
+from antecede.pipeline.measuring import measure_in, orderings_on
 from antecede.pipeline.read.encode import Layout
 from antecede.pipeline.read.splits import plan
-from antecede.pipeline.spark.flow import Here
 from antecede.trace import Event, Metadata, verify, write_trace
 from antecede.trace.conflicts import conflicts_in
 from antecede.trace.explain import ExplainRequest, explain

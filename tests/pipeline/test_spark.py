@@ -14,11 +14,11 @@ import pytest
 
 from antecede import pipeline
 from antecede.errors import TraceError, UsageError
+from antecede.pipeline.flow import SparkFrames
 from antecede.pipeline.judge.chunks import Grain
 from antecede.pipeline.judge.files import flow_of
 from antecede.pipeline.judge.trace import Trace, layout_for, verdict_on
 from antecede.pipeline.read.splits import plan
-from antecede.pipeline.spark.flow import SparkFrames
 from antecede.trace import Event, verify, write_trace
 
 _traces_a_job = 150
@@ -296,8 +296,8 @@ def test_real_mail(running: Any, root: Path, spoken: Any) -> None:
     assert report["orders"]["total"]["holds"] is False
     with gzip.open(path) as lines:
         rows = [json.loads(line) for line in lines]
+    from antecede.pipeline.flow import Here
     from antecede.pipeline.read.encode import Layout
-    from antecede.pipeline.spark.flow import Here
 
     trace = Trace(Here(), plan([str(path)]), Layout(1, 3))
     late = [

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyspark
 
-from antecede.pipeline.spark.java import java_home
+from antecede.pipeline.sessions import java_home
 from antecede.trace import Event, verify, write_trace
 
 _script = """

@@ -21,7 +21,7 @@ from antecede.cli import run as antecede
 from antecede.cli.sweep import studied
 from antecede.errors import UsageError
 from antecede.pipeline import sweep as tasks
-from antecede.pipeline.planning.model import SIZES, STAMP_BYTES
+from antecede.pipeline.planning.problem import SIZES, STAMP_BYTES
 from antecede.pipeline.sweep import (
     STUDIES,
     Cell,

@@ -11,8 +11,7 @@ import pytest
 pytest.importorskip("numba")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from antecede.pipeline.planning.model import model_of
-from antecede.pipeline.planning.problem import Bounds, Pins, Problem
+from antecede.pipeline.planning.problem import Bounds, Pins, Problem, model_of
 from antecede.pipeline.planning.traffic import Traffic
 
 

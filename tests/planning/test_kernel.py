@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from hypertrees import COUNTS, hypertrees
 
-from antecede.pipeline.planning import moves, plans
+from antecede.pipeline.planning import kernel, search
 from antecede.pipeline.planning.problem import Figures, Problem
 from antecede.pipeline.planning.report import forwarding
 from antecede.topology import Domain, Topology
 
 
 def _topology(problem: Problem, plan: Any) -> Topology:
-    domains = plans.domains_of(plan)
+    domains = search.domains_of(plan)
     named = [Domain(f"d{number}", tuple(problem.servers[s] for s in members)) for number, members in enumerate(domains)]
     return Topology(named, problem.servers)
 
@@ -64,13 +64,13 @@ def test_figures_are_those_of_walked_routes(
 def test_moves_keep_the_forest_and_lead_everywhere() -> None:
     """From the flat plan random moves reach every tree of domains over four servers, and nothing else."""
     servers = 4
-    parent, block = plans.plan_of(plans.flat(servers), servers)
+    parent, block = search.plan_of(search.flat(servers), servers)
     state, used = np.array([88172645463325252], np.uint64), np.zeros(servers, np.uint8)
     near, first = np.zeros(0, np.int32), np.zeros(servers + 1, np.int32)
     seen = set()
     for _ in range(6_000):
-        moves.move(parent, block, near, first, state, used)
-        domains = plans.domains_of((parent, block))
+        kernel.move(parent, block, near, first, state, used)
+        domains = search.domains_of((parent, block))
         topology = Topology([Domain(str(n), tuple(map(str, d))) for n, d in enumerate(domains)])
         assert topology.cycle is None
         assert len(topology.trees) == 1
@@ -83,10 +83,10 @@ def test_a_plan_survives_as_domains(problem: Callable[..., Problem]) -> None:
     parents, blocks = hypertrees(5)
     for row in range(0, len(parents), 13):
         plan = parents[row].copy(), blocks[row].copy()
-        domains = plans.domains_of(plan)
-        assert plans.domains_of(plans.plan_of(domains, 5, root=3)) == domains
-        moves.reroot(*plan, 2, np.zeros(5, np.uint8))
-        assert plans.domains_of(plan) == domains
+        domains = search.domains_of(plan)
+        assert search.domains_of(search.plan_of(domains, 5, root=3)) == domains
+        kernel.reroot(*plan, 2, np.zeros(5, np.uint8))
+        assert search.domains_of(plan) == domains
 
 
 def test_bounds_and_pins_are_seen(problem: Callable[..., Problem]) -> None:
@@ -94,7 +94,7 @@ def test_bounds_and_pins_are_seen(problem: Callable[..., Problem]) -> None:
     from antecede.pipeline.planning.problem import Bounds, Pins
 
     asked = problem(2, 4, False)
-    daisy = plans.plan_of([[0, 1], [1, 2], [2, 3]], 4)
+    daisy = search.plan_of([[0, 1], [1, 2], [2, 3]], 4)
     assert asked.figures(daisy).feasible
     assert asked.figures(daisy).longest == 3
     assert not asked.bounded(Bounds(max_hops=2)).figures(daisy).feasible
@@ -102,7 +102,7 @@ def test_bounds_and_pins_are_seen(problem: Callable[..., Problem]) -> None:
     share = asked.figures(daisy).busiest_share
     assert asked.bounded(Bounds(max_share=share)).figures(daisy).feasible
     assert not asked.bounded(Bounds(max_share=share * 0.99)).figures(daisy).feasible
-    flat = plans.plan_of(plans.flat(4), 4)
+    flat = search.plan_of(search.flat(4), 4)
     assert asked.bounded(Bounds(max_domain=4)).figures(flat).feasible
     assert not asked.bounded(Bounds(max_domain=3)).figures(flat).feasible
     from antecede.pipeline.planning.traffic import Traffic
@@ -117,6 +117,6 @@ def test_bounds_and_pins_are_seen(problem: Callable[..., Problem]) -> None:
         (Pins(never_router=("s1", "s2")), 2),
     ):
         for root in range(4):
-            plan = plans.plan_of([[0, 1], [1, 2], [2, 3]], 4, root)
+            plan = search.plan_of([[0, 1], [1, 2], [2, 3]], 4, root)
             figures = Problem(sent, asked.model, Bounds(), pins).figures(plan)
             assert figures.broken_pins == broken, msgspec.structs.asdict(pins)

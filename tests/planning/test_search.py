@@ -12,12 +12,21 @@ import pytest
 from hypertrees import hypertrees
 
 from antecede.pipeline.kernels import compiled
-from antecede.pipeline.planning import kernel, plans
-from antecede.pipeline.planning.annealing import better
-from antecede.pipeline.planning.kernel import FIGURES, evaluate
-from antecede.pipeline.planning.model import SIZES, STAMP_BYTES, model_of
-from antecede.pipeline.planning.problem import Bounds, Figures, Pins, Plan, Problem, figures_of
-from antecede.pipeline.planning.replay import replay
+from antecede.pipeline.planning import kernel
+from antecede.pipeline.planning import search as plans
+from antecede.pipeline.planning.kernel import FIGURES, better, evaluate
+from antecede.pipeline.planning.problem import (
+    SIZES,
+    STAMP_BYTES,
+    Bounds,
+    Figures,
+    Pins,
+    Plan,
+    Problem,
+    figures_of,
+    model_of,
+)
+from antecede.pipeline.planning.report import replay
 from antecede.pipeline.planning.search import search, violated
 from antecede.pipeline.planning.traffic import Traffic
 

@@ -8,9 +8,8 @@ import pytest
 
 from antecede import limits
 from antecede.cli import run as antecede
-from antecede.pipeline.planning.model import model_of
-from antecede.pipeline.planning.problem import Problem
-from antecede.pipeline.planning.replay import replay
+from antecede.pipeline.planning.problem import Problem, model_of
+from antecede.pipeline.planning.report import replay
 from antecede.pipeline.planning.search import effort, search
 from antecede.pipeline.planning.traffic import Traffic, of_trace
 from antecede.trace import Event, match
@@ -106,7 +105,7 @@ def test_a_replay_of_all_messages_is_the_prediction(
     problem: Callable[..., Problem], traffic: Callable[..., Any]
 ) -> None:
     """In the paper's accounting a matrix has s² counters, and the whole traffic is sent, each message once."""
-    from antecede.pipeline.planning import plans
+    from antecede.pipeline.planning import search as plans
     from antecede.pipeline.planning.problem import Bounds, Pins
 
     for seed in (2, 3, 6):

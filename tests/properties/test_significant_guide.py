@@ -60,11 +60,11 @@ def test_the_plain_engine_judges_as_the_guide_says(seeds: int) -> None:
 
 def _staged(path: str, table: Any, seed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The entry of significant order and every late delivery, by the stages that run on Spark."""
+    from antecede.pipeline.flow import Here
     from antecede.pipeline.judge.significant import significant_on
     from antecede.pipeline.judge.trace import Trace, verdict_on
     from antecede.pipeline.read.encode import Layout
     from antecede.pipeline.read.splits import plan
-    from antecede.pipeline.spark.flow import Here
 
     encoded = Trace(Here(), plan([path]), Layout(places=1, buckets=1 + seed % 3, instances=True))
     deliveries = verdict_on(encoded, ()).report["deliveries"]
@@ -86,7 +86,7 @@ def test_the_stages_of_spark_judge_as_the_guide_says(
         if not any(row.kind == "deliver" and row.instance for row in valid):
             continue
         wanted = guide.Guide(valid, table).late()
-        monkeypatch.setattr("antecede.pipeline.judge.operations._generations", (64, 1, 2)[seed % 3])
+        monkeypatch.setattr("antecede.pipeline.judge.significant._generations", (64, 1, 2)[seed % 3])
         entry, every = _staged(path, table, seed)
         found = {(row["to"], row["deliver_index"]): row["overtaken_by"] for row in every}
         assert found == {place: other for place, (other, _) in wanted.items()}, f"seed {seed}"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from antecede.cli.terminal import Status, bar, status, watched
-from antecede.pipeline.spark.progress import shown_tasks, tasks_of
+from antecede.pipeline.sessions import shown_tasks, tasks_of
 
 
 class _Terminal:

@@ -97,9 +97,9 @@ def test_a_column_that_loses_every_row_is_named(tmp_path: Path, capsys: pytest.C
 
 
 def test_both_engines_name_the_same_rows(tmp_path: Path) -> None:
+    from antecede.pipeline.flow import Here
     from antecede.pipeline.judge.trace import Trace, layout_for, verdict_on
     from antecede.pipeline.read.splits import plan
-    from antecede.pipeline.spark.flow import Here
 
     pytest.importorskip("numba")
     odd = _table(

@@ -66,7 +66,7 @@ def register(app: typer.Typer) -> None:
             chosen = chosen_engine(engine, master, conf, paths)
             with status("reading the trace and looking for chains") as report_status:
                 if chosen == "spark":
-                    from antecede.pipeline.explaining.explain import explain_files
+                    from antecede.pipeline.explaining import explain_files
 
                     report = explain_files(paths, request, master=master, conf=settings, report_status=report_status)
                 else:

@@ -58,7 +58,7 @@ def register(app: typer.Typer) -> None:
             chosen = chosen_engine(engine, master, conf, paths)
             with status("reading and measuring the trace") as report_status:
                 if chosen == "spark":
-                    from antecede.pipeline.measuring.measure import measure_files
+                    from antecede.pipeline.measuring import measure_files
 
                     report = measure_files(
                         paths, tables, master=master, conf=settings, conflicts=table, report_status=report_status

@@ -213,7 +213,7 @@ def _read(
     with trace_inputs(source) as paths:
         if chosen_engine(engine, None, None, paths) == "spark":
             from antecede.pipeline.judge.files import open_trace, spark_for
-            from antecede.pipeline.measuring.measure import measured_on
+            from antecede.pipeline.measuring import measured_on
 
             with spark_for(paths, master, settings, lambda _: None, _described) as (running, given):
                 opened = open_trace(running, given, figures=True, numbered=True)

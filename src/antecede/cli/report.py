@@ -97,9 +97,9 @@ def _answers(
         tables = scratch if find_spec("pyarrow") is not None else None
         explain_one: Callable[[ExplainRequest], dict[str, Any]]
         if engine == "spark":
-            from antecede.pipeline.explaining.explain import explain_in
+            from antecede.pipeline.explaining import explain_in
             from antecede.pipeline.judge.files import spark_for, verify_in
-            from antecede.pipeline.measuring.measure import measure_in
+            from antecede.pipeline.measuring import measure_in
 
             check = partial(needed, None) if "significant" in orders else None
             # One session answers all questions.

@@ -120,7 +120,7 @@ def register(app: typer.Typer) -> None:
                     keeps = cut.keeps if cut else None
                     report = verify_here(paths, asked, quarantine, late, keeps, table, everywhere)
                     if late is not None and not {"numba", "numpy", "pyarrow"} & set(missing()):
-                        import_module("antecede.pipeline.judge.aside").late_to_parquet(late)
+                        import_module("antecede.pipeline.judge.files").late_to_parquet(late)
             if cut:
                 report["cut"] = {"since": cut.since, "until": cut.until, "processes": cut.processes}
             report["named"] = named(_evident(report), paths)

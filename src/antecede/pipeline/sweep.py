@@ -54,7 +54,7 @@ from antecede import __version__, limits
 from antecede.documents import read_text
 from antecede.errors import AntecedeError, UsageError
 from antecede.orders import parse
-from antecede.pipeline.planning.model import SIZES, STAMP_BYTES
+from antecede.pipeline.planning.problem import SIZES, STAMP_BYTES
 from antecede.pipeline.sessions import one_line
 from antecede.simulator.run import Setup, simulate
 from antecede.topology import make

@@ -13,17 +13,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels.causal import Core, Late, Questions, causal, no_questions, overtaker_of
-from antecede.pipeline.kernels.clocks import Recorded, clocks, lamport
-from antecede.pipeline.kernels.fifo import fifo, fifo_overtakers
-from antecede.pipeline.kernels.merge import agree_pairwise, deliveries_of, following, merge, message_at, owners
-from antecede.pipeline.kernels.slots import FIRST_SLOTS, Vectors, grown, slots_of
-from antecede.pipeline.kernels.walk import NOTHING, SENT, circular, mark_senders
-from antecede.pipeline.match.lines import ClockRows, Lines, Walk, lend_slots, spans
+from antecede.pipeline.kernels import Ints, Longs
+from antecede.pipeline.kernels.causal import (
+    Core,
+    Late,
+    Questions,
+    Recorded,
+    causal,
+    clocks,
+    fifo,
+    fifo_overtakers,
+    lamport,
+    no_questions,
+    overtaker_of,
+)
+from antecede.pipeline.kernels.walk import (
+    FIRST_SLOTS,
+    NOTHING,
+    SENT,
+    Vectors,
+    agree_pairwise,
+    circular,
+    deliveries_of,
+    following,
+    grown,
+    mark_senders,
+    merge,
+    message_at,
+    owners,
+    slots_of,
+)
+from antecede.pipeline.match import ClockRows, Lines, Walk, lend_slots, spans
 from antecede.pipeline.pieces import REGION_EVENTS, Clocked, Clocks, Lamported, Lamports
-
-Ints = NDArray[np.int32]
-Longs = NDArray[np.int64]
 
 _block_bytes = 256 * 1024 * 1024
 """The memory, in bytes, for the vectors of all processes. If the vectors would need more, their entries (lanes) are

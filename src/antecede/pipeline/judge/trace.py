@@ -23,24 +23,29 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from antecede.pipeline.flow import Flow, FrameParts, HereParts, Parts
 from antecede.pipeline.judge import chunks, verdict
-from antecede.pipeline.judge.chunks import Grain
-from antecede.pipeline.judge.cuts import Cuts
-from antecede.pipeline.judge.report import assemble_report, late_rows
-from antecede.pipeline.judge.verdict import LATE_PARTS, LinesTask
+from antecede.pipeline.judge.chunks import Cuts, Grain
+from antecede.pipeline.judge.verdict import LATE_PARTS, LinesTask, assemble_report, late_rows
+from antecede.pipeline.kernels import Longs
 from antecede.pipeline.kernels.match import DELIVER, SEND
-from antecede.pipeline.match.buckets import Numbering, Sought, ids_at, look_up, marks_of, matched, place_keys, set_aside
-from antecede.pipeline.match.lines import Lines, Regions
-from antecede.pipeline.packing import unpack
-from antecede.pipeline.pieces import Judged, read_apart, read_judged, read_late
-from antecede.pipeline.read.encode import Layout, Summary, encode
+from antecede.pipeline.match import (
+    Lines,
+    Numbering,
+    Regions,
+    Sought,
+    ids_at,
+    look_up,
+    marks_of,
+    matched,
+    place_keys,
+    set_aside,
+)
+from antecede.pipeline.pieces import Judged, read_apart, read_judged, read_late, unpack
+from antecede.pipeline.read.encode import Contest, Layout, Process, Summary, claims, encode, settle, survey, surveyed
 from antecede.pipeline.read.splits import Batches, Input, line_before
-from antecede.pipeline.read.survey import Contest, Process, claims, settle, survey, surveyed
-from antecede.pipeline.spark.flow import Flow, FrameParts, HereParts, Parts
 from antecede.trace.epochs import Epochs, Tally
 from antecede.trace.verdicts import ORDERS
-
-Longs = NDArray[np.int64]
 
 _bucket_rows = 500_000
 _bucket_bytes = 48 * 1024 * 1024

@@ -28,11 +28,19 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
 from numba.core.compiler_lock import global_compiler_lock
+from numpy.typing import NDArray
 
 from antecede import __version__
 
 F = TypeVar("F", bound=Callable[..., object])
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Words = NDArray[np.uint64]
+Floats = NDArray[np.float64]
 
 
 def cache_directory() -> str:

@@ -15,10 +15,7 @@ can be processed separately. For each process and each cut, the lowest bound of 
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels import compiled, inner
-
-Ints = NDArray[np.int32]
-Longs = NDArray[np.int64]
+from antecede.pipeline.kernels import Ints, Longs, compiled, inner
 
 
 @inner

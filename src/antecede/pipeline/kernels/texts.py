@@ -12,12 +12,7 @@ take half the space and are fast to compare. A UUID has the same hash whether it
 import numpy as np
 from numpy.typing import NDArray
 
-from antecede.pipeline.kernels import compiled, inner
-
-Ints = NDArray[np.int32]
-Longs = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
-Words = NDArray[np.uint64]
+from antecede.pipeline.kernels import Bytes, Ints, Longs, Words, compiled, inner
 
 WIDE = 2**64 - 1
 """The mask that keeps all bits of the hash."""

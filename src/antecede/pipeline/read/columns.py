@@ -19,13 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from antecede.pipeline.kernels import Ints, Longs
 from antecede.pipeline.kernels.match import ARRIVE, DELIVER, HOP, LOCAL, SEND
 from antecede.pipeline.kernels.texts import hides
 from antecede.trace.files import Item, items_in
 from antecede.trace.schema import COLUMNS, Event
-
-Ints = NDArray[np.int32]
-Longs = NDArray[np.int64]
 
 KIND_NUMBERS = {"send": SEND, "deliver": DELIVER, "arrive": ARRIVE, "local": LOCAL, "hop": HOP}
 _odd_kind = 255

@@ -1,1 +1,0 @@
-"""Explanations of violated orders: chains of messages that overtook late deliveries, and cycles of messages."""

@@ -1,1 +1,0 @@
-"""The cost of order in a trace: traffic, stamps, delays, waits and concurrency."""
