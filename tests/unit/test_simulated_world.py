@@ -1,6 +1,7 @@
 """Simulated worlds: what they remember, and the bounds of virtual time."""
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from antecede.orders import parse
 from antecede.simulator.draws import parse_draw
 from antecede.simulator.observers import Figures
 from antecede.simulator.run import Setup, Spontaneous, broadcast, simulate
+from antecede.simulator.servers import ServerWorld, changes, schedules
 from antecede.simulator.worlds import FaultyWorld
 from antecede.trace import Event
 
@@ -56,3 +58,12 @@ def test_quantiles_of_latencies_are_exact_to_half_a_percent(seconds: float) -> N
     world = FaultyWorld(parse("none"), 3, lambda: seconds, Random(1), figures=figures)
     world.run(Spontaneous(20, lambda: seconds, broadcast(3, Random(2))))
     assert figures.latency_quantile(0.99) == pytest.approx(seconds, rel=0.0051)
+
+
+@pytest.mark.parametrize("play", [schedules.play, changes.play])
+def test_a_schedule_that_an_exception_ends_shows_where(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ServerWorld, "events_max", 10)
+    outcome = play(3)
+    assert outcome.found
+    assert "Traceback" in str(outcome)
+    assert str(outcome).endswith(outcome.command)

@@ -12,6 +12,7 @@ the server that takes over their addresses.
 
 from collections.abc import Callable, Iterator
 from random import Random
+from traceback import format_exc
 from typing import Any
 
 import msgspec
@@ -444,13 +445,15 @@ def play(seed: int) -> Schedule:
     )
     kill, away = random.choice((0.0, 0.02, 0.1)), 0.8 if mild else random.choice((0.0, 0.3, 0.6))
     world = ChangingWorld(seed, topologies, faults, kill, away)
+    traceback = ""
     try:
         found = world.play(random.randint(10, 20) * len(topologies))
     except Exception as error:
         # Any exception is an error, and the seed shows it again.
-        found = [*world.errors, f"{type(error).__name__}: {error}"]
+        found, traceback = [*world.errors, f"{type(error).__name__}: {error}"], format_exc()
     made = sum(one.state == "done" for one in world.outcomes)
-    return Schedule(seed, found[:5], world.crashes, len(world.letters), changes=made, missed=world.missed)
+    letters = len(world.letters)
+    return Schedule(seed, found[:5], world.crashes, letters, traceback=traceback, changes=made, missed=world.missed)
 
 
 class _Sketch(msgspec.Struct):

@@ -7,6 +7,7 @@ returns the outcome, with the errors.
 
 from collections.abc import Callable, Iterator
 from random import Random
+from traceback import format_exc
 
 import msgspec
 
@@ -148,6 +149,8 @@ class Outcome(msgspec.Struct):
     option: str = ""
     """The command-line option that stands before the seed in ``command``, with a space at its end. It is empty if there
     is no option."""
+    traceback: str = ""
+    """Where an exception ended the schedule; empty if it came to its end."""
 
     @property
     def command(self) -> str:
@@ -155,7 +158,7 @@ class Outcome(msgspec.Struct):
         return f"python -m antecede.simulator.servers {self.option}{self.seed}"
 
     def __str__(self) -> str:
-        return "\n".join([*self.found, f"replay: {self.command}"])
+        return "\n".join([*self.found, *filter(None, [self.traceback]), f"replay: {self.command}"])
 
 
 def play(
@@ -223,7 +226,8 @@ def play(
             found = lost_data(world, server, copied[-1] if random.random() < 0.5 else {}, lambda: _probe(world, shared))
     except Exception as error:
         # Any exception is an error, and the seed shows it again.
-        return Outcome(seed, [*world.errors, f"{type(error).__name__}: {error}"], world.crashes)
+        found = [*world.errors, f"{type(error).__name__}: {error}"]
+        return Outcome(seed, found, world.crashes, traceback=format_exc())
     deliveries = sum(row.kind == DELIVER for row in logs.rows) if watch else len(world.letters)
     return Outcome(seed, found, world.crashes, deliveries)
 
