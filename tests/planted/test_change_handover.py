@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from antecede.channel.addresses import Addresses
-from antecede.engine import Engine
-from antecede.engine.belongings import Belongings
+from antecede.engine import Belongings, Engine
 from antecede.server import AgentServer, organisation
 from antecede.server.change import changing
 from antecede.server.change_items import Abandoned
@@ -53,8 +52,8 @@ def test_dead_letters_that_are_lost(monkeypatch: Patch) -> None:
     def put_in(engine: Engine, belongings: Belongings) -> None:
         real(engine, msgspec.structs.replace(belongings, dead=[]))
 
-    real = organisation.put_in
-    monkeypatch.setattr(organisation, "put_in", put_in)
+    real = Engine.put_in
+    monkeypatch.setattr(Engine, "put_in", put_in)
     caught(_exchanged)
 
 
@@ -62,8 +61,8 @@ def test_tries_that_are_lost(monkeypatch: Patch) -> None:
     def put_in(engine: Engine, belongings: Belongings) -> None:
         real(engine, msgspec.structs.replace(belongings, tries={}))
 
-    real = organisation.put_in
-    monkeypatch.setattr(organisation, "put_in", put_in)
+    real = Engine.put_in
+    monkeypatch.setattr(Engine, "put_in", put_in)
     caught(_exchanged, faults=_poisoned)
 
 

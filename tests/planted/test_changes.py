@@ -11,8 +11,7 @@ import pytest
 
 from antecede.channel import Channel
 from antecede.channel.pausing import Pausing
-from antecede.engine import Engine
-from antecede.engine.belongings import Belongings
+from antecede.engine import Belongings, Engine
 from antecede.server import organisation
 from antecede.server.change import changing, participation
 from antecede.server.change.participation import Participant
@@ -213,8 +212,8 @@ def test_letters_that_came_early_and_overtake_those_that_were_handed_over(monkey
         for letter in (*came, *reversed(later)):
             engine.deliver(belongings.address, letter)
 
-    real = organisation.put_in
-    monkeypatch.setattr(organisation, "put_in", put_in)
+    real = Engine.put_in
+    monkeypatch.setattr(Engine, "put_in", put_in)
     caught([ONE_MORE, MOVED, ONE_MORE])
 
 

@@ -50,6 +50,7 @@ __all__ = [
     "STALE",
     "Agent",
     "Alarm",
+    "Belongings",
     "Birth",
     "Choice",
     "Context",
@@ -76,6 +77,39 @@ class Question(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     agent: str
     handler: str
+
+
+class Belongings(msgspec.Struct, frozen=True, array_like=True):
+    """Everything that a server stores for one agent or client, and that moves with it to another server. The engine
+    fills in the state, the letters, the open questions and the dead letters. Other parts of the server add the timers,
+    the number of a client's last publish and the next index in the trace. On the new server, the age of a letter is
+    measured from the letter's arrival there."""
+
+    address: str
+    state: bytes | None = None
+    born: str = ""
+    """The class of an agent that was created at run time; empty for other agents and for clients."""
+    letters: list[Letter] = []
+    asks: dict[str, Question] = {}
+    dead: list[Dead] = []
+    timers: list[tuple[int, Letter]] = []
+    """The timers, each as (time at which it fires, its letter). The time is in milliseconds, by the wall clock."""
+    published: int | None = None
+    """The number of a client's last publish; ``None`` for agents, and for clients that have published nothing."""
+    index: int = 0
+    """The index in the trace for the next event of this agent or client."""
+    tries: dict[str, int] = {}
+    """Letter id → how many times a server process ended during a handler call for this letter. Letters with the count 0
+    are left out."""
+    read: str = ""
+    """The id of the last letter that the client has begun to handle; empty if the log does not contain this id."""
+
+    @property
+    def client(self) -> str:
+        """The name of the client; empty for an agent. The name is also empty for a client that has no letters in its
+        mailbox and has published nothing."""
+        name = self.address.rpartition("@")[0]
+        return name if not self.born and (self.letters or self.published is not None) else ""
 
 
 class SavedEngine(msgspec.Struct, frozen=True, array_like=True):
@@ -431,6 +465,56 @@ class Engine:
         self._reacting.discard(agent)
         self.ready.pop(agent, None)
         return letters
+
+    # Moving an agent or a client to another server.
+
+    def addresses(self) -> list[str]:
+        """Return the addresses of all agents and clients for which anything is stored."""
+        found = [*self.states, *self.born, *self.mailboxes, *self.following.held]
+        found += [dead.agent for dead in self.dead.values()]
+        found += [question.agent for question in self.asks.values()]
+        return list(dict.fromkeys(found))
+
+    def is_bound(self, address: str) -> bool:
+        """Return whether an agent cannot be moved, because it has held letters, or a dead letter that may cause new
+        letters to be held. Whether a later letter depends on a held letter is decided by their stamps, which are valid
+        only in the domains of this server."""
+        return bool(self.following.blocks.get(address) or self.following.held.get(address))
+
+    def take_out(self, address: str) -> Belongings:
+        """Remove all belongings of an agent or client, and return them."""
+        letters = self.clear(address)
+        tries = {letter.id: self.tries.of(address, letter.id) for letter in letters}
+        for letter in letters:
+            self.tries.settled(address, letter.id)
+        asks = {ask: question for ask, question in self.asks.items() if question.agent == address}
+        for ask in asks:
+            del self.asks[ask]
+        dead = [one for one in self.dead.values() if one.agent == address]
+        self.bury_all([one.key for one in dead])
+        state, born = self.states.pop(address, None), self.born.pop(address, "")
+        tried = {letter: count for letter, count in tries.items() if count}
+        return Belongings(address, state, born, letters, asks, dead, tries=tried, read=self.read.pop(address, ""))
+
+    def put_in(self, belongings: Belongings) -> None:
+        """Add all belongings of an agent or client. If letters for this address have already come, they are put behind
+        the letters in ``belongings``."""
+        address = belongings.address
+        came = self.clear(address)
+        if belongings.state is not None:
+            self.states[address] = belongings.state
+        if belongings.born:
+            self.born[address] = belongings.born
+        self.asks.update(belongings.asks)
+        if belongings.read:
+            self.note_read(address, belongings.read)
+        for dead in belongings.dead:
+            self.set_aside(address, dead.letter, dead.reason, dead.since_ms)
+        for tried, count in belongings.tries.items():
+            self.tries.counts[f"{tried} {address}"] = count
+            self.tries.suspect(address, tried)
+        for letter in (*belongings.letters, *came):
+            self.deliver(address, letter)
 
     def dump(self) -> SavedEngine:
         """Return the durable state."""

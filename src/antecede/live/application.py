@@ -11,8 +11,8 @@ import msgspec
 from msgspec.structs import fields
 
 from antecede import limits
+from antecede.engine import Belongings
 from antecede.engine.agents import Agent, handlers_of
-from antecede.engine.belongings import Belongings
 from antecede.errors import AgentError, ObjectError, OrderError, TopologyError, UsageError, similar
 from antecede.failures import described, is_ctrl_c, place_of
 from antecede.objects import Object, ReplicatedObject

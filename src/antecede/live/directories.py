@@ -15,7 +15,7 @@ import msgspec
 
 from antecede.backups.copying import judged_in
 from antecede.backups.folder import system_in, write_system
-from antecede.engine.belongings import Belongings
+from antecede.engine import Belongings
 from antecede.errors import AntecedeError, StoreError, TopologyError
 from antecede.live.application import plan_of, readable
 from antecede.recording.segments import is_data_directory, next_indices, recorded_topology

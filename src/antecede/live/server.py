@@ -23,7 +23,7 @@ from antecede.access.audit import Audit
 from antecede.backups.copying import FrozenFiles, remove_links
 from antecede.backups.folder import system_epoch, write_system
 from antecede.channel import Letter
-from antecede.engine.belongings import Belongings
+from antecede.engine import Belongings
 from antecede.engine.host import Host
 from antecede.errors import (
     AgentError,

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from antecede import limits
-from antecede.engine.belongings import Belongings
+from antecede.engine import Belongings
 
 ChangeNumber = Annotated[int, Meta(ge=0, le=limits.change_number_max)]
 ClockMs = Annotated[int, Meta(ge=0, le=limits.clock_ms_max)]

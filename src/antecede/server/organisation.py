@@ -32,7 +32,7 @@ import msgspec
 from antecede import limits
 from antecede.channel import Channel
 from antecede.channel.pausing import Pausing, Waiting
-from antecede.engine.belongings import Belongings, addresses_in, put_in, take_out
+from antecede.engine import Belongings
 from antecede.errors import OrderError, TopologyError
 from antecede.orders import parse
 from antecede.server.change_items import Abandoned, Committed, Epoch, Learned, Organised, Paused, Received, Staged
@@ -342,7 +342,7 @@ def leaving_from(machine: "AgentServer", file: TopologyFile) -> list[str]:
 
 def addresses_of(machine: "AgentServer") -> list[str]:
     """Return the addresses of all agents and clients for which a server stores anything."""
-    found = addresses_in(machine.engine)
+    found = machine.engine.addresses()
     found += [agent for _, agent, _ in machine.timers.waiting.values()]
     # The operator's own client sends from every server, and receives nothing.
     found += [client_address(machine, client) for client in machine.clients if client != OPERATOR]
@@ -367,7 +367,7 @@ def explain(old: TopologyFile, new: TopologyFile) -> str:
 
 
 def _taken_out(machine: "AgentServer", address: str) -> Belongings:
-    belongings = take_out(machine.engine, address)
+    belongings = machine.engine.take_out(address)
     # Between servers the wall clock counts: the server time of another one may be different.
     ahead = machine.clock.times.ahead_ms
     timers = [(when + ahead, letter) for when, letter in machine.timers.take_out(address)]
@@ -377,7 +377,7 @@ def _taken_out(machine: "AgentServer", address: str) -> Belongings:
 
 
 def _put_in(machine: "AgentServer", belongings: Belongings) -> None:
-    put_in(machine.engine, belongings)
+    machine.engine.put_in(belongings)
     ahead = machine.clock.times.ahead_ms
     machine.timers.put_in(belongings.address, [(when - ahead, letter) for when, letter in belongings.timers])
     if belongings.published is not None:

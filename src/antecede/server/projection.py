@@ -33,8 +33,7 @@ from msgspec.structs import replace
 
 from antecede.channel import Taken, decode_train, first_hops
 from antecede.channel.packets import copy_of
-from antecede.engine import Outbound
-from antecede.engine.belongings import Belongings
+from antecede.engine import Belongings, Outbound
 from antecede.errors import AntecedeError, StoreError, WireError
 from antecede.labels import label_in
 from antecede.limits import trace_pending_letters_max

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from antecede import limits
-from antecede.engine.belongings import Belongings, holds
+from antecede.engine import Belongings
 from antecede.errors import DecidedError, TopologyError, UsageError
 from antecede.server import AgentServer, Input
 from antecede.server.change.requests import View, attempt_of, read_attempt, read_number, read_stage
@@ -201,7 +201,7 @@ class Participant:
         for address in leaving_from(machine, new):
             home = homes.get(address) or (new.home_of(address.rpartition("@")[2]) if "@" in address else "")
             home = new.home_of(machine.name) if address == machine.name else home
-            if holds(machine.engine, address):
+            if machine.engine.is_bound(address):
                 yield f"{address} has letters that are held behind a dead one: replay or bury the dead letter"
             if home in new.servers or drop:
                 continue

@@ -23,8 +23,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from antecede.engine import React
-from antecede.engine.belongings import Belongings
+from antecede.engine import Belongings, React
 from antecede.errors import AntecedeError, OverloadError, TopologyError, UsageError
 from antecede.server import AgentServer, Input
 from antecede.server.change.deciding import Deciding
