@@ -4,29 +4,12 @@ Each write is one **frame**: four bytes of length, one byte of version, then a l
 ``send`` share a frame, unless they are too long for one frame. A reader decodes only parts, which are typed structs. So
 received bytes cannot become an object of another class, a deeply nested value or an unbounded list.
 
-**Versions.** The first part on a connection is a hello, or an :class:`Introduce` if its sender has credentials. It
-contains the newest and the oldest version that its sender supports. The frame of this part is written in the oldest
-version, so that the receiver can read the frame if the two ends have a common version. Afterwards both ends use the
-smaller of their two newest versions, because an end with a newer version also supports the earlier ones. If there is no
-common version, the end that opened the connection gets the reason and is disconnected. (An operator without credentials
-begins with a :class:`Request`, which contains no versions.) A later version may add fields at the end of a part.
-Readers of an earlier version skip these fields, and a missing field has its default value.
-
-====  ==================================================================================================
-1     the first
-2     each letter and each publish contains the trace context of its sender
-3     a train of letters contains each list of destinations only one time; a process with credentials proves its
-      identity before the hello
-4, 5  replicated objects: a request may contain several calls; the server where a call begins may commit the call
-      before it sends the request
-6     a server that has missed changes of the topology learns them from another server; a publish says which letters the
-      client had begun to handle
-====  ==================================================================================================
+**Version.** There is one wire version. Each frame contains it, and a frame of another version is refused.
 
 **Temporary clients.** If the name of a client begins with :data:`TEMPORARY`, the server forgets the client and its
 mailbox when the client sends a final :class:`Bye`, or after some time without a connection. Only the name shows that a
 client is temporary. The log and every snapshot contain the names of clients, so a server still knows after a restart
-which clients to forget. An older server treats a temporary client like any other client.
+which clients to forget.
 
 **Bounds.** This module raises :class:`WireError`, and the connection is closed, if the received bytes have one of these
 errors: a frame that is too long, a wrong length, more parts or list entries than allowed, or bytes that are not parts.
@@ -45,19 +28,7 @@ from msgspec import Meta
 from antecede import limits
 from antecede.errors import WireError
 
-VERSION: Final = 6
-"""The newest supported version."""
-VERSION_OLDEST: Final = 1
-LISTS: Final = 3
-"""The first version in which a *train* (letters that are encoded together) can contain each list of destinations only
-once, even if several of its letters have this list."""
-DECIDED_CALLS: Final = 5
-"""The first version with two features for replicated objects. One request may contain several calls
-(:mod:`antecede.objects.roots`). The server where a call begins may commit the call before it sends the request. The
-other servers then apply the call immediately (:mod:`antecede.objects.execution`)."""
-LESSONS: Final = 6
-"""The first version in which a server learns missed changes of the topology from another server
-(:mod:`antecede.server.peering.learning`)."""
+VERSION: Final = 7
 
 TEMPORARY: Final = "temporary-client."
 """The beginning of the names of temporary clients."""
@@ -85,18 +56,15 @@ class LinkHello(msgspec.Struct, frozen=True, array_like=True, gc=False):
     base: int = 0
     digest: str = ""
     """A hash of the domain's name, its members, its order, and the number of the last topology change that gave the
-    domain a new state. Older servers do not send it."""
+    domain a new state."""
 
 
 class ServerHello(Part, frozen=True, array_like=True, gc=False, tag=1):
     """The hello of a server to another server. If the server has no credentials, this is the first part that it sends
     on a connection. If it has credentials, proofs of identity come before this part."""
 
-    version: int
-    oldest: int
     epoch: str
-    """The hash of the topology. In a restored system, ``~`` and the id of the system follow. Older servers send no
-    digests of their domains. A connection with such a server is possible only if the two epochs are equal."""
+    """The hash of the topology. In a restored system, ``~`` and the id of the system follow."""
     server: str
     to: str
     token: str
@@ -141,8 +109,6 @@ class ClientHello(Part, frozen=True, array_like=True, gc=False, tag=4):
     it has credentials, proofs of identity come before this part. Unless the client is temporary, its name is durable:
     the name always belongs to the same mailbox."""
 
-    version: int
-    oldest: int
     token: str
     client: str
 
@@ -150,7 +116,6 @@ class ClientHello(Part, frozen=True, array_like=True, gc=False, tag=4):
 class Welcome(Part, frozen=True, array_like=True, gc=False, tag=5):
     """A server's answer to the hello of a client."""
 
-    version: int
     server: str
     address: str
     last: int
@@ -170,10 +135,10 @@ class Publish(Part, frozen=True, array_like=True, gc=False, tag=6):
     replays: str = ""
     context: str = ""
     """The W3C trace context of the span in which the publish was sent. If the notification has a label
-    (:mod:`antecede.labels`), the label follows. Since version 2."""
+    (:mod:`antecede.labels`), the label follows."""
     begun: Annotated[list[tuple[int, str]], Meta(max_length=limits.publish_batch_max)] = []
     """Pairs (position in ``bodies``, id of a letter). Before the publish at this position, the client had begun to
-    handle this letter and all earlier letters in the client's mailbox. Since version 6."""
+    handle this letter and all earlier letters in the client's mailbox."""
 
 
 class Accepted(Part, frozen=True, array_like=True, gc=False, tag=7):
@@ -196,7 +161,7 @@ class Refused(Part, frozen=True, array_like=True, gc=False, tag=8):
     retry: bool
     """Whether the refused publishes may be accepted later."""
     code: str = ""
-    """The reason in one word, for programs. Older servers do not send it."""
+    """The reason in one word, for programs."""
 
 
 class Deliver(Part, frozen=True, array_like=True, gc=False, tag=9):
@@ -235,7 +200,7 @@ class Bye(Part, frozen=True, array_like=True, gc=False, tag=13):
     client."""
     code: str = ""
     """The reason in one word, for programs. Usually it is the name of a rule that the receiver has broken. May be
-    empty. Older versions do not send it."""
+    empty."""
     at: str = ""
     """With the code ``moved``: the address (``tcp://HOST:PORT``) that the receiver must connect to from now on."""
 
@@ -254,15 +219,12 @@ class Answer(Part, frozen=True, array_like=True, gc=False, tag=15):
     ok: bool
     document: bytes
     code: str = ""
-    """The kind of error, in one word for programs, or empty. Older servers do not send it."""
+    """The kind of error, in one word for programs, or empty."""
 
 
 class Introduce(Part, frozen=True, array_like=True, gc=False, tag=17):
-    """The first part that a process with credentials sends on a connection; since version 3. See
-    :mod:`antecede.access.proof`."""
+    """The first part that a process with credentials sends on a connection. See :mod:`antecede.access.proof`."""
 
-    version: int
-    oldest: int
     role: str
     name: str
     to: str
@@ -273,7 +235,6 @@ class Introduce(Part, frozen=True, array_like=True, gc=False, tag=17):
 class Challenge(Part, frozen=True, array_like=True, gc=False, tag=18):
     """A server's answer to an :class:`Introduce`. The signature proves the identity of the server."""
 
-    version: int
     server: str
     nonce: Annotated[bytes, Meta(max_length=limits.proof_bytes_max)]
     signature: Annotated[bytes, Meta(max_length=limits.proof_bytes_max)]
@@ -286,7 +247,7 @@ class Proof(Part, frozen=True, array_like=True, gc=False, tag=19):
 
 
 class Lesson(Part, frozen=True, array_like=True, gc=False, tag=20):
-    """The present topology, for a server that has missed changes of the topology; since version 6. See
+    """The present topology, for a server that has missed changes of the topology. See
     :mod:`antecede.server.peering.learning`."""
 
     content: Annotated[bytes, Meta(max_length=limits.lesson_bytes_max)]
@@ -320,42 +281,42 @@ _decode: Final = msgspec.msgpack.Decoder(Annotated[list[AnyPart], Meta(max_lengt
 _decode_one: Final = msgspec.msgpack.Decoder(Annotated[list[AnyPart], Meta(max_length=1)]).decode
 
 
-def frame(parts: Iterable[Part], version: int = VERSION) -> bytes:
+def frame(parts: Iterable[Part]) -> bytes:
     """Return parts as one frame. Raise :class:`WireError` if the frame would be too long."""
-    return _framed([_encode(part) for part in parts], version)
+    return _framed([_encode(part) for part in parts])
 
 
-def frames(parts: Sequence[Part], version: int = VERSION) -> list[bytes]:
+def frames(parts: Sequence[Part]) -> list[bytes]:
     """Return parts as frames of moderate length. A new frame begins when the current frame has the largest allowed
     number of parts, or would become too long with the next part."""
     if 0 < len(parts) <= _parts_few:
         # The content of a frame is a list of parts, which is encoded in one call.
         body = _encode(parts)
         if len(body) <= limits.frame_bytes_wanted:
-            return [_header.pack(len(body) + 1, version) + body]
+            return [_header.pack(len(body) + 1, VERSION) + body]
     found: list[bytes] = []
     pieces: list[bytes] = []
     size = 0
     for part in parts:
         piece = _encode(part)
         if pieces and (size + len(piece) > limits.frame_bytes_wanted or len(pieces) >= limits.frame_parts_max):
-            found.append(_framed(pieces, version))
+            found.append(_framed(pieces))
             pieces, size = [], 0
         pieces.append(piece)
         size += len(piece)
     if pieces:
-        found.append(_framed(pieces, version))
+        found.append(_framed(pieces))
     return found
 
 
-def _framed(pieces: list[bytes], version: int) -> bytes:
+def _framed(pieces: list[bytes]) -> bytes:
     count = len(pieces)
     # The head of a MessagePack array; its elements follow as they are.
     head = bytes([0x90 | count]) if count < 16 else b"\xdd" + count.to_bytes(4, "big")
     length = len(head) + sum(map(len, pieces))
     if length > limits.frame_bytes_max:
         raise WireError(f"frame of {length} bytes: expected at most {limits.frame_bytes_max}")
-    return b"".join([(length + 1).to_bytes(4, "big"), version.to_bytes(1, "big"), head, *pieces])
+    return b"".join([(length + 1).to_bytes(4, "big"), VERSION.to_bytes(1, "big"), head, *pieces])
 
 
 class Unframer:
@@ -407,10 +368,8 @@ class Unframer:
                         f"frame of {length} bytes announced: expected 1 to {self._bytes_max + 1}", "frame-length"
                     )
                 version = view[start + 4]
-                if not VERSION_OLDEST <= version <= VERSION:
-                    raise WireError(
-                        f"frame of wire version {version}: this end supports {VERSION_OLDEST} to {VERSION}", "version"
-                    )
+                if version != VERSION:
+                    raise WireError(f"frame of wire version {version}: this end supports only {VERSION}", "version")
                 end = start + 4 + length
                 if size < end:
                     break
@@ -436,15 +395,3 @@ def is_temporary(client: str) -> bool:
     """Return whether a client is temporary, so that servers forget it when it has left. ``client``: its name or
     address."""
     return client.startswith(TEMPORARY)
-
-
-def agree(newest: int, oldest: int, own_newest: int = VERSION) -> int:
-    """Return the version to use with an end that supports ``oldest`` to ``newest``. ``own_newest``: the newest version
-    that this end supports. Raise :class:`WireError` if the two ends have no common version."""
-    version = min(newest, own_newest)
-    if version < oldest or version < VERSION_OLDEST:
-        raise WireError(
-            f"the other end supports wire versions {oldest} to {newest}, this end {VERSION_OLDEST} to {own_newest}",
-            "version",
-        )
-    return version

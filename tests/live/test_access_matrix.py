@@ -22,6 +22,7 @@ from antecede.live.issuing import table
 from antecede.live.keys import Credentials, ServerSecurity
 from antecede.live.metrics import MetricsPage
 from antecede.topology import Address, parse_topology
+from helpers.hellos import server_hello
 from helpers.identities import RawConnection, issue
 from helpers.ports import free_ports
 from helpers.summing import Sum
@@ -142,7 +143,7 @@ async def _attempt(world: _World, who: str, attempt: str) -> str:
             name = "alice"
         elif attempt == "connect-temporary":
             name = temporary_name(name, "0123456789abcdef")
-        code = await raw.answer(wire.ClientHello(wire.VERSION, wire.VERSION_OLDEST, "", name))
+        code = await raw.answer(wire.ClientHello("", name))
         if action == "connect":
             return code
         if code != "ok":
@@ -158,8 +159,7 @@ async def _attempt(world: _World, who: str, attempt: str) -> str:
 
 
 def _server_hello(world: _World, name: str) -> wire.ServerHello:
-    links = [wire.LinkHello("A", 7, 0, 0, 0, 0, 1, 0)]
-    return wire.ServerHello(wire.VERSION, wire.VERSION_OLDEST, world.file.epoch, name, "s1", "", links)
+    return server_hello(world.file, name, "s1", 7, life=1)
 
 
 def test_the_matrix(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_what_a_client_may_receive(tmp_path: Path) -> None:
 
     async def play(world: _World) -> None:
         raw = await RawConnection.open(world.address, world.keyring("bob"))
-        assert await raw.answer(wire.ClientHello(wire.VERSION, wire.VERSION_OLDEST, "", "bob")) == "ok"
+        assert await raw.answer(wire.ClientHello("", "bob")) == "ok"
         raw.send(wire.Listen())
         async with world.runtime.bus("anyone") as bus:
             await bus.post("bob@s1", "Gossip", {})

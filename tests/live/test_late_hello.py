@@ -6,18 +6,18 @@ from typing import Any
 
 import antecede
 from antecede import wire
-from antecede.wire import LinkHello, Ping, Pong, ServerHello, Unframer, frame
+from antecede.wire import Ping, Pong, ServerHello, Unframer, frame
+from helpers.hellos import server_hello
 
 
 def test_a_hello_on_an_older_connection_changes_nothing(cluster: Callable[..., Any]) -> None:
     """Its numbers are out of date: taken for new, they would look as if the peer had lost its data."""
     world = cluster({"A": ["s0", "s1"]}, {"echo": ("s1", "live_agents:Echo")})
     world.start("s1")
-    epoch = antecede.parse_topology(world.file.read_text()).epoch
+    file = antecede.parse_topology(world.file.read_text())
 
     def hello(sent: int, life: int) -> bytes:
-        link = LinkHello("A", 77, 0, sent, 0, 0, life)
-        return frame([ServerHello(wire.VERSION, wire.VERSION_OLDEST, epoch, "s0", "s1", "", [link])])
+        return frame([server_hello(file, "s0", "s1", 77, sent, life)])
 
     address = ("127.0.0.1", world.ports["s1"])
     with socket.create_connection(address, 30) as older, socket.create_connection(address, 30) as newer:

@@ -13,9 +13,11 @@ from live_agents import Ping, Pong
 
 import antecede
 from antecede import wire
+from antecede.topology import TopologyFile
 from antecede.trials.lies import ORDERS, trial
 from antecede.trials.mutations import Liar
-from antecede.wire import ClientHello, Listen, PeerAck, PeerFrames, Publish, Request, ServerHello, frame
+from antecede.wire import ClientHello, Listen, PeerAck, PeerFrames, Publish, Request, frame
+from helpers.hellos import server_hello
 
 _frames = 2_000
 
@@ -52,8 +54,12 @@ def _alive(world: Any) -> None:
     assert world.processes["s1"].poll() is None
 
 
+def _topology(world: Any) -> TopologyFile:
+    return antecede.parse_topology(world.file.read_text())
+
+
 def _client(client: str = "mallory") -> ClientHello:
-    return ClientHello(wire.VERSION, wire.VERSION_OLDEST, "", client)
+    return ClientHello("", client)
 
 
 def _hello(client: str = "mallory") -> bytes:
@@ -61,19 +67,18 @@ def _hello(client: str = "mallory") -> bytes:
 
 
 _cases = [
-    (struct.pack(">IB", 2**31, 1) + b"x", "frame of 2147483648 bytes announced"),
-    (struct.pack(">IB", 0, 1), "frame of 0 bytes announced"),
-    (struct.pack(">IB", 300_000, 1) + b"x", "frame of 300000 bytes announced"),
+    (struct.pack(">IB", 2**31, wire.VERSION) + b"x", "frame of 2147483648 bytes announced"),
+    (struct.pack(">IB", 0, wire.VERSION), "frame of 0 bytes announced"),
+    (struct.pack(">IB", 300_000, wire.VERSION) + b"x", "frame of 300000 bytes announced"),
     (struct.pack(">IB", 2, 99) + b"\x90", "wire version 99"),
-    (struct.pack(">IB", 4, 1) + b"abc", "unreadable frame"),
-    (struct.pack(">IB", 10_001, 1) + b"\x91" * 10_000, "unreadable frame"),
-    (struct.pack(">IB", 100_001, 1) + b"\x91" * 100_000, "frame of 100001 bytes announced"),
+    (struct.pack(">IB", 4, wire.VERSION) + b"abc", "unreadable frame"),
+    (struct.pack(">IB", 10_001, wire.VERSION) + b"\x91" * 10_000, "unreadable frame"),
+    (struct.pack(">IB", 100_001, wire.VERSION) + b"\x91" * 100_000, "frame of 100001 bytes announced"),
     (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", "bytes announced"),
     (frame([Listen()]), "Listen where a hello was expected"),
     (frame([PeerAck("A", 1, 1, 1, b"")]), "PeerAck where a hello was expected"),
-    (frame([ClientHello(99, 99, "", "x")]), "supports wire versions 99 to 99"),
-    (frame([ClientHello(1, 1, "", "a b")]), "a client's name is"),
-    (frame([ClientHello(1, 1, "token", "a")]), "wrong token"),
+    (frame([ClientHello("", "a b")]), "a client's name is"),
+    (frame([ClientHello("token", "a")]), "wrong token"),
     (_hello() + frame([Publish(0, ("echo",), "Ping", [b""])]), "malformed publish from client mallory: number 0"),
     (_hello() + frame([Publish(1, (), "Ping", [b""])]), "from client mallory: no destination"),
     (
@@ -100,11 +105,10 @@ def test_malformed(world: Any) -> None:
 def test_mutated_frames(world: Any) -> None:
     """Two thousand conversations with a lie in each; ``antecede trial frames`` tells a million without a socket."""
     random = Random(4)
-    epoch = world.status()["servers"]["s1"]["epoch"]
     whole: list[list[list[Any]]] = [
         [[_client()], [Listen(), Publish(1, ("echo",), "Ping", [b"\x81\xa6number\x01"] * 3, False)]],
         [[_client("oscar")], [wire.Done(["s1.1.1"], "x"), wire.Ping(), wire.Pong(), wire.Bye("so long")]],
-        [[ServerHello(1, 1, epoch, "s2", "s1", "", [wire.LinkHello("A", 5, 0, 0, 0, 0)])], [wire.Ping()]],
+        [[server_hello(_topology(world), "s2", "s1", 5)], [wire.Ping()]],
         [[Request("", "status", []), Request("", "dead-show", ["x"])]],
     ]
     liar = Liar(random)
@@ -118,8 +122,7 @@ def test_mutated_frames(world: Any) -> None:
 
 def test_frames_of_a_peer_that_are_none(world: Any) -> None:
     """A peer that knows the epoch and the token, and then says nonsense, is hung up on."""
-    epoch = world.status()["servers"]["s1"]["epoch"]
-    hello = frame([ServerHello(1, 1, epoch, "s2", "s1", "", [wire.LinkHello("A", 5, 0, 3, 0, 0)])])
+    hello = frame([server_hello(_topology(world), "s2", "s1", 5, sent=3)])
     _say(world, hello + frame([PeerFrames("B", 5, 0, [1], [b"x"])]))
     world.until(lambda: "malformed frames" in world.log("s1"), "the domain is refused")
     _say(world, hello + frame([PeerFrames("A", 5, 0, [1], [b"nonsense"])]))

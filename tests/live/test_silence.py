@@ -15,6 +15,7 @@ from antecede import wire
 from antecede.topology import parse_topology
 from antecede.walks.processes import Processes, free_ports
 from antecede.wire import frame
+from helpers.hellos import server_hello
 from helpers.overload import fill
 
 _here = Path(__file__).resolve().parent
@@ -68,8 +69,8 @@ def test_half_open_connections_end(servers: Processes) -> None:
     """Who says nothing at first, or nothing any more, is hung up on with a reason."""
     _start(servers, "s1")
     with _connect(servers, "s1") as silent, _connect(servers, "s1") as client, _connect(servers, "s1") as half:
-        client.sendall(frame([wire.ClientHello(1, 1, "", "carol")]))
-        half.sendall(frame([wire.ClientHello(1, 1, "", "dave")])[:9])
+        client.sendall(frame([wire.ClientHello("", "carol")]))
+        half.sendall(frame([wire.ClientHello("", "dave")])[:9])
         assert b"no hello" in _hears_the_end(silent)
         assert b"no hello" in _hears_the_end(half)
         assert b"nothing received for 3 s" in _hears_the_end(client)
@@ -87,8 +88,7 @@ def test_a_peer_that_never_acknowledges(servers: Processes, reads: bool) -> None
         listener.settimeout(20)
         connection, _ = listener.accept()
         with connection:
-            hello = wire.LinkHello("A", 5, 0, 0, 0, 0)
-            connection.sendall(frame([wire.ServerHello(1, 1, servers.topology.epoch, "s2", "s1", "", [hello])]))
+            connection.sendall(frame([server_hello(servers.topology, "s2", "s1", 5)]))
             accepted, refused = asyncio.run(_flood(servers, connection, reads))
     assert 50 < accepted < 5_000
     assert "catching up" in refused

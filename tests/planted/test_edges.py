@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from antecede import limits, wire
-from antecede.channel.letters import Letter, encode_train
+from antecede.channel.letters import Letter
 from antecede.engine import Engine, Page, Range, Reaction
 from antecede.engine.dead import Following, SavedFollowing
 from antecede.engine.quotas import Quotas
@@ -29,7 +29,6 @@ from antecede.server.operations.dead_letters import DeadLetters
 from antecede.server.peering import Peering
 from antecede.server.requests import REQUESTS
 from antecede.server.sessions import Sessions
-from antecede.server.sessions.remote_session import RemoteSession
 from antecede.server.sessions.unreported import Unreported
 from antecede.server.upkeep import Upkeep
 from antecede.simulator.servers.network import Faults
@@ -375,38 +374,6 @@ def test_a_link_that_stays_stopped_when_its_domain_was_reset(monkeypatch: Patch)
 
 
 # Versions.
-
-
-def test_the_newest_version_with_a_peer_that_speaks_an_older_one(monkeypatch: Patch) -> None:
-    def open_for_frames(self: Peering, peer: Any, connection: Connection) -> None:
-        peer.version = wire.VERSION
-        real(self, peer, connection)
-
-    real = Peering.open_for_frames
-    monkeypatch.setattr(Peering, "open_for_frames", open_for_frames)
-    caught(300, "sent a frame of version")
-
-
-def test_the_newest_version_with_a_client_that_speaks_an_older_one(monkeypatch: Patch) -> None:
-    def welcome(self: RemoteSession, address: str, last: int) -> None:
-        real(self, address, last)
-        self._connection.use_version(wire.VERSION)
-
-    real = RemoteSession.welcome
-    monkeypatch.setattr(RemoteSession, "welcome", welcome)
-    caught(300, "sent a frame of version")
-
-
-def test_lists_for_a_peer_that_speaks_an_older_version(monkeypatch: Patch) -> None:
-    monkeypatch.setattr("antecede.server.peering.peer.unshared_frame", lambda one: one)
-    caught(300, "sent a train with lists")
-
-
-def test_lists_for_a_client_that_speaks_an_older_version(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(
-        "antecede.server.sessions.remote_session.encode_train", lambda letters, share: encode_train(letters, share=True)
-    )
-    caught(300, "sent a train with lists")
 
 
 _clients = Faults(crashes=3, powercuts=1.0, resets=12, client_kills=6, slow_disks=3, failures=0.1, seconds=0.3)

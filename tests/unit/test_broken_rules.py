@@ -13,7 +13,7 @@ from helpers.identities import RawConnection
 from helpers.ports import free_ports
 
 _text = '[servers]\ns1 = "tcp://127.0.0.1:{}"\n[domains]\nA = {{ servers = ["s1"] }}\n'
-_hello = wire.ClientHello(wire.VERSION, wire.VERSION_OLDEST, "", "alice")
+_hello = wire.ClientHello("", "alice")
 _bad = wire.Publish(1, (), "Note", [b"\x80"], False)
 
 _cases = pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from antecede.server import AgentServer
 from antecede.server.change.changing import Outcome
 from antecede.server.change.surveying import ChangeRequest
 from antecede.server.change_items import Staged
-from antecede.server.items import LOG_FORMAT, Began, Formatted, Published, Reacted, decode_record, encode_record
+from antecede.server.items import Published, Reacted, decode_record
 from antecede.server.recovery import replay
 from antecede.store import Files, LogStore, open_store
 from antecede.topology import TopologyFile, parse_topology
@@ -38,15 +38,13 @@ def _file(text: str) -> TopologyFile:
     return parse_topology(text.replace("nowhere:Agent", "helpers.summing:Sum"))
 
 
-def _begin(folder: Path, text: str, noted: bool = True) -> None:
-    """Make the directories of servers whose clients have sent letters that are in transit. ``noted``: whether the log
-    contains its topology, as newer ones do."""
+def _begin(folder: Path, text: str) -> None:
+    """Make the directories of servers whose clients have sent letters that are in transit."""
     file = _file(text)
     for number, name in enumerate(file.servers, 1):
         store = open_store(str(folder / name), durability="os")
         machine = AgentServer(name, plan_of(file), store.incarnation)
-        first = machine.begin(file.epoch)
-        store.append(first if noted else encode_record([Began(name, file.epoch), Formatted(LOG_FORMAT)]))
+        store.append(machine.begin(file.epoch))
         sent = [
             Published(f"c{number}", one, tuple(machine.plan.homes), "Add", bytes([number, one])) for one in (1, 2, 3)
         ]
@@ -305,14 +303,6 @@ def test_a_removed_server_hands_its_clients_over(tmp_path: Path) -> None:
     assert _apply(tmp_path, new.replace("matrix", "pruned")).state == "done"
     with pytest.raises(TopologyError, match="move the directory away, to add the server again"):
         _apply(tmp_path, BACK)
-
-
-def test_data_of_an_older_version(tmp_path: Path) -> None:
-    _begin(tmp_path, FLAT, noted=False)
-    with pytest.raises(TopologyError, match="give the topology file as --from FILE"):
-        _apply(tmp_path, BUS)
-    assert _apply(tmp_path, BUS, old=FLAT).state == "done"
-    _check(tmp_path, BUS)
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

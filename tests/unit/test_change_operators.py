@@ -235,15 +235,6 @@ def test_a_dry_run_asks_the_servers_that_need_new_classes() -> None:
     assert (end.value.value.state, end.value.value.refusals) == ("refused", ("cannot import x",))
 
 
-def test_an_older_server_is_not_asked_about_classes() -> None:
-    system = _System(_three)
-    steps = carry_out(system.wish(_more, dry=True))
-    looked = next(steps)
-    assert not isinstance(looked, Wait)
-    views = [system._answer(one) for one in looked]
-    assert steps.send([None if view is None else {**view, "checks": False} for view in views]) == []
-
-
 def test_the_history_has_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -214,7 +214,7 @@ def test_a_stranger_with_a_wrong_token_does_not_change_the_state_of_the_peer() -
     assert not peer.claim
     assert not _greet(entry, msgspec.structs.replace(true, token="wrong")).open
     # This stranger has the token, or needs none.
-    assert not _greet(entry, msgspec.structs.replace(true, version=999, oldest=999)).open
+    assert not _greet(entry, msgspec.structs.replace(true, to="s999")).open
     assert peer.connection is real
     assert not peer.claim
     assert not two.refusals
@@ -222,7 +222,7 @@ def test_a_stranger_with_a_wrong_token_does_not_change_the_state_of_the_peer() -
 
 def test_a_peer_with_another_topology_is_remembered_while_it_is_not_connected() -> None:
     two = _peering("s2")
-    assert not _greet(_entry(two), _hello_of("s1", version=999, oldest=999)).open
+    assert not _greet(_entry(two), _hello_of("s1", to="s999")).open
     assert "999" in two.refusals["s1"]
 
 

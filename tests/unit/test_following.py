@@ -9,9 +9,8 @@ from antecede.link import Frame
 from antecede.orders import parse
 from antecede.server import AgentServer, FromPeer, Plan
 from antecede.server.inputs import Look, Replay
-from antecede.server.items import LOG_FORMAT, Buried, Published, Reacted, Tried
+from antecede.server.items import Buried, Published, Reacted, Tried
 from antecede.server.operations.dead_letters import DeadLetters
-from antecede.server.progress import ENDED_WELL
 from antecede.server.recovery import resume
 from antecede.topology import Domain, Mailboxes, Quota, Topology
 
@@ -183,7 +182,7 @@ def test_a_setting_that_changes_lets_held_letters_go() -> None:
     for record in world.logs["s3"]:
         again.replay(record, 0.0)
     assert again.engine.following.held, "the log decides"
-    resume(again, LOG_FORMAT, ENDED_WELL, [])
+    resume(again)
     assert [letter.body for letter in again.engine.mailboxes["a"]] == [b"x@s12"]
 
 

@@ -8,7 +8,6 @@ from antecede.link import Frame
 from antecede.messages import Message, Send
 from antecede.orders import parse
 from antecede.server import AgentServer, FromPeer, Plan
-from antecede.server.items import FORMAT_OLDEST
 from antecede.topology import Domain, Topology
 
 _homes = {"a1": "s1", "a2": "s2", "a3": "s3", "a4": "s4"}
@@ -27,7 +26,7 @@ def _frame(order: str, source: str, letters: list[Letter]) -> Frame:
     """A frame in which s1 sends these letters to s2 in domain A."""
     members = ("s1", "s2", "s4")
     protocol = parse(order).create(members.index(source), len(members))
-    effects = protocol.send(Message("0.1", members.index(source), 0b010, encode_train(letters, share=False)))
+    effects = protocol.send(Message("0.1", members.index(source), 0b010, encode_train(letters)))
     packet = next(effect.packet for effect in effects if isinstance(effect, Send))
     return Frame(1, 0, 1, encode_packet(protocol, packet)[0])
 
@@ -61,13 +60,6 @@ def test_senders_elsewhere(sender: str) -> None:
     assert again.step([], 0.0, 0).faults == [], "a replay blames nobody again"
 
 
-def test_a_log_of_an_older_format_is_replayed_by_its_rules() -> None:
-    topology = Topology([Domain("A", ("s1", "s2", "s4")), Domain("B", ("s2", "s3"))])
-    old = AgentServer("s2", Plan(topology, {"A": parse("pruned"), "B": parse("pruned")}, _homes), 2)
-    old.begin("epoch", FORMAT_OLDEST)
-    assert _given(old, ["a4"])[:2] == (["a4"], [])
-
-
 def test_members_of_a_relaying_domain_relay_for_each_other() -> None:
     """But they cannot bring letters of servers behind the other domains of the receiver."""
     for sender, arrives in (("a1", True), ("a4", True), ("a3", False), ("bob@s3", False)):
@@ -87,7 +79,7 @@ def test_two_packets_with_one_number(order: str) -> None:
         made = []
         for number in (1, 2):
             letter = Letter(f"x.{number}{text}", "a1", ("a2",), "Word", text.encode())
-            effects = protocol.send(Message(f"0.{number}", 0, 0b010, encode_train([letter], share=False)))
+            effects = protocol.send(Message(f"0.{number}", 0, 0b010, encode_train([letter])))
             packets = [effect.packet for effect in effects if isinstance(effect, Send)]
             packet = next(packet for packet in packets if packet.message is not None)
             made.append(Frame(1, 0, number, encode_packet(protocol, packet)[0]))

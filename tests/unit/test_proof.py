@@ -66,9 +66,9 @@ def test_another_channel() -> None:
     assert _code(_prove(_known(), far=_Channel(b"other"))) == "not-proven"
 
 
-@pytest.mark.parametrize("field", ["role", "name", "nonce", "version", "oldest"])
+@pytest.mark.parametrize("field", ["role", "name", "nonce"])
 def test_an_introduction_that_was_changed_on_the_way(field: str) -> None:
-    other: Any = {"role": "operator", "name": "bob", "nonce": bytes(32), "version": 9, "oldest": 2}[field]
+    other: Any = {"role": "operator", "name": "bob", "nonce": bytes(32)}[field]
     assert _code(_prove(_known(), introduced={field: other})) == "not-proven"
 
 
@@ -81,7 +81,7 @@ def test_a_challenge_that_was_changed_on_the_way(field: str) -> None:
 def test_another_server_than_was_dialed() -> None:
     assert _code(_prove(_known(), to="s2")) == "wrong-server"
     dialer = Dialing(_known().keyring("client", "alice"), _Channel(), "s2")
-    assert _code(dialer.answer(wire.Challenge(3, "s1", bytes(32), b""))) == "wrong-server"  # type: ignore[arg-type]
+    assert _code(dialer.answer(wire.Challenge("s1", bytes(32), b""))) == "wrong-server"  # type: ignore[arg-type]
 
 
 def test_parts_that_are_not_a_challenge() -> None:
@@ -166,9 +166,6 @@ class _Owner:
     def trust(self, *, server: bool) -> None:
         pass
 
-    def use_version(self, version: int) -> None:
-        pass
-
     def close(self, reason: str, final: bool = False, code: str = "") -> None:
         pass
 
@@ -201,7 +198,7 @@ def test_a_client_obeys_nothing_before_the_proof(bye: wire.Bye, welcomed: bool) 
     if welcomed:
         opened(0.0)
         line.received([_challenge(known, owner)])
-        line.received([wire.Welcome(wire.VERSION, "s1", "alice@s1", 0)])
+        line.received([wire.Welcome("s1", "alice@s1", 0)])
         line.closed("", 0.0)
     opened(100.0)
     line.received([bye])
@@ -209,7 +206,7 @@ def test_a_client_obeys_nothing_before_the_proof(bye: wire.Bye, welcomed: bool) 
     assert (line.trouble, line.moved_to, owner.ended) == (bye.reason, "", [])
     if welcomed:
         opened(200.0)
-        line.received([wire.Challenge(wire.VERSION, "s1", bytes(32), bytes(64))])
+        line.received([wire.Challenge("s1", bytes(32), bytes(64))])
         line.closed("", 200.0)
         assert owner.ended == []
     opened(300.0)
@@ -233,8 +230,8 @@ def test_a_client_whose_credentials_were_replaced_dials_again(code: str, replace
         line.opened(cast(Connection, owner))
         if code == "unproven-server":
             # What follows such a part is ignored.
-            line.received([wire.Challenge(3, "s9", bytes(32), b"")])
-            line.received([wire.Challenge(3, "s9", bytes(32), b"")])
+            line.received([wire.Challenge("s9", bytes(32), b"")])
+            line.received([wire.Challenge("s9", bytes(32), b"")])
         else:
             line.received([_challenge(known, owner)])
             line.received([wire.Bye("refused", True, code)])

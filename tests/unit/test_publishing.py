@@ -192,7 +192,7 @@ def test_what_a_full_connection_did_not_take_is_not_written_before_the_next_welc
     owner.name = "alice"
     line = ClientLine(owner, "", lambda: None, lambda: 0.0, lambda: 0.5)
     line.opened(first)
-    line.received([wire.Welcome(wire.VERSION, "s1", "alice@s1", 0)])
+    line.received([wire.Welcome("s1", "alice@s1", 0)])
     first.full = True
     line.publish(Ticket(1, "nobody", ("nobody",), "Note", False), True)
     assert first.send.call_count == 1, "the hello"

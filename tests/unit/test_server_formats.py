@@ -1,32 +1,24 @@
-"""Log formats: a log is replayed by the rules under which it was written; from format 3 on a list of destinations is in
-a train and in a record once."""
-
-from base64 import b85decode
-from zlib import decompress
+"""The format of the log: a replay makes the same frames again; a list of destinations is in a train and in a record
+once."""
 
 import msgspec
 import pytest
 
 from antecede import limits
 from antecede.channel import Letter
-from antecede.channel.consumer import unshared_frame
-from antecede.channel.letters import decode_train, encode_train, unshared
-from antecede.channel.packets import copy_of
+from antecede.channel.letters import decode_train, encode_train
 from antecede.engine import Reaction
 from antecede.engine.agents import Outbound
 from antecede.errors import AgentError, StoreError, WireError
-from antecede.link import Ack, Frame
+from antecede.link import Frame
 from antecede.orders import parse
 from antecede.server import AgentServer, FromPeer, Plan, Step
 from antecede.server.items import (
-    LOG_FORMAT,
-    Formatted,
     Handled,
     Listed,
     Published,
     PublishedMany,
     Reacted,
-    Resumed,
     decode_record,
     encode_record,
 )
@@ -34,13 +26,6 @@ from antecede.server.recovery import recover
 from antecede.topology import Domain, Topology
 
 _to = ("x", "y", "z")
-_format_2 = (
-    b"c-oCo&rX9d7^kpFOneqX8Eks<=FO{T(~-=?2m&UX@d-SQb_;qiX_a}=qfcPI2Xh6~515JHt^NJ``YT_-K`!>6Q@RP`h|S<sJei6Sq2_9#Z"
-    b"p*VMnF67oQjeh_vkiF&vT`+Vu1C%F)~~P?8}J_q2jT+>q!#Sun=FbiSR)!EFS`v*zWwg<wN)d0{gzV4)kB>zFWP%0(vY(FUFce$mrIF7lm"
-    b"Cifm}ci$I23UI@ERvKSK*YDEQ%K|u0vr!jO_q1;Zi&zds?#Nly;ibufQa42g&P_MimLQs|hgc?c#xL5`&OtofD2t{K|x*9KV|r^e91<^wC"
-    b"Qifo-8AvBEZo^#^sk?SviGEZnwcyrTl$zl|`B?sWPB4lghZ"
-)
-"""The records, and the frames that they led to, of ``_busy`` as version 616aa1a made them, compressed."""
 
 
 def _server(name: str = "s1") -> AgentServer:
@@ -74,7 +59,7 @@ def _steps(server: AgentServer) -> list[Step]:
 
 
 def _busy() -> tuple[AgentServer, list[bytes]]:
-    """A server of the newest format, and its log."""
+    """A server and its log."""
     server = _server()
     records = [server.begin("epoch")]
     for step in _steps(server):
@@ -88,28 +73,7 @@ def _bodies(server: AgentServer) -> list[bytes]:
     return list(server.channel.consumers["A"].links["s2"].bodies())
 
 
-def _old() -> tuple[list[bytes], list[bytes]]:
-    records, bodies = msgspec.msgpack.decode(decompress(b85decode(_format_2)))
-    return records, bodies
-
-
-def test_a_log_of_the_format_before_gives_the_same_frames_again() -> None:
-    records, bodies = _old()
-    server = _server()
-    record = recover(server, None, records, "epoch", 0.0)
-    assert _bodies(server) == bodies, "unacknowledged frames are the same bytes"
-    assert decode_record(record) == [Formatted(LOG_FORMAT), Resumed()]
-    # Now the newest rules are in force, also after the next start.
-    step = server.step([PublishedMany("c", 8, _to, "Word", [b"8", b"9"])], 0.0, 5)
-    assert step.record is not None
-    again = _server()
-    recover(again, None, [*records, record, step.record], "epoch", 0.0)
-    assert _bodies(again) == _bodies(server)
-    assert _bodies(again)[:-1] == bodies
-    assert _bodies(again)[-1].count(b"z") == 1, "the list is there once"
-
-
-def test_the_frames_of_the_newest_format_are_made_again() -> None:
+def test_frames_are_made_again() -> None:
     server, records = _busy()
     again = _server()
     for record in records:
@@ -117,7 +81,6 @@ def test_the_frames_of_the_newest_format_are_made_again() -> None:
     assert again.snapshot() == server.snapshot()
     recover(again, None, [], "epoch", 0.0)
     assert _bodies(again) == _bodies(server)
-    assert _bodies(again) != _old()[1], "the two formats differ: this tests something"
 
 
 def test_a_new_life_gives_no_number_again() -> None:
@@ -133,27 +96,6 @@ def test_a_new_life_gives_no_number_again() -> None:
     recover(third, None, [*records, first], "epoch", 0.0)
     another = third.step([Published("d", 1, ("topic",), "Word", b"9")], 0.0, 5)
     assert another.due[0].letters[-1].id not in ids
-
-
-def test_a_snapshot_keeps_the_rules() -> None:
-    records, _ = _old()
-    before = _server()
-    for record in records:
-        before.replay(record, 0.0)
-    old, new = _server(), _server()
-    old.restore(before.snapshot(), 0.0)
-    new.restore(_busy()[0].snapshot(), 0.0)
-    assert (old.log_format, new.log_format) == (2, LOG_FORMAT)
-
-
-def test_letters_arrive_as_they_would_in_the_format_before() -> None:
-    server, _ = _busy()
-    new, old = _server("s2"), _server("s2")
-    for number, (body, older) in enumerate(zip(_bodies(server), _old()[1], strict=True), 1):
-        for receiver, sent in ((new, body), (old, older)):
-            receiver.step([FromPeer("A", "s1", Frame(1, 0, number, sent))], 0.0, 5)
-    assert new.engine.dump() == old.engine.dump()
-    assert len(new.engine.mailboxes["z"]) == 6
 
 
 def test_a_record_has_each_list_once() -> None:
@@ -175,24 +117,14 @@ def test_a_record_has_each_list_once() -> None:
         decode_record(broken)
 
 
-def test_one_multicast_or_many_letters_to_one_agent_need_no_lists() -> None:
-    alone = [Letter("1", "s", _to, "T", b"")]
-    single = [Letter(str(number), "s", ("x",), "T", b"") for number in range(3)]
-    different = [Letter("1", "s", ("x", "y"), "T", b""), Letter("2", "s", ("y", "z"), "T", b"")]
-    for letters in (alone, single, different):
-        assert encode_train(letters, share=True) == encode_train(letters)
-
-
 def test_a_train_with_lists_is_read_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     letters = [Letter(str(number), "s", _to, "T", b"", context="c") for number in range(3)]
     letters.insert(1, Letter("one", "s", ("x",), "T", b"", "?1"))
-    train = encode_train(letters, share=True)
+    train = encode_train(letters)
     assert train.count(b"z") == 1
     read = decode_train(train)
     assert read == letters
     assert read[0].to is read[2].to
-    assert unshared(train) == encode_train(letters)
-    assert unshared(encode_train(letters)) == encode_train(letters)
     for end in range(2, len(train)):
         with pytest.raises(WireError, match="unreadable train"):
             decode_train(train[:end])
@@ -218,24 +150,6 @@ def test_a_train_has_no_more_destinations_than_its_receiver_accepts(most: int, m
             assert isinstance(one.content, Frame)
             assert not receiver.step([FromPeer("A", "s1", one.content)], 0.0, 5).faults
     assert len(receiver.engine.mailboxes["z"]) == 6
-
-
-def test_an_older_peer_gets_trains_without_lists() -> None:
-    server = _server()
-    server.begin("epoch")
-    step = server.step([PublishedMany("c", 1, _to, "Word", [b"1", b"2"])], 0.0, 5)
-    (sent,) = step.outgoing
-    (older,) = (unshared_frame(one) for one in step.outgoing)
-    assert isinstance(sent.content, Frame)
-    assert isinstance(older.content, Frame)
-    mine, theirs = copy_of(sent.content.body), copy_of(older.content.body)
-    assert mine is not None
-    assert theirs is not None
-    assert theirs.payload == encode_train(decode_train(mine.payload)) != mine.payload
-    assert (mine.subject, mine.to, mine.stamp_bytes) == (theirs.subject, theirs.to, theirs.stamp_bytes)
-    assert unshared_frame(older) is older
-    ack = msgspec.structs.replace(sent, content=Ack(1, 2, 3, ()))
-    assert unshared_frame(ack) is ack
 
 
 def test_letters_that_were_handled_plainly_are_the_same_as_their_reactions() -> None:

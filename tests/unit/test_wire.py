@@ -7,7 +7,7 @@ import pytest
 
 from antecede import limits, wire
 from antecede.errors import WireError
-from antecede.wire import Accepted, Bye, Deliver, Done, PeerFrames, Ping, Publish, Unframer, agree, frame, frames
+from antecede.wire import Accepted, Bye, Deliver, Done, PeerFrames, Ping, Publish, Unframer, frame, frames
 
 _parts = [
     Publish(3, ("a", "b"), "Order", [b"x", b"y"]),
@@ -129,45 +129,17 @@ def test_what_is_no_frame(body: bytes) -> None:
         Unframer().feed(struct.pack(">IB", len(body) + 1, wire.VERSION) + body)
 
 
-@pytest.mark.parametrize("version", [0, wire.VERSION + 1, 255])
+@pytest.mark.parametrize("version", [0, wire.VERSION - 1, wire.VERSION + 1, 255])
 def test_other_versions(version: int) -> None:
     with pytest.raises(WireError, match="wire version"):
         Unframer().feed(struct.pack(">IB", 2, version) + b"\x90")
 
 
-def test_versions_are_agreed_on() -> None:
-    assert agree(wire.VERSION + 3, wire.VERSION) == wire.VERSION
-    with pytest.raises(WireError):
-        agree(wire.VERSION + 3, wire.VERSION + 1)
-    with pytest.raises(WireError):
-        agree(wire.VERSION_OLDEST - 1, 0)
-
-
-def test_codes_are_fields_that_older_ends_pass_over_and_do_not_send() -> None:
-    for new, old in ((wire.Refused(7, 1, "why", False, "unknown-agent"), 5), (wire.Answer(False, b"{}", "usage"), 3)):
-        fields = msgspec.msgpack.decode(msgspec.msgpack.encode(new))
-        unframer = Unframer()
-        unframer.trust()
-        body = msgspec.msgpack.encode([fields[:old]])
-        (part,) = unframer.feed(struct.pack(">IB", len(body) + 1, wire.VERSION_OLDEST) + body)
-        assert part == msgspec.structs.replace(new, code="")
-
-    class Older(msgspec.Struct, array_like=True, tag_field="part", tag=8):
-        """A refusal as the first version reads it."""
-
-        number: int
-        count: int
-        reason: str
-        retry: bool
-
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(wire.Refused(7, 1, "why", True, "x")), type=Older).retry
-
-
 def test_a_proof_has_a_bounded_size() -> None:
     """Before the other end has proved anything, it may send short values only."""
     most = limits.proof_bytes_max
-    for part in (wire.Introduce(3, 1, "client", "a", "", b"x" * most), wire.Proof(b"x" * most)):
+    for part in (wire.Introduce("client", "a", "", b"x" * most), wire.Proof(b"x" * most)):
         assert Unframer().feed(frame([part])) == [part]
-    for part in (wire.Introduce(3, 1, "client", "a", "", b"x" * (most + 1)), wire.Proof(b"x" * (most + 1))):
+    for part in (wire.Introduce("client", "a", "", b"x" * (most + 1)), wire.Proof(b"x" * (most + 1))):
         with pytest.raises(WireError, match="unreadable"):
             Unframer().feed(frame([part]))

@@ -9,10 +9,10 @@ before any state is read or changed.
     Proof(signature), then the hello      ──►
 
 Each end signs the following values: both nonces, the role and the name of the dialing end, the name of the server,
-the protocol versions, and the binding of the TLS channel (empty without TLS). The signed content also says which end
+and the binding of the TLS channel (empty without TLS). The signed content also says which end
 signs: dialing or answering. So a signature is not valid on another connection, in the other direction, for another
 name, or through a relay that decrypts TLS. Until the server has proved its identity, the dialing end sends nothing
-about itself except its role, its name and its protocol versions.
+about itself except its role and its name.
 
 An identity is proved by a signature with one of its valid keys. If the access file lists certificates for the identity,
 and the other end shows a certificate, then this certificate must also have one of the listed names. An identity with
@@ -118,9 +118,7 @@ class Dialing:
         self._to = to
         self.who: Who | None = None
         """The identity of the server; None until the server has proved it."""
-        self.introduction = wire.Introduce(
-            wire.VERSION, wire.VERSION_OLDEST, keyring.role, keyring.name, to, keyring.nonce()
-        )
+        self.introduction = wire.Introduce(keyring.role, keyring.name, to, keyring.nonce())
 
     def answer(self, part: wire.AnyPart) -> wire.Proof | Refusal:
         """Check the server's first message, which must prove that the expected server sent it. Return our own proof. If
@@ -160,9 +158,7 @@ class Answering:
             return Refusal("wrong-server", f"this is server {self._keyring.name}, not {asked.to[:64]}")
         if asked.role not in ROLES or len(asked.nonce) != NONCE_BYTES:
             return Refusal("bad-introduction", f"expected a role ({', '.join(ROLES)}) and {NONCE_BYTES} random bytes")
-        return wire.Challenge(
-            wire.VERSION, self._keyring.name, self._nonce, self._keyring.sign(self._content(_answering))
-        )
+        return wire.Challenge(self._keyring.name, self._nonce, self._keyring.sign(self._content(_answering)))
 
     def check(self, proof: wire.Proof) -> Who | Refusal:
         """Return the identity that the other end has proved, or the reason why its proof is refused."""
@@ -184,7 +180,6 @@ class Answering:
 def signed(end: str, introduction: wire.Introduce, server: str, nonce: bytes, binding: bytes) -> bytes:
     """Return the content that one end signs. ``end``: which end signs, dialing or answering. In the content, the length
     of each field comes before the field itself. So two different lists of fields never give the same content."""
-    versions = f"{introduction.version} {introduction.oldest}"
     fields = (
         _context,
         end.encode(),
@@ -192,7 +187,6 @@ def signed(end: str, introduction: wire.Introduce, server: str, nonce: bytes, bi
         introduction.name.encode(),
         SERVER.encode(),
         server.encode(),
-        versions.encode(),
         introduction.nonce,
         nonce,
         binding,
@@ -203,6 +197,6 @@ def signed(end: str, introduction: wire.Introduce, server: str, nonce: bytes, bi
 NONCE_BYTES: Final = 32
 SIGNATURE_BYTES: Final = 64
 NOT_PROVEN: Final = "not-proven"
-_context: Final = b"antecede proof of identity 1"
+_context: Final = b"antecede proof of identity 2"
 _dialing: Final = "dialing"
 _answering: Final = "answering"

@@ -30,7 +30,7 @@ from antecede.channel.returns import Returns, SavedReturns
 from antecede.channel.routes import Hops, Way, first_hops, way_of
 from antecede.channel.senders import Senders
 from antecede.errors import UnknownAgentError, UsageError, WireError
-from antecede.limits import link_resend_first_seconds, shared_addresses_max, train_bytes_max
+from antecede.limits import link_resend_first_seconds, shared_addresses_max
 from antecede.link import Arrival
 from antecede.orders import OrderSpec
 from antecede.topology import Topology
@@ -62,6 +62,8 @@ class Channel:
     """The part of a server that sends, receives and forwards letters, between its agents and other servers."""
 
     consumer: type[MessageConsumer] = MessageConsumer
+    checks_senders = True
+    """Whether letters from a peer are refused if the route from their sender does not lead through this peer."""
 
     def __init__(
         self,
@@ -81,7 +83,6 @@ class Channel:
         self.faults: list[tuple[str, str, str]] = []
         """Entries (domain, peer, reason) for dropped input: trains that could not be read, and letters from a peer that
         is not on the route from the letter's sender. ``peer`` is empty if the peer is not known."""
-        self._checks_senders = False
         self._plans: dict[tuple[str, tuple[str, ...]], Way] = {}
         self._planned = 0
         """The size of ``_plans`` (cached routes): the addresses in all plans, plus ``_plan_addresses`` per plan."""
@@ -133,8 +134,6 @@ class Channel:
             self.links.begin_life(self._life, kept)
         self.record_into(self._taken)
         self.hold_for(self._holding, self._pasts)
-        if self._checks_senders:
-            self.share_lists()
 
     def learn(self, topology: Topology, homes: dict[str, str], moved: dict[str, str], begun: Collection[str]) -> None:
         """Learn the servers and agents of the next topology before this server uses it. Other servers may already use
@@ -261,13 +260,13 @@ class Channel:
     def _delivered(self, domain: str, train: bytes, source: int) -> None:
         """Process a delivered train (a batch of letters). The sender of the train may be this server itself."""
         try:
-            letters = decode_train(train) if len(train) <= _train_bytes_usual else self.destinations.decode_train(train)
+            letters = decode_train(train)
         except WireError as error:
             self.faults.append((domain, "", str(error)))
             return
         consumer = self.consumers[domain]
         own = source == consumer.me
-        if not own and self._checks_senders:
+        if not own and self.checks_senders:
             letters = self._senders.permitted(consumer, source, letters, self.faults)
         consumer.traffic.letters_delivered += len(letters)
         if not own and self._all_here(domain, letters):
@@ -371,13 +370,6 @@ class Channel:
         for consumer in self._consumers:
             consumer.taken = items
 
-    def share_lists(self) -> None:
-        """From now on, write each list of destinations once per train, and refuse letters that come from a wrong member
-        (:mod:`antecede.channel.senders`). Log format 3 requires both."""
-        self._checks_senders = True
-        for consumer in self._consumers:
-            consumer.share_lists()
-
     def flush(self, now: float) -> None:
         """Stamp and send the trains of this step, until there are no trains left. New trains can appear meanwhile: a
         domain's order may send packets to this server itself, and these packets may cause new letters."""
@@ -444,7 +436,5 @@ class Channel:
             self.consumers[name].load(consumer, now)
 
 
-_train_bytes_usual = 2 * train_bytes_max
-"""The usual maximum size of a train. A longer train has one large letter, or many long lists of destinations."""
 _plan_addresses = 4
 """The memory that a plan (a cached route) needs besides its addresses, expressed as a number of addresses."""

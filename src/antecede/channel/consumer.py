@@ -19,14 +19,13 @@ such a packet is marked as a repeat, and a replay relies on this mark.
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
-from math import inf
 from typing import Any
 
 import msgspec
 
 from antecede import limits
 from antecede.channel.letters import Letter, Past, body_of, decode_train, encode_train
-from antecede.channel.packets import copy_of, decode_packet, encode_packet, unshared_packet
+from antecede.channel.packets import copy_of, decode_packet, encode_packet
 from antecede.errors import AntecedeError, WireError
 from antecede.labels import label_in
 from antecede.link import FRESH, Ack, Arrival, Frame, Link
@@ -62,7 +61,7 @@ class SavedConsumer(msgspec.Struct, frozen=True, array_like=True):
     generation: int
     lives: dict[str, int] = {}
     """For each peer, the number of its *life* (the time from one start of a server to the next). Each peer sends this
-    number when it connects. The oldest snapshots do not have this field."""
+    number when it connects."""
 
 
 class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -74,16 +73,6 @@ class Outgoing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     unhurried: bool = False
     """True if the peer does not wait for this frame. Such a frame may be delayed, so that it is sent together with
     other frames."""
-
-
-def unshared_frame(one: Outgoing) -> Outgoing:
-    """Return a frame in the form that servers with a wire version below 3 understand. An acknowledgement is returned
-    unchanged."""
-    frame = one.content
-    if isinstance(frame, Ack):
-        return one
-    body = unshared_packet(frame.body)
-    return one if body is frame.body else Outgoing(one.domain, one.peer, msgspec.structs.replace(frame, body=body))
 
 
 class Traffic:
@@ -141,7 +130,7 @@ class MessageConsumer:
         self.trains: list[tuple[int, list[Letter], list[int]]] = []
         """The trains of this step, each as (bit mask of the destination members, letters, sums). The two sums are the
         approximate bytes of all letters, and the number of destinations of all letters."""
-        self._copies_max: float = inf
+        self._copies_max = limits.train_copies_max
         self._held: dict[int, tuple[Packet, str, int, bytes]] = {}
         """The packets that the order holds. A key is ``id(packet)``. A value is (packet, peer, frame number, encoded
         packet)."""
@@ -159,11 +148,6 @@ class MessageConsumer:
         """The past of the train that is being delivered: the messages on which the train depends. It is None if these
         messages are not known."""
         self._packet: Packet | None = None
-
-    def share_lists(self) -> None:
-        """Save space in trains from now on: if several letters of a train have the same list of destinations, the train
-        contains this list only once. Also limit the total number of destinations in a train."""
-        self._copies_max = limits.train_copies_max
 
     # Sending.
 
@@ -214,14 +198,11 @@ class MessageConsumer:
         there were any trains."""
         trains, self.trains = self.trains, []
         traffic = self.traffic
-        shares = self._copies_max < inf
-        for mask, letters, sums in trains:
+        for mask, letters, _ in trains:
             self.sent += 1
             traffic.messages_sent += 1
             traffic.letters_sent += len(letters)
-            message = Message(
-                f"{self.me}.{self.sent}", self.me, mask, encode_train(letters, shares and sums[1] > len(letters))
-            )
+            message = Message(f"{self.me}.{self.sent}", self.me, mask, encode_train(letters))
             self.perform(self.order.send(message), now)
         return bool(trains)
 

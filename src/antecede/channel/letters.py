@@ -99,21 +99,6 @@ class Destinations:
             if len(letter.to) > 1:
                 msgspec.structs.force_setattr(letter, "to", self.shared(letter.to))
 
-    def decode_train(self, train: bytes) -> list[Letter]:
-        """Return the letters of a long train. If each letter of the train contains its own list of destinations, this
-        method decodes one letter at a time. It replaces the list of this letter by the equal stored list, and only then
-        decodes the next letter. So there are never many copies of a list in memory."""
-        if train[:2] == _with_lists:
-            return decode_train(train)
-        letters: list[Letter] = []
-        try:
-            for piece in _decode_pieces(train):
-                letters.append(_decode_letter(piece))
-                self.share(letters[-1:])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise WireError(f"unreadable train of letters: {error}") from None
-        return letters
-
 
 class _Listed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A letter in a train of the form ``_Lists``. Such a train contains each list of destinations only once. The fields
@@ -134,13 +119,11 @@ class _Listed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 _Lists = tuple[int, list[tuple[str, ...]], list[_Listed]]
 """The form of a train that contains each list of destinations only once, even if several letters have this list. It has
-three values: the number 3 (the log format that introduced this form), the lists, and the letters."""
+three values: the number 3, the lists, and the letters."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Letter]).decode
 _decode_lists: Final = msgspec.msgpack.Decoder(_Lists).decode
-_decode_pieces: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
-_decode_letter: Final = msgspec.msgpack.Decoder(Letter).decode
 
 
 _with_lists: Final = b"\x93\x03"
@@ -167,11 +150,10 @@ def body_fault(size: int) -> str:
     return f"notification of {size} bytes: at most {most}" if size > most else ""
 
 
-def encode_train(letters: list[Letter], share: bool = False) -> bytes:
-    """Encode letters as one train. If ``share`` is true, and several letters have the same list of two or more
-    destinations, the train contains each list only once. Such a train cannot be read by servers with a log format lower
-    than 3, or by servers and clients with a wire version lower than 3."""
-    if share and len(letters) > 1:
+def encode_train(letters: list[Letter]) -> bytes:
+    """Encode letters as one train. If several letters have the same list of two or more destinations, the train
+    contains each list only once."""
+    if len(letters) > 1:
         lists: dict[tuple[str, ...], int] = {}
         several = 0
         for letter in letters:
@@ -190,12 +172,6 @@ def decode_train(train: bytes) -> list[Letter]:
         return _unlisted(train) if train[:2] == _with_lists else _decode(train)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(f"unreadable train of letters: {error}") from None
-
-
-def unshared(train: bytes) -> bytes:
-    """Return a train in the old form, which has a list of destinations in every letter. Servers and clients with a wire
-    version lower than 3 can read this form."""
-    return encode_train(decode_train(train)) if train[:2] == _with_lists else train
 
 
 def _unlisted(train: bytes) -> list[Letter]:

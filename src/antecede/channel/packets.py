@@ -8,7 +8,6 @@ Nothing from the network is trusted: kinds, members, sizes and stamps are checke
 import msgspec
 
 from antecede import limits
-from antecede.channel.letters import unshared
 from antecede.errors import StampError, WireError
 from antecede.messages import COPY, Message, Packet
 from antecede.orders.contract import Order
@@ -72,14 +71,6 @@ def _message(order: Order, peer: int, body: _Body) -> Message:
                 "may send only its own messages, and only to their destinations"
             )
     return Message(body.subject, source, to, body.payload)
-
-
-def unshared_packet(data: bytes) -> bytes:
-    """Return the bytes of a packet with its train of letters in the old form (a list of destinations in every letter).
-    Servers with a wire version lower than 3 can read only this form."""
-    body = _decoder.decode(data)
-    payload = unshared(body.payload)
-    return data if payload is body.payload else _encoder.encode(msgspec.structs.replace(body, payload=payload))
 
 
 class Copy(msgspec.Struct, frozen=True, gc=False):

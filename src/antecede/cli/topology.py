@@ -43,8 +43,7 @@ def add_to(group: typer.Typer) -> None:
             None,
             "--from",
             metavar="OLD",
-            help="File of the current topology. If another topology is in force, the change is refused. Required with "
-            "--data if an older version of Antecede wrote the data.",
+            help="File of the current topology. If another topology is in force, the change is refused.",
         ),
         data: str | None = typer.Option(
             None, metavar="DIR", help="Change the topology of stopped servers. Their data directories are in DIR."
@@ -115,8 +114,7 @@ def add_to(group: typer.Typer) -> None:
             None,
             "--from",
             metavar="OLD",
-            help="With --data: file of the topology in force. Needed only if an older version of Antecede wrote the "
-            "data.",
+            help="With --data: file of the topology in force. Not needed: the directories contain it.",
         ),
         keys: Keys = KEYS,
         as_json: bool = JSON,

@@ -18,7 +18,7 @@ from antecede.backups.folder import system_in, write_system
 from antecede.engine import Belongings
 from antecede.errors import AntecedeError, StoreError, TopologyError
 from antecede.live.application import plan_of, readable
-from antecede.recording.segments import is_data_directory, next_indices, recorded_topology
+from antecede.recording.segments import is_data_directory, next_indices
 from antecede.server import AgentServer, Input
 from antecede.server.change.changing import Outcome, carry_out
 from antecede.server.change.draining import drain
@@ -268,18 +268,12 @@ def _continued(name: str, directory: str, files: list[TopologyFile]) -> _Stopped
 
 
 def _known(directory: str, epoch: str, files: Sequence[TopologyFile]) -> TopologyFile:
-    """Return the topology in force at a server whose log does not contain this topology: the first topology with this
-    ``epoch`` (the digest of a topology). Search in ``files``, then use the topology that is stored with the trace in
-    the directory. Raise :class:`TopologyError` if no topology has this epoch. An empty ``epoch`` fits every topology.
-    """
-    recorded = recorded_topology(directory)
-    for file in (*files, *([] if recorded is None else [recorded])):
+    """Return the topology of a server whose log does not contain a topology: the first of ``files`` with this ``epoch``
+    (the digest of a topology). An empty ``epoch`` fits every topology."""
+    for file in files:
         if not epoch or file.epoch == epoch:
             return file
-    raise TopologyError(
-        f"{directory}: made by an older version, and does not contain its topology (epoch {epoch}): "
-        "give the topology file as --from FILE"
-    )
+    raise TopologyError(f"{directory}: its log does not contain its topology (epoch {epoch})")
 
 
 _sync_seconds = 600.0

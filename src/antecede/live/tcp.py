@@ -26,7 +26,7 @@ from antecede import limits
 from antecede.errors import UsageError, WireError
 from antecede.server.admission import Admission, ConnectionSlot
 from antecede.server.connections import Receiver, break_off, serials
-from antecede.wire import VERSION_OLDEST, AnyPart, Bye, Part, Unframer, frames
+from antecede.wire import AnyPart, Bye, Part, Unframer, frames
 
 
 class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
@@ -51,7 +51,6 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._input = _input_buffer()
         self._last_received = self.last_sent = self._loop.time()
-        self._version = VERSION_OLDEST
         self._held = self._busy = False
         self._expects_a_reader = False
         self._reading_paused = False
@@ -158,7 +157,7 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
             return
         self.last_sent = self._loop.time()
         try:
-            for written in frames(parts, self._version):
+            for written in frames(parts):
                 self._transport.write(written)
         except RuntimeError as error:
             # uvloop raises this for a connection that it has closed by itself, for example because there was no file
@@ -215,9 +214,6 @@ class TcpConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._unframer.trust(limits.frame_bytes_max if server else limits.client_frame_bytes_max)
         if self._slot is not None:
             self._slot.proved(server=server)
-
-    def use_version(self, version: int) -> None:
-        self._version = version
 
     def hold(self, held: bool) -> None:
         self._held = held

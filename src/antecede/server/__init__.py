@@ -35,10 +35,7 @@ from antecede.server.begun import begun_letters
 from antecede.server.clock import Clock
 from antecede.server.inputs import Accepted, Denied, FromPeer, Look, Plan, Refused, Step
 from antecede.server.items import (
-    FORMAT_OLDEST,
-    FORMAT_WITH_LISTS,
     LIFE_NUMBERS,
-    LOG_FORMAT,
     Applied,
     Began,
     Clocked,
@@ -47,7 +44,6 @@ from antecede.server.items import (
     Expired,
     Fired,
     Forgot,
-    Formatted,
     Handled,
     Item,
     Organising,
@@ -95,8 +91,6 @@ class AgentServer:
         """True if records are stored. If not (durability ``memory``), they are not even encoded."""
         self.overloaded, self.overload = False, CATCHING_UP
         """True if publishes are refused, and why: too much data waits, the disk is almost full, or the server stops."""
-        self.log_format = FORMAT_OLDEST
-        """The log format of new records and of new messages to peers. A :class:`Formatted` item sets it."""
         self.clock, self.truncations = Clock(), Truncations()
         self._multicasts = 0
         """The number of sends to several destinations in this step. A batch of publishes counts as one send."""
@@ -146,18 +140,18 @@ class AgentServer:
         record = None
         if items:
             if self.kept:
-                new, server_ms = self.log_format >= FORMAT_WITH_LISTS, self.clock.at(now, clock_ms)
-                if new and self.clock.differs(server_ms, clock_ms):
+                server_ms = self.clock.at(now, clock_ms)
+                if self.clock.differs(server_ms, clock_ms):
                     items.insert(0, self.clock.set(Clocked(server_ms, clock_ms)))
-                record = encode_record(items, new and self._multicasts > 1)
+                record = encode_record(items, self._multicasts > 1)
             items.clear()
         self._multicasts = 0
         due = self.engine.due() if self.engine.ready else []
         return Step(record, channel.leaving(now, acknowledge), replies, due, faults)
 
-    def begin(self, epoch: str, newest: int = LOG_FORMAT, cuts: Iterable[Truncated] = ()) -> bytes:
+    def begin(self, epoch: str, cuts: Iterable[Truncated] = ()) -> bytes:
         """Make, apply and return the first record of a new log. ``cuts``: incomplete writes that recovery removed."""
-        return self.note([Began(self.name, epoch), Formatted(newest), *settings_items(self, newest, cuts=cuts)])
+        return self.note([Began(self.name, epoch), *settings_items(self, cuts=cuts)])
 
     def note(self, items: list[Item]) -> bytes:
         """Apply these items, and return them as one record. A server calls this at its start, for its first record."""
@@ -176,11 +170,6 @@ class AgentServer:
         """Use new settings of mailboxes from now on."""
         self.plan = msgspec.structs.replace(self.plan, mailboxes=mailboxes)
         self.engine.quotas.use(mailboxes)
-
-    def _use_format(self, log_format: int) -> None:
-        self.log_format = log_format
-        if log_format >= FORMAT_WITH_LISTS:
-            self.channel.share_lists()
 
     def replay(self, record: bytes, now: float) -> None:
         """Apply a record of the log again. If messages of this record were not acknowledged, they are resent later."""
@@ -309,8 +298,6 @@ class AgentServer:
                 self.engine.deliver(agent, letter)
         elif isinstance(item, Expired):
             self.calls.expire(item.clock_ms, now)
-        elif isinstance(item, Formatted):
-            self._use_format(item.format)
         elif isinstance(item, Organising):
             self.organisation.apply(item, self)
         elif isinstance(item, Resumed):
@@ -427,7 +414,7 @@ class AgentServer:
         head = {"server": self.name, "incarnation": self.incarnation, "epoch": self.epoch, "numbers": self._numbers}
         stopped = [(*place, reason) for place, reason in self.stopped.items()]
         cuts = {"truncations": self.truncations.open, "newest_cut": self.truncations.newest}
-        log = {"log_format": self.log_format, "times": self.clock.times, **cuts}
+        log = {"times": self.clock.times, **cuts}
         rest = {"clients": self.clients, "stopped": stopped, "organisation": self.organisation.dump(self.channel)}
         return encode_state(packed(*parts, **head, **log, **rest))
 
@@ -444,4 +431,3 @@ class AgentServer:
         self.clock.times = state.times
         self.truncations.open, self.truncations.newest = state.truncations, state.newest_cut
         self.stopped = {(domain, peer): reason for domain, peer, reason in state.stopped}
-        self._use_format(state.log_format)

@@ -41,8 +41,7 @@ History = Annotated[list[Epoch], Meta(max_length=limits.changes_kept_max)]
 
 
 class Organised(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=41):
-    """The topology in force at the beginning of a log. If an older version of this software began the log without this
-    item, the server adds the item at its next start."""
+    """The topology in force at the beginning of a log."""
 
     topology: str
     """The text of a topology file."""

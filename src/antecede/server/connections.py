@@ -69,10 +69,6 @@ class Connection(Protocol):
         other end is a server."""
         ...
 
-    def use_version(self, version: int) -> None:
-        """Use this wire version, on which both ends have agreed. Until this call, the oldest version is used."""
-        ...
-
     def hold(self, held: bool) -> None:
         """Stop reading if ``held`` is true; otherwise continue."""
         ...

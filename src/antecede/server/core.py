@@ -27,7 +27,7 @@ from antecede.server.peering import Peering
 from antecede.server.quiet_log import QuietLog
 from antecede.server.sessions import Sessions
 from antecede.server.upkeep import Upkeep
-from antecede.wire import VERSION, AnyPart
+from antecede.wire import AnyPart
 
 
 class ServerCore:
@@ -50,19 +50,18 @@ class ServerCore:
         audit: Audit | None = None,
         admission: Admission | None = None,
         now: float = 0.0,
-        newest_version: int = VERSION,
         cuts: bool = False,
         covers: int = 0,
     ) -> None:
         """``first``: the first record of this run of the server. ``cuts``: whether this record reports that torn
         (incomplete) writes were removed from the log. ``token``: the token that all processes share if there is no
         access file. ``authoriser``: if None, only this token is checked. ``keyring``: the server's identity, if there
-        is an access file. ``newest_version``: the newest wire version of this server. ``covers``: the number of records
+        is an access file. ``covers``: the number of records
         in the log after the newest snapshot."""
         self.machine = machine
         self.log = log = QuietLog(log)
         self.guard = guard = Guard(authoriser or Authoriser(token=token), keyring, audit, log)
-        self.peering = Peering(machine, epoch, token, guard, log, random, newest_version)
+        self.peering = Peering(machine, epoch, token, guard, log, random)
         self.sessions = Sessions(machine, guard.authoriser, log)
         self.marks = Marks(machine, store, self.peering.hold, log)
         self.send, self.fault = self.peering.send, self.peering.fault
@@ -77,7 +76,6 @@ class ServerCore:
         self.entry = Entry(
             *(guard, self.peering, self.sessions, self.operations.request, log),
             admission or Admission(),
-            newest_version,
         )
         access = guard.authoriser.access
         if access is not None:

@@ -50,16 +50,13 @@ class Entry:
         operate: Operate,
         log: Log,
         admission: Admission,
-        newest_version: int = wire.VERSION,
     ) -> None:
-        """``newest_version``: the newest wire version of this server."""
         self.guard = guard
         self.peering = peering
         self.sessions = sessions
         self.operate = operate
         self.log = log
         self.admission = admission
-        self.newest_version = newest_version
         self.closed = ""
         """The reason why new connections are not accepted. It is empty if new connections are accepted."""
         self.connections: dict[Incoming, None] = {}
@@ -257,16 +254,11 @@ class Incoming:
             entry.log.warning("too-many-connections", client=part.client, remote=connection.remote)
             connection.close(reason, code="too-many-clients")
         else:
-            version = wire.agree(part.version, part.oldest, entry.newest_version)
             self._connected(part.client)
-            self._known = session = RemoteSession(entry.sessions, connection, part.client, version, who)
+            self._known = session = RemoteSession(entry.sessions, connection, part.client, who)
             session.rights.denied = lambda one: entry.guard.refused(connection.remote, part.client, one, who)
 
     def _client_refusal(self, part: wire.ClientHello, who: Who) -> Refusal | None:
-        try:
-            wire.agree(part.version, part.oldest, self._entry.newest_version)
-        except WireError as error:
-            return Refusal(error.code, str(error))
         if not is_name(part.client):
             return Refusal("bad-name", "a client's name is not valid: expected 1 to 64 letters, digits, _, . or -")
         refusal = self._entry.guard.authoriser.refusal(who, CONNECT, part.client)

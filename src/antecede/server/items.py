@@ -7,8 +7,8 @@ a reaction, a timer that fired, a peer's identity). It contains nothing that fol
 at the end of the step.
 
 After a restart, unacknowledged frames are made again from the log, with the same bytes. So the rules that group letters
-into trains (the contents of frames) are part of the log's format. A replay uses the rules that were in force when the
-log was written. An item of the log (:class:`Formatted`) shows where newer rules begin.
+into trains (the contents of frames) are part of the log's format: whoever changes them changes the format's number
+(``FORMAT`` in :mod:`antecede.store.format`).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -190,12 +190,6 @@ class Listed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="
     lists: list[tuple[str, ...]]
 
 
-class Formatted(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=15):
-    """From now on the rules of this log format are in force."""
-
-    format: int
-
-
 class Resumed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="item", tag=16):
     """The server has started again. The last steps before the restart may be lost. Handlers may already have seen
     letters that these steps created, because reactions can run before a step is durable. So from here on, the numbers
@@ -307,7 +301,6 @@ Item = (
     | Related
     | Left
     | Listed
-    | Formatted
     | Resumed
     | BuriedMany
     | Seen
@@ -324,14 +317,6 @@ Done = Reacted | Handled
 Applied = Forgot | Buried | BuriedMany | Left | Organising
 """The types of items that are also types of inputs of a step. Publishes and ``Done`` are inputs, too, but are not
 listed here."""
-LOG_FORMAT: Final = 3
-"""The log format of a new log."""
-FORMAT_OLDEST: Final = 2
-"""The log format if a log contains no :class:`Formatted` item. Format 1 is older, but has the same rules."""
-FORMAT_WITH_LISTS: Final = 3
-"""The first format in which a train or a record contains each list of destinations only once. In this format, if an
-agent's reactions to a batch of letters requested nothing, the record has one short item for them (:class:`Handled`)."""
-
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[Item]).decode
 

@@ -243,11 +243,11 @@ class Organisation(SavedOrganisation):
         return next((one.attempt for one in self.history if one.change == change), "")
 
     def digest(self, domain: str, plan: Plan) -> str:
-        """Return the digest of a domain, or an empty string if there is no topology file. Two servers that share the
-        domain may connect only if they have the same digest."""
-        if plan.file is None:
-            return ""
-        return digest_of(plan.file, domain, self.since.get(domain, 0))
+        """Return a digest of the name, the members and the order of a domain, and of the last change that gave the
+        domain a new state. Two servers that share the domain may connect only if they have the same digest."""
+        members, order = plan.topology.domains[domain].servers, str(plan.orders[domain])
+        content = json.dumps([domain, list(members), order, self.since.get(domain, 0)], separators=(",", ":"))
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def state(self, waiting: int = 0) -> dict[str, Any]:
         """Return the topology in force and the change in progress, for operators. ``waiting``: the number of letters
@@ -295,14 +295,6 @@ class Organisation(SavedOrganisation):
 def topology_in(text: str) -> TopologyFile:
     """Parse the text of a topology that comes from a log."""
     return parse_topology(text, "the topology in the log")
-
-
-def digest_of(file: TopologyFile, domain: str, since: int) -> str:
-    """Return a digest of four values: the name, the members and the order of a domain, and ``since``. ``since``: the
-    number of the last change that gave the domain a new state, or 0 if there was no such change."""
-    entry = file.domain(domain)
-    content = json.dumps([entry.name, list(entry.servers), entry.order, since], separators=(",", ":"))
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def plan_for(file: TopologyFile, basis: Plan) -> Plan:

@@ -9,9 +9,8 @@ server does not change to it. But the server starts only if its topology file co
 * the topology of a change that is staged;
 * a topology that this server can later learn from the other servers. They may already use this topology.
 
-A log of an older format is replayed by the rules of that format. Then the server adds a record. The record says that
-the server has started again, and that the newest rules are in force from now on. The driver takes no step before this
-record is durable (:mod:`antecede.server.driver`).
+Then the server adds a record, which says that the server has started again. The driver takes no step before this record
+is durable (:mod:`antecede.server.driver`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +20,7 @@ from antecede.channel.consumer import Traffic
 from antecede.errors import StoreError, TopologyError
 from antecede.server import AgentServer
 from antecede.server.change_items import Organised
-from antecede.server.items import LOG_FORMAT, Began, Formatted, Resumed, Truncated, decode_record, joined
+from antecede.server.items import Began, Resumed, Truncated, decode_record, joined
 from antecede.server.organisation import explain, topology_in
 from antecede.server.progress import ENDED_WELL, Interrupted
 from antecede.server.requests import settings_items
@@ -35,41 +34,37 @@ def recover(
     stored: Iterable[bytes],
     epoch: str,
     now: float,
-    newest: int = LOG_FORMAT,
     ended: Interrupted = ENDED_WELL,
     wall_ms: int = 0,
     cuts: list[Truncated] | None = None,
 ) -> bytes:
     """Bring a new machine to the state at the end of its log. Return a record. The caller must append it to the log
     before the machine processes any input. ``snapshot``: the newest snapshot, if there is one. ``stored``: everything
-    that the log contains after this snapshot. ``epoch``: the epoch of the topology file. ``newest``: the newest log
-    format of this server. ``ended``: the handler calls that were in progress when the server's previous process ended.
-    ``wall_ms``: the wall clock, in milliseconds. ``cuts``: the writes that a crash interrupted. They were removed from
-    the log."""
+    that the log contains after this snapshot. ``epoch``: the epoch of the topology file. ``ended``: the handler calls
+    that were in progress when the server's previous process ended. ``wall_ms``: the wall clock, in milliseconds.
+    ``cuts``: the writes that a crash interrupted. They were removed from the log."""
     given = machine.plan.file
     known = replay(machine, snapshot, stored, epoch, now)
     if wall_ms:
         machine.clock.start(now, wall_ms)
     if not known:
-        return machine.begin(epoch, newest, cuts or [])
+        return machine.begin(epoch, cuts or [])
     _check_topology(machine, given, epoch)
     if given is not None and machine.epoch == epoch:
         # The settings of mailboxes are not part of the epoch: those of the file count.
         machine.limit(given.mailboxes)
-    return resume(machine, newest, ended, cuts or [])
+    return resume(machine, ended, cuts or [])
 
 
 def resume(
     machine: AgentServer,
-    newest: int = LOG_FORMAT,
     ended: Interrupted = ENDED_WELL,
     cuts: Iterable[Truncated] = (),
 ) -> bytes:
     """Apply and return the first record after a restart of the server. Call this when the whole log has been
     replayed."""
-    newest = max(newest, machine.log_format)
-    settings = settings_items(machine, newest, ended, machine.truncations.unknown(list(cuts)))
-    return machine.note([Formatted(newest), Resumed(), *settings])
+    settings = settings_items(machine, ended, machine.truncations.unknown(list(cuts)))
+    return machine.note([Resumed(), *settings])
 
 
 def replay(machine: AgentServer, snapshot: bytes | None, stored: Iterable[bytes], epoch: str, now: float) -> bool:
@@ -109,9 +104,7 @@ def topology_of(snapshot: bytes | None, stored: Iterable[bytes]) -> tuple[str, s
 
 
 def _begun(machine: AgentServer, first: bytes, rest: Iterator[bytes], epoch: str) -> Iterator[bytes]:
-    """Check the first record of a log; return all records. In some logs, the first record contains the epoch of the
-    topology, but not its text. If this epoch differs from ``epoch``, find the text in a later record, and let the
-    machine use this topology from the beginning."""
+    """Check the first record of a log; return all records."""
     items = decode_record(first)
     if not items or not isinstance(items[0], Began):
         raise StoreError("the data directory does not contain a server's log")
@@ -120,14 +113,6 @@ def _begun(machine: AgentServer, first: bytes, rest: Iterator[bytes], epoch: str
     check_server(machine.name, items[0].server)
     if items[0].epoch == epoch or any(isinstance(item, Organised) for item in items):
         return chain([first], rest)
-    # The topology was noted later, when a newer version continued the log.
-    before = [first]
-    for record in rest:
-        before.append(record)
-        noted = [item for item in decode_record(record) if isinstance(item, Organised)]
-        if noted:
-            machine.organisation.apply(noted[0], machine)
-            return chain(before, rest)
     raise unknown_topology(machine.name, items[0].epoch, epoch)
 
 

@@ -19,7 +19,6 @@ from antecede.engine.quotas import Excess
 from antecede.server.change_items import Committed, Learned, Organised
 from antecede.server.inputs import Drop, Look, OnBehalf, Replay, ReplayMany
 from antecede.server.items import (
-    FORMAT_WITH_LISTS,
     Acknowledged,
     Buried,
     BuriedMany,
@@ -139,17 +138,14 @@ def _too_many(engine: Engine) -> list[str]:
 
 
 def settings_items(
-    machine: "AgentServer", newest: int, ended: Interrupted = ENDED_WELL, cuts: Iterable[Truncated] = ()
+    machine: "AgentServer", ended: Interrupted = ENDED_WELL, cuts: Iterable[Truncated] = ()
 ) -> list[Item]:
     """Return items for the server's first record after a start. They contain the settings that have changed, the
     handler calls that were in progress when the server's previous process ended (``ended``), the interrupted writes
-    that were removed from the log (``cuts``), and the time. ``newest``: the log format in which the server writes from
-    now on."""
+    that were removed from the log (``cuts``), and the time."""
     engine = machine.engine
-    holding = machine.plan.holding(machine.name) if newest >= FORMAT_WITH_LISTS else []
+    holding = machine.plan.holding(machine.name)
     items: list[Item] = [Holding(holding)] if holding != sorted(engine.following.agents) else []
-    if newest < FORMAT_WITH_LISTS:
-        return items
     if machine.plan.file is not None and not machine.organisation.topology:
         items.append(Organised(machine.plan.file.text()))
     if ended.calls and ended.life != engine.tries.life:

@@ -1,11 +1,5 @@
-"""A server's durable state as bytes, in two formats.
-
-Snapshots are written in format 2: a map with named fields and its format number. It has one table of letters
+"""A server's durable state as bytes: a map with named fields. It has one table of letters
 (:mod:`antecede.channel.letter_table`); mailboxes, timers and so on store only the position of a letter in this table.
-
-Snapshots in format 1 can still be read. Such a snapshot is an array of nine values. Each mailbox or timer in it
-contains its letters in full, so a multicast to 400 mailboxes is stored 400 times. After reading, equal letters are
-stored only once in memory.
 """
 
 from typing import Any
@@ -18,7 +12,7 @@ from antecede.engine import Dead, Question, SavedEngine
 from antecede.engine.dead import SavedFollowing
 from antecede.errors import SnapshotError, StoreError, TopologyError
 from antecede.server.clock import Times
-from antecede.server.items import FORMAT_OLDEST, Truncated
+from antecede.server.items import Truncated
 from antecede.server.organisation import SavedOrganisation
 
 Timers = dict[int, tuple[int, str, Letter]]
@@ -26,8 +20,8 @@ Timers = dict[int, tuple[int, str, Letter]]
 the agent then gets."""
 
 
-class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
-    """Everything that a server must remember, as a snapshot of format 2 stores it. A ``Position`` stands for a letter:
+class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that a server must remember, as a snapshot stores it. A ``Position`` stands for a letter:
     it is the position of this letter in ``letters``."""
 
     server: str
@@ -54,40 +48,38 @@ class State(msgspec.Struct, frozen=True, tag_field="format", tag=2):
     timers: list[tuple[int, int, str, Position]]
     """For each timer: its number, the server time in milliseconds at which it fires, its agent, and its letter."""
     stopped: list[tuple[str, str, str]]
-    log_format: int = FORMAT_OLDEST
-    deaths: int = 0
+    deaths: int
     """The number of letters that have become dead letters on this server so far."""
-    died: list[tuple[int, int]] = []
-    """For each letter in ``dead``: the number of the dead letter, and the server time at which it became dead. The list
-    is empty in snapshots that were written before log format 3 was used."""
-    clock_ms: int = 0
+    died: list[tuple[int, int]]
+    """For each letter in ``dead``: the number of the dead letter, and the server time at which it became dead."""
+    clock_ms: int
     """The server time at which the last reactions were recorded."""
-    ages: dict[str, list[tuple[int, int]]] = {}
+    ages: dict[str, list[tuple[int, int]]]
     """For each mailbox with a time limit: pairs of a server time and the number of letters that were first seen at this
     time."""
-    holding: list[str] = []
+    holding: list[str]
     """The agents with the setting ``dead_follow = "hold"``. If a letter to such an agent becomes a dead letter, the
     agent's letters that depend on the dead letter are held."""
-    pasts: dict[str, Past] = {}
-    blocks: dict[str, list[str]] = {}
-    held: dict[str, list[Position]] = {}
-    numbers_held: dict[str, int] = {}
-    newest_held: int = 0
-    since_held: dict[str, int] = {}
-    tries: dict[str, int] = {}
+    pasts: dict[str, Past]
+    blocks: dict[str, list[str]]
+    held: dict[str, list[Position]]
+    numbers_held: dict[str, int]
+    newest_held: int
+    since_held: dict[str, int]
+    tries: dict[str, int]
     """For each letter and agent: how often the server's process ended while the agent was handling the letter. A key is
     ``LETTER-ID AGENT``."""
-    tried_life: int = 0
-    careful: list[str] = []
-    read: dict[str, str] = {}
+    tried_life: int
+    careful: list[str]
+    read: dict[str, str]
     """Client → the last letter that the client has begun to handle, as far as the log shows this. Not every client has
     an entry."""
-    times: Times = msgspec.field(default_factory=Times)
-    truncations: list[Truncated] = []
+    times: Times
+    truncations: list[Truncated]
     """The truncations of the log that no operator has acknowledged. The field ``newest_cut`` is the largest group
     number of all truncations, acknowledged or not."""
-    newest_cut: int = 0
-    organisation: SavedOrganisation = msgspec.field(default_factory=SavedOrganisation)
+    newest_cut: int
+    organisation: SavedOrganisation
 
 
 def check_server(me: str, server: str) -> None:
@@ -171,10 +163,8 @@ encode_state = msgspec.msgpack.Encoder().encode
 
 
 def decode_state(data: bytes) -> State:
-    """Return the state of a snapshot of either format."""
+    """Return the state of a snapshot."""
     try:
-        if data[:1] == _array_of_nine:
-            return _decode_format_1(data)
         return msgspec.msgpack.decode(data, type=State)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SnapshotError(str(error)) from None
@@ -184,9 +174,8 @@ def unpacked(state: State) -> tuple[SavedChannel, SavedEngine, Timers]:
     """Return the parts of a state that contain letters: the channel, the engine and the timers. In these parts, each
     position is replaced by the letter at this position."""
     letters = state.letters.letters()
-    died = state.died or [(number, 0) for number in range(1, len(state.dead) + 1)]
-    if len(died) != len(state.dead):
-        raise SnapshotError(f"the snapshot has {len(state.dead)} dead letters, but {len(died)} numbers of them")
+    if len(state.died) != len(state.dead):
+        raise SnapshotError(f"the snapshot has {len(state.dead)} dead letters, but {len(state.died)} numbers of them")
     try:
         away = [(place, letters[position]) for place, position in state.away]
         waiting = [(last, stays, letters[position]) for last, stays, position in state.waiting]
@@ -195,7 +184,7 @@ def unpacked(state: State) -> tuple[SavedChannel, SavedEngine, Timers]:
         held = {agent: list(map(letters.__getitem__, positions)) for agent, positions in state.held.items()}
         dead = [
             Dead(agent, letters[position], reason, *when)
-            for (agent, position, reason), when in zip(state.dead, died, strict=True)
+            for (agent, position, reason), when in zip(state.dead, state.died, strict=True)
         ]
     except IndexError:
         raise SnapshotError("the position of a letter is outside of the table of letters") from None
@@ -207,26 +196,7 @@ def unpacked(state: State) -> tuple[SavedChannel, SavedEngine, Timers]:
     returns = SavedReturns(state.left, state.away_domain, {one.id: (place, one) for place, one in away}, waiting)
     engine = SavedEngine(
         *(mailboxes, state.states, state.born, kept, state.asks),
-        *(state.deaths or len(dead), state.clock_ms, state.ages, following),
+        *(state.deaths, state.clock_ms, state.ages, following),
         *(state.tries, state.tried_life, state.careful, state.read),
     )
     return SavedChannel(state.consumers, returns), engine, timers
-
-
-_array_of_nine = b"\x99"
-_Mailboxes = dict[str, list[Letter]]
-_Engine = tuple[_Mailboxes, dict[str, bytes], dict[str, str], dict[str, Dead], dict[str, Question]]
-_Timers = dict[str, tuple[int, str, Letter]]
-_Format1 = tuple[str, int, str, int, SavedChannel, _Engine, dict[str, int], _Timers, list[tuple[str, str, str]]]
-
-
-def _decode_format_1(data: bytes) -> State:
-    server, incarnation, epoch, numbers, channel, engine, clients, timers, stopped = msgspec.msgpack.decode(
-        data, type=_Format1
-    )
-    mailboxes, states, born, dead, asks = engine
-    numbered = {int(number): timer for number, timer in timers.items()}
-    counted = {key: msgspec.structs.replace(one, number=number) for number, (key, one) in enumerate(dead.items(), 1)}
-    saved = SavedEngine(mailboxes, states, born, counted, asks, len(counted))
-    head = {"server": server, "incarnation": incarnation, "epoch": epoch, "numbers": numbers}
-    return packed(channel, saved, numbered, **head, clients=clients, stopped=stopped)

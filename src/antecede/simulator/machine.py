@@ -195,8 +195,10 @@ class UnlinkedConsumer(TravellingConsumer):
 
 
 class RoutedChannel(Channel):
-    """The channel of a server in a world with a topology. It routes letters between the server's domains."""
+    """The channel of a server in a world with a topology. It routes letters between the server's domains. There are
+    also worlds whose topology is not a forest."""
 
+    checks_senders = False
     consumer: type[MessageConsumer] = SingleConsumer
 
 
@@ -208,6 +210,7 @@ class FlatChannel(Channel):
     """The channel of a process in a single domain. The order of the domain handles all messages, including messages
     that a process sends to itself."""
 
+    checks_senders = False
     consumer: type[MessageConsumer] = TravellingConsumer
 
     def _make_plan(self, from_domain: str, to: tuple[str, ...]) -> Any:

@@ -54,7 +54,7 @@ from antecede.store.files import NO_DESCRIPTOR, NO_ROOM, Files
 # when it searches the bytes after a bad group.
 
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """The format of the log, and of the records and snapshots in it. Directories of other formats are refused."""
 
 IDENTITY: Final = "identity"

@@ -156,7 +156,7 @@ class Victim:
 
     def _hello(self, machine: AgentServer, domain: str) -> wire.ServerHello:
         links = link_hellos(machine, "s1", (domain,))
-        return wire.ServerHello(1, 1, self.topology.epoch, machine.name, "s1", _token, links)
+        return wire.ServerHello(self.topology.epoch, machine.name, "s1", _token, links)
 
     def _frames(self, machine: AgentServer, count: int) -> list[Outgoing]:
         """Let a client of a peer publish ``count`` messages; return the frames from the peer to the server."""
@@ -198,9 +198,8 @@ class Victim:
             wire.Listen(),
             wire.Accepted(1),
             wire.Deliver(b"\x90"),
-            wire.ClientHello(1, 1, "wrong", "client1"),
-            wire.ClientHello(99, 98, _token, "client1"),
-            wire.ClientHello(2, 1, _token, "echo"),
+            wire.ClientHello("wrong", "client1"),
+            wire.ClientHello(_token, "echo"),
             wire.Request("wrong", "status", []),
             wire.Publish(1, ("echo",), "Word", [b""]),
             msgspec.structs.replace(self._hello(self.peer, "A"), token="wrong"),
@@ -221,7 +220,7 @@ class Victim:
         others = ("far", f"client{int(self.random.random() * 20)}@s1")
         done = [letter.id for letter in islice(machine.engine.mailboxes.get(f"{client}@s1", ()), 3)] or ["s1.1.1"]
         return [
-            [wire.ClientHello(2, 1, _token, client)],
+            [wire.ClientHello(_token, client)],
             [
                 wire.Listen(),
                 publish,

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from antecede.wire import Part, PeerFrames, frame
+from antecede.wire import VERSION, Part, PeerFrames, frame
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.decode
@@ -93,7 +93,7 @@ class Liar:
         """Return a frame with these parts, even if they are not valid parts."""
         body = _encode(parts)
         length = len(body) + 1
-        return length.to_bytes(4, "big") + b"\x01" + body
+        return length.to_bytes(4, "big") + bytes([VERSION]) + body
 
     def _part(self, part: Part, depth: int) -> Any:
         fields = _decode(_encode(part))

@@ -191,11 +191,11 @@ def _examined(
 
 def _classes(request: ChangeRequest, views: dict[str, View], old: TopologyFile) -> Part[list[str]]:
     """Let servers check that they can use the classes of their agents. If the application's module changes, ask all
-    servers. Otherwise ask only the servers with an agent that is new there or gets another class. Servers of older
-    versions are not asked. Return a list with the first error, or an empty list."""
+    servers. Otherwise ask only the servers with an agent that is new there or gets another class. Return a list with
+    the first error, or an empty list."""
     every = old.module != request.new.module
     new = {agent.server for agent in {*request.new.agents} - {*old.agents}}
-    asked = [name for name, view in views.items() if view.checks and (every or name in new)]
+    asked = [name for name in views if every or name in new]
     try:
         yield [Command(server, "change-classes", (request.new.text(),)) for server in asked]
     except AntecedeError as error:
@@ -252,9 +252,8 @@ def _why_behind(view: View, newest: int, unable: dict[str, str]) -> str:
 
 
 def _made(views: Iterable[View], number: int, attempt: str) -> bool:
-    """Return whether one of these servers knows that this attempt has made the change. A server may not know which
-    attempt made the change, for example because its version is older. Then it is enough that the change came into
-    force there."""
+    """Return whether one of these servers knows that this attempt has made the change. A server may not know any more
+    which attempt made the change. Then it is enough that the change came into force there."""
     return any(
         view.change >= number
         and next((one.attempt for one in view.history if one.change == number), "") in ("", attempt)

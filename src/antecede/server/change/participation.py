@@ -142,7 +142,6 @@ class Participant:
                 self._obstacles(new, bool(drop)),
                 {one: self._letters(one) for one in leaving_from(machine, new)},
                 organisation.history,
-                checks=True,
                 restored=self.restored(),
             )
         )

@@ -93,8 +93,6 @@ class View(msgspec.Struct, frozen=True):
     history: History = []
     """The last topologies that were in force (at most ``limits.changes_kept_max``), the present one included, oldest
     first."""
-    checks: bool = False
-    """True if the server knows the command ``change-classes``. Servers of older versions do not know it."""
     restored: Mark = ""
     """The id of the restored system that the server belongs to. It is empty if the server does not belong to a restored
     system."""

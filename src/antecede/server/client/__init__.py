@@ -81,12 +81,11 @@ class ClientLine:
         flush_soon: Callable[[], None],
         clock: Callable[[], float],
         random: Callable[[], float],
-        newest_version: int = wire.VERSION,
         keyring: Keyring | None = None,
     ) -> None:
         """``flush_soon``: called when there is something to write. The owner must then call ``flush`` soon. ``clock``:
         a clock in seconds that continues while the machine sleeps. ``random``: returns numbers from 0 to 1, which vary
-        the pauses before dialing. ``newest_version``: the newest wire version that this client supports. ``keyring``:
+        the pauses before dialing. ``keyring``:
         the client's identity, for servers with an access file."""
         self._owner = owner
         self._keyring = keyring
@@ -94,7 +93,6 @@ class ClientLine:
         """The proof of identity that is in progress, or None if no proof is in progress."""
         self._left = False
         """True if this client has closed the connection because the server did not prove its identity."""
-        self._newest_version = newest_version
         self._token = token
         self._flush_soon = flush_soon
         self._clock = clock
@@ -212,7 +210,7 @@ class ClientLine:
         return self
 
     def _greet(self, connection: Connection) -> None:
-        connection.send([wire.ClientHello(self._newest_version, wire.VERSION_OLDEST, self._token, self._owner.name)])
+        connection.send([wire.ClientHello(self._token, self._owner.name)])
 
     def _prove(self, dialing: Dialing, connection: Connection, part: wire.AnyPart) -> None:
         """Check the proof of the server's identity. If it is correct, send our proof and the hello. Otherwise close the
@@ -267,9 +265,6 @@ class ClientLine:
                     self.refusal, self._refusal_code = part.reason, part.code or "refused"
 
     def _welcome(self, part: wire.Welcome) -> None:
-        version = wire.agree(part.version, part.version, self._newest_version)
-        if self._connection is not None:
-            self._connection.use_version(version)
         away = 0.0 if self._lost_at is None else self._clock() - self._lost_at
         if self._temporary and away > limits.temporary_client_seconds_max / 2:
             self.refusal = "disconnected for too long: it is not known whether the last publishes were accepted"
@@ -311,7 +306,7 @@ class ClientLine:
 
 
 def refusal_of(reason: str, code: str, retry: bool) -> AntecedeError:
-    """Return the error for a publish that the server refused. ``code`` is empty if the server has an older version."""
+    """Return the error for a publish that the server refused. ``code``: the reason in one word."""
     if retry:
         return OverloadError(reason)
     return _refusals.get(code, UsageError)(reason)

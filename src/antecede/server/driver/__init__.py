@@ -37,7 +37,7 @@ from antecede.server.driver.gate import Gate
 from antecede.server.driver.retries import Retries
 from antecede.server.driver.turns import HERE, LATER, SOON, Commit, Turn
 from antecede.server.inputs import FromPeer, Log, Outputs, Step
-from antecede.server.items import FORMAT_WITH_LISTS, Handled, Organising, Reacted, pieces_of
+from antecede.server.items import Handled, Organising, Reacted, pieces_of
 
 
 class Driver:
@@ -396,10 +396,9 @@ class Driver:
             self._steps, self._slow = _steps_together, True
         clock_ms = self.machine.clock.at(now, clock_ms)
         state: State | None = outcome.state
-        lists = self.machine.log_format >= FORMAT_WITH_LISTS
-        if outcome.state is not None and len(outcome.state) >= CHANGES_FROM_BYTES and lists and self.machine.kept:
+        if outcome.state is not None and len(outcome.state) >= CHANGES_FROM_BYTES and self.machine.kept:
             state = change_of(due.state, outcome.state)
-        if outcome.plain and lists:
+        if outcome.plain:
             self.retries.settle_plain(due, outcome.plain)
             self.feed(Handled(due.agent, outcome.plain, state, clock_ms))
         elif reactions := self.retries.settle(due, outcome, now):

@@ -75,9 +75,6 @@ class OperatorRequest:
                 self._prove(self._proof, part)
             elif isinstance(part, wire.Answer) and part.ok and self._next:
                 self._connection.send([self._next.pop()])
-            elif isinstance(part, wire.Answer) and self._next:
-                self._end(None, RefusedError("this command needs a newer version of the server", "old-version"))
-                self._connection.close("done")
             elif isinstance(part, wire.Answer):
                 self._answer(part)
             elif isinstance(part, wire.Bye):

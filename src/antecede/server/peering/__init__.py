@@ -45,10 +45,8 @@ class Peering:
         guard: Guard,
         log: Log,
         random: Callable[[], float],
-        newest: int = wire.VERSION,
     ) -> None:
-        """``random``: a function that returns numbers from 0 to 1, for the random part of the pauses between dials.
-        ``newest``: our newest wire version."""
+        """``random``: a function that returns numbers from 0 to 1, for the random part of the pauses between dials."""
         self._machine = machine
         self._given_epoch, _, self.restored = epoch.partition("~")
         """``_given_epoch``: the topology epoch at the start. ``restored``: the id of the restored system to which this
@@ -57,7 +55,6 @@ class Peering:
         self.guard = guard
         self._log = log
         self._random = random
-        self._newest = newest
         self._driver: Driver
         self._feed: Callable[[FromPeer], None]
         """A function that passes a peer's input to the driver, or keeps it in ``_kept`` while ``paused`` is true."""
@@ -269,8 +266,6 @@ class Peering:
         that our hello answers, or an empty string. ``teaches``: whether we send a lesson after our hello."""
         organisation = self._machine.organisation
         return wire.ServerHello(
-            self._newest,
-            wire.VERSION_OLDEST,
             self.epoch,
             self._machine.name,
             peer.name,
@@ -287,7 +282,7 @@ class Peering:
     def refusal(self, hello: wire.ServerHello) -> Refusal | None:
         """Return why the authenticated sender of a hello must not connect, or None if the sender may connect."""
         known = self.peers.get(hello.server)
-        refusal = refusal_of(self._machine, None if known is None else known.domains, hello, self.epoch, self._newest)
+        refusal = refusal_of(self._machine, None if known is None else known.domains, hello, self.epoch)
         return refusal or self.stopped(hello.server)
 
     def stopped(self, peer: str) -> Refusal | None:
@@ -314,7 +309,6 @@ class Peering:
         connection.trust(server=True)
         if self._held or self.paused:
             connection.hold(True)
-        peer.version = wire.agree(hello.version, hello.oldest, self._newest)
         for link in hello.links:
             content = Hello(link.source, link.target, link.sent, link.accepted, link.life, link.base)
             self._feed(FromPeer(link.domain, peer.name, content))
@@ -322,8 +316,6 @@ class Peering:
     def open_for_frames(self, peer: Peer, connection: Connection) -> None:
         """Allow frames on a connection, because both hellos were sent."""
         if peer.connection is connection:
-            # Our own hello was sent in the oldest version, which every version reads.
-            connection.use_version(peer.version)
             peer.ready = True
             peer.backoff.reset()
             peer.connections += 1

@@ -1,11 +1,11 @@
-"""The conditions for two servers to connect: a common version, the same system, and equal shared domains."""
+"""The conditions for two servers to connect: the same system, and equal shared domains."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from antecede import limits, wire
 from antecede.access import Refusal
-from antecede.errors import UsageError, WireError
+from antecede.errors import UsageError
 from antecede.server import AgentServer
 
 CHANGING: Final = "changing"
@@ -20,7 +20,7 @@ def check_hello(epoch: str, server: str, peer: str, token: str, domains: Sequenc
     most = limits.counter_max
     links = [wire.LinkHello(domain, most, most, most, most, most, most, most, "0" * 16) for domain in domains]
     names = (epoch, server, peer, token)
-    size = len(wire.frame([wire.ServerHello(wire.VERSION, wire.VERSION_OLDEST, *names, links, "0" * 16, most)]))
+    size = len(wire.frame([wire.ServerHello(*names, links, "0" * 16, most)]))
     if size > limits.hello_bytes_max:
         raise UsageError(
             f"the hello between {server} and {peer} has {size} bytes, but a server reads at most "
@@ -59,16 +59,12 @@ def link_hellos(machine: AgentServer, peer: str, domains: Sequence[str]) -> list
 
 
 def refusal_of(
-    machine: AgentServer, shared: Sequence[str] | None, hello: wire.ServerHello, epoch: str, newest_version: int
+    machine: AgentServer, shared: Sequence[str] | None, hello: wire.ServerHello, epoch: str
 ) -> Refusal | None:
     """Return why the sender of a hello must not connect, or None if the sender may connect. ``shared``: the domains
-    that the sender shares with this server, or None if the sender is not a peer. ``epoch``, ``newest_version``: the
-    epoch and the newest wire version of this server."""
+    that the sender shares with this server, or None if the sender is not a peer. ``epoch``: the
+    epoch of this server."""
     me, other = machine.name, hello.server[:64]
-    try:
-        wire.agree(hello.version, hello.oldest, newest_version)
-    except WireError as error:
-        return Refusal(error.code, str(error))
     if hello.to != me:
         return Refusal("wrong-server", f"this is server {me}, not {hello.to[:64]}")
     if shared is None:
@@ -90,8 +86,7 @@ def refusal_of(
 def _other_topology(machine: AgentServer, shared: Sequence[str], hello: wire.ServerHello, epoch: str) -> Refusal | None:
     """Return why the sender of a hello must not connect, or None if the sender may connect. The sender must belong to
     the same system. It must take part in the change that is staged here (if there is one). Its last change of the
-    topology must be the same as ours. The digests of the domains that both servers share must be equal. If one of the
-    two servers has no digests, both must have the same whole topology instead."""
+    topology must be the same as ours. The digests of the domains that both servers share must be equal."""
     me, other, organisation = machine.name, hello.server[:64], machine.organisation
     if hello.epoch.partition("~")[2] != epoch.partition("~")[2]:
         return Refusal(
@@ -107,25 +102,17 @@ def _other_topology(machine: AgentServer, shared: Sequence[str], hello: wire.Ser
     ours = {one: organisation.digest(one, machine.plan) for one in shared}
     if organisation.is_apart(hello.server):
         return Refusal(CHANGING, f"the topology changes, and server {other} does not take part: try again")
-    digests = all(theirs.values()) and all(ours.values())
-    if hello.epoch != epoch and not digests:
-        return Refusal(
-            "other-topology",
-            f"server {other} has topology epoch {hello.epoch[:64]} and {me} has {epoch}: "
-            "a server of an older version connects only to servers with the same topology file; update the older one",
-        )
     if theirs.keys() != ours.keys() and hello.epoch == epoch:
         return Refusal("other-links", f"server {other} names other links than the topology has")
     differ = sorted(one for one in {*theirs, *ours} if theirs.get(one) != ours.get(one))
-    if not digests or (hello.change == organisation.change and not differ):
+    if hello.change == organisation.change and not differ:
         return None
     reason = (
         f"server {other} has change {hello.change} of the topology (epoch {hello.epoch[:64]}) and {me} has change "
         f"{organisation.change} ({epoch}), and "
     )
     if hello.change != organisation.change:
-        # The server with the lower number would have learned from the other, unless one has an older version or another
-        # history.
+        # The server with the lower number would have learned from the other, unless they have different histories.
         return Refusal("other-topology", reason + "the server with the lower number cannot learn from the other")
     return Refusal(
         "other-topology",

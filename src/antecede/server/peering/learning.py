@@ -97,7 +97,7 @@ def read_lesson(content: bytes | str) -> Lesson:
 def teaches(machine: AgentServer, hello: wire.ServerHello) -> bool:
     """Return whether the authenticated sender of a hello has missed changes and can learn them from this server."""
     organisation, file = machine.organisation, machine.plan.file
-    if hello.version < wire.LESSONS or hello.change >= organisation.change or file is None:
+    if hello.change >= organisation.change or file is None:
         return False
     if hello.system or hello.change:
         return hello.system == organisation.system
@@ -108,7 +108,7 @@ def teaches(machine: AgentServer, hello: wire.ServerHello) -> bool:
 def learns(machine: AgentServer, hello: wire.ServerHello) -> bool:
     """Return whether this server has missed changes and can learn them from the sender of a hello."""
     organisation, file = machine.organisation, machine.plan.file
-    if hello.version < wire.LESSONS or hello.change <= organisation.change or file is None or organisation.removed:
+    if hello.change <= organisation.change or file is None or organisation.removed:
         return False
     if organisation.system or organisation.change:
         return hello.system == organisation.system
@@ -185,9 +185,8 @@ def preparation(machine: AgentServer, lesson: Lesson) -> Callable[[], None] | No
 
 def _is_made(staged: Staged, made: Epoch) -> bool:
     """Return whether ``made``, a change in a lesson's history, is the change that is staged here: both have the same
-    attempt and the same epoch. If servers of an older version made the change, the history does not name the attempt.
-    Then the same epoch is enough, because in those versions all servers took part in every change."""
-    return made.attempt in ("", staged.attempt) and made.epoch == topology_in(staged.topology).epoch
+    attempt and the same epoch."""
+    return made.attempt == staged.attempt and made.epoch == topology_in(staged.topology).epoch
 
 
 def _check_lineage(machine: AgentServer, lesson: Lesson) -> None:

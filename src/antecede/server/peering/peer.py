@@ -13,7 +13,6 @@ import msgspec
 from antecede import limits, wire
 from antecede.access import Who
 from antecede.channel import Outgoing
-from antecede.channel.consumer import unshared_frame
 from antecede.link import Ack, Frame
 from antecede.server.connections import Connection
 from antecede.server.pauses import Backoff
@@ -53,8 +52,6 @@ class Peer:
         self.newest: dict[str, int] = {}
         """Domain → the largest frame number written to this connection. A frame with a larger number is new for this
         connection."""
-        self.version = wire.VERSION_OLDEST
-        """The wire version that both ends use."""
         self.connections = 0
         """The number of connections that were made so far. Every connection after the first is a reconnection."""
         self.bye = ""
@@ -79,8 +76,6 @@ class Peer:
         connection = self.connection
         assert connection is not None
         if not connection.full:
-            if self.version < wire.LISTS:
-                several = [unshared_frame(one) for one in several]
             connection.send(self._parts(several))
             return
         for one in several:

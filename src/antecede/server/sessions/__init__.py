@@ -29,7 +29,7 @@ from antecede.errors import OverloadError
 from antecede.server import Accepted, AgentServer, Denied, Refused
 from antecede.server.driver import Driver
 from antecede.server.inputs import OPERATOR, Drop, Log
-from antecede.server.items import FORMAT_WITH_LISTS, Begun, Handled, Left, Published, PublishedMany, Reacted
+from antecede.server.items import Begun, Handled, Left, Published, PublishedMany, Reacted
 from antecede.server.organisation import client_address
 from antecede.server.sessions.rights import Rights, with_forbidden
 from antecede.server.sessions.unreported import STALLED, Unreported
@@ -283,7 +283,7 @@ class Sessions:
         del session.handed[: len(taken)]
         self._unreported.moved(session.address, self._driver.now)
         address = session.address
-        if not dead and not session.forbidden and self._machine.log_format >= FORMAT_WITH_LISTS:
+        if not dead and not session.forbidden:
             self._driver.feed(Handled(address, taken, None, 0))
             return
         reactions = [

@@ -16,11 +16,10 @@ class RemoteSession:
     frame, for example a publish or a report) and passes them to :class:`Sessions`. It sends replies and letters to the
     client."""
 
-    def __init__(self, sessions: Sessions, connection: Connection, client: str, version: int, who: Who = TOKEN) -> None:
+    def __init__(self, sessions: Sessions, connection: Connection, client: str, who: Who = TOKEN) -> None:
         self.client = client
         self.rights = sessions.rights(who)
         self.forbidden: dict[str, str] = {}
-        self._version = version
         self.address = ""
         self.listening = False
         self.handed: list[str] = []
@@ -35,8 +34,7 @@ class RemoteSession:
 
     def welcome(self, address: str, last: int) -> None:
         self._welcomed = True
-        self._connection.send([wire.Welcome(self._version, self._sessions.server, address, last)])
-        self._connection.use_version(self._version)
+        self._connection.send([wire.Welcome(self._sessions.server, address, last)])
 
     def reply(self, reply: Accepted | Refused) -> None:
         if not self._welcomed:
@@ -48,7 +46,7 @@ class RemoteSession:
 
     def deliver(self, letters: list[Letter]) -> None:
         if self._sessions.is_current(self):
-            self._connection.send([wire.Deliver(encode_train(letters, self._version >= wire.LISTS))])
+            self._connection.send([wire.Deliver(encode_train(letters))])
 
     def end(self, reason: str, code: str) -> None:
         self._ended = True

@@ -105,7 +105,6 @@ class SimulatedClient:
         self._life += 1
         self._started = False
         """Whether a server has welcomed this process. Before the first welcome, the process publishes nothing."""
-        self._newest_version = self.world.version()
         self._called: set[str] = set()
         """The ids of the letters that were handled in this process: their handlers have returned."""
         self._waiting: deque[Publish] = deque()
@@ -127,7 +126,6 @@ class SimulatedClient:
             lambda: self._later(0.0, self._line.flush),
             lambda: self.world.now,
             self.world.random.random,
-            self._newest_version,
             keyring=None if self.world.identities is None else self.world.identities.of_client(self.name),
         )
         self._line.start(self.world.now)
@@ -230,7 +228,6 @@ class SimulatedClient:
             lambda end, parts: self._guard(life, self._received, end, parts),
             lambda end, reason: self._guard(life, self._closed, end, reason),
             lambda end: self._guard(life, self._line.writable),
-            newest_version=self._newest_version,
         )
         theirs = self.home.end(self.address)
         connect(mine, theirs)

@@ -43,9 +43,8 @@ class Intruded(Faults, frozen=True, kw_only=True):
 
 
 def intruded(faults: Faults, intruders: int) -> Intruded:
-    """Return these faults, with intruders added. Old wire versions are switched off, because they cannot prove
-    identities."""
-    return Intruded(**{**msgspec.structs.asdict(faults), "old_versions": 0.0}, intruders=intruders)
+    """Return these faults, with intruders added."""
+    return Intruded(**msgspec.structs.asdict(faults), intruders=intruders)
 
 
 class Intruder:
@@ -220,7 +219,7 @@ class IdentifiedWorld(ServerWorld):
 
     def _as_many(self, server: SimulatedServer) -> None:
         """Open many connections from one address, and leave them open for a while."""
-        introduction = wire.Introduce(wire.VERSION, wire.VERSION_OLDEST, CLIENT, "c0", "", bytes(32))
+        introduction = wire.Introduce(CLIENT, "c0", "", bytes(32))
         many: list[End] = []
         # The server may crash before all are open.
         while server.up and len(many) < _address_max + 4:
@@ -258,7 +257,7 @@ class IdentifiedWorld(ServerWorld):
             theirs = self.servers[peer].core.peering
             return theirs.hello(theirs.peers[server.name])
         links = [wire.LinkHello(domain, 1, 2, 3, 4, 0) for domain in peers[peer].domains]
-        return wire.ServerHello(wire.VERSION, wire.VERSION_OLDEST, "", peer, server.name, "", links)
+        return wire.ServerHello("", peer, server.name, "", links)
 
     def _keyring(self, role: str, name: str, *, own: bool = True) -> Keyring:
         known = self.identities
@@ -266,7 +265,7 @@ class IdentifiedWorld(ServerWorld):
         return known.keyring(role, name, None if own else known.new_key())
 
     def _without_proof(self, server: SimulatedServer) -> None:
-        client = wire.ClientHello(wire.VERSION, wire.VERSION_OLDEST, "", "c0")
+        client = wire.ClientHello("", "c0")
         Intruder(self, server, "a server without a proof", self._hello(server))
         Intruder(self, server, "a client without a proof", client)
         Intruder(self, server, "an operator without a proof", wire.Request("", "status", []))
@@ -307,7 +306,7 @@ class IdentifiedWorld(ServerWorld):
         one = seen[int(self.random.random() * len(seen))]
         hello: wire.Part = self._hello(server)
         if one.introduction.role == CLIENT:
-            hello = wire.ClientHello(wire.VERSION, wire.VERSION_OLDEST, "", one.introduction.name)
+            hello = wire.ClientHello("", one.introduction.name)
         elif one.introduction.role == OPERATOR:
             hello = wire.Request("", "status", [])
         Intruder(self, server, "a repeated proof", one.introduction, lambda challenge: [one.proof, hello])
@@ -315,13 +314,13 @@ class IdentifiedWorld(ServerWorld):
     def _reflect(self, server: SimulatedServer) -> None:
         """Let an intruder claim to be this server, and send the server's own signature back as the proof."""
         nonce = self.random.randbytes(32)
-        introduction = wire.Introduce(wire.VERSION, wire.VERSION_OLDEST, SERVER, server.name, "", nonce)
+        introduction = wire.Introduce(SERVER, server.name, "", nonce)
         hello = msgspec.structs.replace(self._hello(server), server=server.name)
         what = "the server's own signature"
         Intruder(self, server, what, introduction, lambda challenge: [wire.Proof(challenge.signature), hello])
 
     def _as_another_client(self, server: SimulatedServer) -> None:
-        hello = wire.ClientHello(wire.VERSION, wire.VERSION_OLDEST, "", "c0")
+        hello = wire.ClientHello("", "c0")
         self._prove(server, self._keyring(CLIENT, MALLORY), "a client with another client's name", hello)
 
     def _as_operator(self, server: SimulatedServer) -> None:

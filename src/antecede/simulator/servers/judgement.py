@@ -212,8 +212,7 @@ def _clients(world: ServerWorld, logs: Logs, gone: set[tuple[str, str]]) -> Iter
         published = _matched(logged.get(address, []), client.published)
         if published is None:
             yield f"{address} published {len(client.published)} times, but the log has {len(logged.get(address, []))}"
-        elif not world.faults.old_versions:
-            # Older versions do not name such letters.
+        else:
             yield from _begun(address, published, rows)
         waiting = sum(publish.state == "sent" for publish in client.published)
         if waiting:

@@ -79,9 +79,6 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     silences: int = 0
     """The number of connections (between two servers, or between a client and its server) that become silent: after
     some moment, everything that is sent on the connection is lost. Both ends must notice this."""
-    old_versions: float = 0.0
-    """The probability that a process of a server or a client uses only the oldest version of the wire protocol.
-    The version is chosen at random each time that a process starts."""
     stalls: int = 0
     """The number of times that one end of a connection (a server or a client) stops reading for a while."""
     clock_jumps: int = 0
@@ -195,13 +192,10 @@ class End:
         closed: "Callable[[End, str], None]",
         writable: "Callable[[End], None]",
         effect: Callable[[], None] = lambda: None,
-        newest_version: int = wire.VERSION,
-        leaves: "Callable[[End, wire.Part], None]" = lambda end, part: None,
     ) -> None:
         """``receives``: called with parts that arrive. ``closed``: called when the connection has ended. ``writable``:
         called when the output buffer has room again after it was full. ``effect``: called before each sending. The
-        server may crash in this call. ``newest_version``: the newest wire version that this end reads. ``leaves``:
-        called with each part that is sent."""
+        server may crash in this call."""
         self.remote = remote
         self.serial = next(serials)
         self.code = ""
@@ -220,10 +214,6 @@ class End:
         self._closed = closed
         self._writable = writable
         self._effect = effect
-        self.version = wire.VERSION_OLDEST
-        """The wire version that this end writes."""
-        self._newest_version = newest_version
-        self._leaves = leaves
         self._mute = self._abandoned = False
         self._unframer = wire.Unframer()
         self._arrives_at = 0.0
@@ -254,17 +244,15 @@ class End:
             if isinstance(part, _lossy):
                 for single in _singly(part):
                     self._effect()
-                    self._leaves(self, single)
                     for _ in range(self._world.copies()):
                         when = max(self._arrives_at, self._world.now + self._world.delay())
-                        self._world.at(when, self.other._arrive, wire.frame([single], self.version))
+                        self._world.at(when, self.other._arrive, wire.frame([single]))
             else:
-                self._leaves(self, part)
                 kept.append(part)
         if kept:
             self._effect()
             self._arrives_at = max(self._arrives_at, self._world.now + self._world.delay())
-            self._world.at(self._arrives_at, self.other._arrive, wire.frame(kept, self.version))
+            self._world.at(self._arrives_at, self.other._arrive, wire.frame(kept))
 
     def close(self, reason: str, final: bool = False, code: str = "") -> None:
         """Send the reason to the other end, and close the connection."""
@@ -337,10 +325,6 @@ class End:
         self._busy = busy
         self._read_on()
 
-    def use_version(self, version: int) -> None:
-        """Use the wire version on which both ends have agreed."""
-        self.version = version
-
     def hold(self, held: bool) -> None:
         """Stop reading for a while, or continue."""
         self._held = held
@@ -386,10 +370,6 @@ class End:
 
     def _take(self, data: bytes) -> None:
         self._last_received = self._world.now
-        if data[4] > self._newest_version:
-            self._world.report_error(
-                self.remote, f"sent a frame of version {data[4]} to an end that reads up to {self._newest_version}"
-            )
         parts = self._unframer.feed(data)
         while parts and self.receiver is not None:
             self._receives(self, parts)
@@ -454,7 +434,7 @@ class _Watched:
         signature = self._key.sign(content)
         fields = _fields(content)
         if fields[1] == b"dialing":
-            made = wire.Introduce(wire.VERSION, wire.VERSION_OLDEST, self._role, self._name, "", fields[7])
+            made = wire.Introduce(self._role, self._name, "", fields[6])
             self._seen.append(Seen(fields[5].decode(), made, wire.Proof(signature)))
         return signature
 

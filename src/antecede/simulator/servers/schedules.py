@@ -301,7 +301,6 @@ def _faults(random: Random, seed: int) -> Faults:
         client_kills=upto(1),
         takeovers=upto(1),
         silences=int(draw() < 0.08),
-        old_versions=_one(random, [0.0, 0.0, 0.3]),
         stalls=upto(2),
         clock_jumps=upto(2),
         looks=upto(6),

@@ -21,8 +21,6 @@ import msgspec
 
 from antecede import limits, wire
 from antecede.channel import Letter
-from antecede.channel.letters import unshared
-from antecede.channel.packets import unshared_packet
 from antecede.engine import React
 from antecede.engine.agents import Agent
 from antecede.engine.host import Host, Outcome
@@ -44,7 +42,7 @@ from antecede.server.building import Task, build
 from antecede.server.connections import NO_HELLO, SILENT, break_off
 from antecede.server.core import ServerCore
 from antecede.server.driver.turns import Commit
-from antecede.server.items import FORMAT_OLDEST, FORMAT_WITH_LISTS, LOG_FORMAT, joined
+from antecede.server.items import joined
 from antecede.server.progress import Interrupted, Progress, interrupted, size_of
 from antecede.server.recovery import recover
 from antecede.server.shutdown import Shutdown
@@ -91,11 +89,6 @@ class Surroundings(Network, ABC):
     @abstractmethod
     def went(self, server: "SimulatedServer") -> None:
         """Count the crash or stop of a server, and schedule its restart."""
-
-    def version(self) -> int:
-        """Return the newest wire version that a new process knows, chosen at random. The process keeps this version."""
-        old = self.faults.old_versions
-        return wire.VERSION_OLDEST if old and self.random.random() < old else wire.VERSION
 
     def snapshot_fails(self) -> bool:
         """Decide at random whether the next snapshot cannot be written."""
@@ -216,16 +209,6 @@ class WatchedCore(ServerCore):
     def deliver(self, due: React) -> None:
         self.handed_out(due)
         super().deliver(due)
-
-
-def unreadable(part: wire.Part, version: int) -> bool:
-    """Return whether an end of a connection with this wire version cannot read a part. This is the case if the part has
-    a train (several letters encoded together) in a newer form."""
-    if version >= wire.LISTS:
-        return False
-    if isinstance(part, wire.Deliver):
-        return unshared(part.train) != part.train
-    return isinstance(part, wire.PeerFrames) and any(unshared_packet(body) != body for body in part.bodies)
 
 
 def react_at_once(host: Host, due: React) -> Outcome:
@@ -474,7 +457,7 @@ class Oversight:
         if self._life != server.life:
             # The log has no record of this life; the next start continues from the last life of which it has records.
             return
-        known = self._durable_ms and self._jumped is None and server.machine.log_format >= FORMAT_WITH_LISTS
+        known = self._durable_ms and self._jumped is None
         self._before = (server.world.now, self._time_ms) if known else None
 
     def started(self, found: Recovered) -> None:
@@ -575,8 +558,6 @@ class Oversight:
     def findings(self) -> list[str]:
         """Check that the server shows every truncation that came after the last acknowledgement. Return the errors."""
         server = self._server
-        if server.machine.log_format < FORMAT_WITH_LISTS:
-            return []
         shown = {cut.group for cut in server.machine.truncations.open}
         hidden = {cut for cut in self._cuts if cut > self._acknowledged} - shown
         return [f"{server.name}: truncations {sorted(hidden)} are not shown"] if hidden else []
@@ -648,7 +629,6 @@ class SimulatedServer:
         self.archived: list[bytes] = []
         """Copies of all records up to the newest snapshot; the log may have deleted these records."""
         self.reactions = 0
-        self.newest_version = wire.VERSION
         """The newest wire version that this server knows. It may change at each restart, as after an upgrade."""
         self._broken = self._failed = False
         self.oversight = Oversight(self)
@@ -785,13 +765,10 @@ class SimulatedServer:
         self.machine = machine = self.machine_class(self.name, self.plan, self.store.incarnation)
         found = self.store.recovered
         snapshot = None if found.snapshot is None else found.snapshot.data()
-        # A server with an old wire version begins its log by the old rules, too.
-        self.newest_version = world.version()
-        newest = LOG_FORMAT if self.newest_version == wire.VERSION else FORMAT_OLDEST
         stored = (record for _, record in found.records())
         cuts = truncated(found.cuts, self.clock_ms)
         epoch = "" if self.plan.file is None else self.plan.file.epoch
-        first = recover(machine, snapshot, stored, epoch, world.now, newest, self.shared.ended(), self.clock_ms, cuts)
+        first = recover(machine, snapshot, stored, epoch, world.now, self.shared.ended(), self.clock_ms, cuts)
         machine.begin_life(self.life + 1)
         self.host = self.host_class(self.name, machine.channel.check)
         for agent, kind in self.agents.items():
@@ -802,8 +779,7 @@ class SimulatedServer:
         self.core = core = WatchedCore(
             *(machine, self.host.lives, self._request_turn, WatchedLog(self), WorldLog(self), draw, first),
             now=world.now,
-            newest_version=self.newest_version,
-            cuts=bool(cuts) and newest == LOG_FORMAT,
+            cuts=bool(cuts),
             covers=self.store.last - self.store.figures.snapshot_upto,
             **({} if world.identities is None else world.identities.of_server(self.name)),
         )
@@ -832,15 +808,9 @@ class SimulatedServer:
             lambda end, reason: self.guard(life, self._closed, end, reason),
             lambda end: self.guard(life, self._writable, end),
             self.effect,
-            self.newest_version,
-            self._leaves,
         )
         self.ends[end] = None
         return end
-
-    def _leaves(self, end: End, part: wire.Part) -> None:
-        if unreadable(part, end.version):
-            self.world.report_error(self.name, f"sent a train with lists to {end.remote}, which cannot read it")
 
     def accept(self, end: End) -> None:
         """Handle an incoming connection."""

@@ -399,9 +399,6 @@ def tried(world: ServerWorld, logs: Logs) -> Iterator[str]:
     by a handler, the world recorded the handler calls that failed. The logs must count these calls, and no others. But
     a power cut may destroy a count. The tries of a letter are added up over all servers, because a letter keeps its
     tries when its agent moves to another server."""
-    if world.faults.old_versions:
-        # The oldest log format has no place for tries.
-        return
     tries: Counter[str] = Counter()
     strikes: Counter[str] = Counter()
     lost: Counter[str] = Counter()
