@@ -60,9 +60,9 @@ def _begin(folder: Path, text: str) -> None:
         store.close()
 
 
-def _apply(folder: Path, text: str, old: str | None = None, dry: bool = False, drop: bool = False) -> Outcome:
+def _apply(folder: Path, text: str, dry: bool = False, drop: bool = False) -> Outcome:
     wish = ChangeRequest(_file(text), (), "system", 5_000, dry, drop)
-    return change_directories(str(folder), wish, None if old is None else _file(old))
+    return change_directories(str(folder), wish)
 
 
 def _machines(folder: Path, text: str) -> dict[str, AgentServer]:

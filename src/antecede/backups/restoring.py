@@ -111,9 +111,6 @@ def other_topology(snapshots: Mapping[str, bytes], file: TopologyFile) -> list[s
     force is the newest topology in the snapshots. If a server has missed a change, its snapshot contains an older
     topology."""
     newest = max(map(decode_state, snapshots.values()), key=lambda state: state.organisation.change).organisation
-    if not newest.topology:
-        # The oldest logs do not contain their topology.
-        return []
     force = parse_topology(newest.topology, "the topology in force")
     if set(force.servers) == set(file.servers) and replace(file, servers=force.servers).epoch == force.epoch:
         return []

@@ -97,7 +97,7 @@ def add_to(group: typer.Typer) -> None:
             access = Access(new, "operator", *keys)
             outcome = _on_servers(carry_out(request), [file, before], access)
         else:
-            outcome = change_directories(data, request, before, _Progress())
+            outcome = change_directories(data, request, _Progress())
         if as_json:
             print(json.dumps(change_document(outcome, file), indent=2))
         else:
@@ -110,12 +110,6 @@ def add_to(group: typer.Typer) -> None:
         data: str | None = typer.Option(
             None, metavar="DIR", help="Instead of TOPOLOGY: folder with the servers' data directories."
         ),
-        old: str | None = typer.Option(
-            None,
-            "--from",
-            metavar="OLD",
-            help="With --data: file of the topology in force. Not needed: the directories contain it.",
-        ),
         keys: Keys = KEYS,
         as_json: bool = JSON,
     ) -> int:
@@ -127,7 +121,7 @@ def add_to(group: typer.Typer) -> None:
         """
         silent: dict[str, str] = {}
         if data is not None:
-            servers = _histories(data, old)
+            servers = _histories(data)
         else:
             servers, silent = _asked_histories(_given(topology), keys)
         if as_json:
@@ -196,10 +190,10 @@ def _given(topology: str | None) -> str:
     return topology
 
 
-def _histories(data: str, old: str | None) -> dict[str, dict[str, Any]]:
+def _histories(data: str) -> dict[str, dict[str, Any]]:
     from antecede.live.directories import histories
 
-    found = histories(data, None if old is None else usable_topology(old))
+    found = histories(data)
     return {
         server: {
             **state,

@@ -8,7 +8,7 @@ the operator's command at any point. If the operator runs the command again, it 
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from secrets import randbits, token_hex
 
 import msgspec
@@ -39,17 +39,19 @@ class _Stopped:
     """One stopped server: its data directory, and the state machine that has replayed the log."""
 
     def __init__(
-        self, name: str, directory: str, store: Store | None, found: Recovered, files: Sequence[TopologyFile]
+        self, name: str, directory: str, store: Store | None, found: Recovered, new: TopologyFile | None
     ) -> None:
-        """``store``: the log to append to, or None if nothing may be written. ``files``: topologies to choose from if
-        the log does not contain the topology in force."""
+        """``store``: the log to append to, or None if nothing may be written. ``new``: the topology with which an empty
+        log begins."""
         self.name = name
         self.directory = directory
         self.store = store
         snapshot = None if found.snapshot is None else found.snapshot.data()
         stored = [record for _, record in found.records()] if snapshot is None else []
-        epoch, text = topology_of(snapshot, stored)
-        file = parse_topology(text, "the topology in force") if text else _known(directory, epoch, files)
+        _, text = topology_of(snapshot, stored)
+        file = parse_topology(text, "the topology in force") if text else new
+        if file is None or (found.last and not text):
+            raise StoreError(f"{directory}: its log does not contain the topology of a server")
         if name not in file.servers:
             raise StoreError(f"{directory}: its topology has no server {name}")
         self.machine = AgentServer(name, plan_of(file), found.incarnation)
@@ -122,22 +124,22 @@ def differing(folder: str, new: TopologyFile) -> TopologyFile | None:
     return None
 
 
-def histories(folder: str, old: TopologyFile | None = None) -> dict[str, tuple[dict[str, object], list[Epoch]]]:
+def histories(folder: str) -> dict[str, tuple[dict[str, object], list[Epoch]]]:
     """Return two values for each data directory in a folder: ``Organisation.state``, which contains the change in
     progress, and the list of the topologies that are or were in force. Nothing is written."""
-    organisations = {one.name: one.machine.organisation for one in _all_in(folder, old)}
+    organisations = {one.name: one.machine.organisation for one in _all_in(folder)}
     return {name: (organisation.state(), organisation.history) for name, organisation in organisations.items()}
 
 
-def finish(folder: str, clock_ms: int, old: TopologyFile | None = None, resolve: str = "") -> Outcome:
+def finish(folder: str, clock_ms: int, resolve: str = "") -> Outcome:
     """End a change that is in progress. If the coordinator of the change has decided that the change takes effect,
     finish the change. If the coordinator has not decided this, abandon the change. ``resolve``: the decision to use if
     the data of the coordinator is lost."""
-    machines = [one.machine for one in _all_in(folder, old)]
+    machines = [one.machine for one in _all_in(folder)]
     newest = max(machines, key=lambda machine: machine.organisation.change, default=None)
     if newest is None or newest.plan.file is None:
         raise TopologyError(f"{folder}: this folder contains no data directories of servers")
-    return change_directories(folder, ChangeRequest(newest.plan.file, (), "", clock_ms, resolve=resolve), old)
+    return change_directories(folder, ChangeRequest(newest.plan.file, (), "", clock_ms, resolve=resolve))
 
 
 def _names_in(folder: str) -> list[str]:
@@ -145,27 +147,24 @@ def _names_in(folder: str) -> list[str]:
     return [name for name in names if is_data_directory(f"{folder}/{name}")]
 
 
-def _all_in(folder: str, old: TopologyFile | None) -> list[_Stopped]:
+def _all_in(folder: str) -> list[_Stopped]:
     """Read the data directories of all servers in the folder, except for servers that an earlier change has removed.
     Nothing is written."""
     names = _names_in(folder)
     if not names:
         raise TopologyError(f"{folder}: this folder contains no data directories of servers")
-    opened = [_opened(name, f"{folder}/{name}", True, [] if old is None else [old]) for name in names]
+    opened = [_opened(name, f"{folder}/{name}", True, None) for name in names]
     return [one for one in opened if one is not None]
 
 
-def change_directories(
-    folder: str, request: ChangeRequest, old: TopologyFile | None = None, progress: Progress = lambda text: None
-) -> Outcome:
+def change_directories(folder: str, request: ChangeRequest, progress: Progress = lambda text: None) -> Outcome:
     """Change the topology of stopped servers. The folder contains one data directory per server, with the name of the
-    server. ``old``: the topology in force, for data directories that do not contain it."""
-    files = [file for file in (old, request.new) if file is not None]
+    server."""
     servers: dict[str, _Stopped] = {}
     try:
         for name in _names_in(folder):
             progress(f"reading {name}")
-            opened = _opened(name, f"{folder}/{name}", request.dry, files)
+            opened = _opened(name, f"{folder}/{name}", request.dry, request.new)
             if opened is not None:
                 servers[name] = opened
             elif name in request.new.servers:
@@ -182,7 +181,7 @@ def change_directories(
         for name in [name for name in request.new.servers if name not in servers and name not in known]:
             # Its directory is made when the change is staged.
             found = open_store(durability="memory").recovered
-            servers[name] = _Stopped(name, f"{folder}/{name}", None, found, [request.new])
+            servers[name] = _Stopped(name, f"{folder}/{name}", None, found, request.new)
         request = msgspec.structs.replace(request, servers=tuple(servers), attempt=token_hex(8), live=False)
         return _drive(request, servers, progress)
     finally:
@@ -226,7 +225,7 @@ def _run(command: Command, servers: dict[str, _Stopped], new: TopologyFile) -> d
         return {"server": server.name, "in_transit": server.machine.channel.in_transit(domains), "sent": 0}
     if command.name == "change-stage" and server.store is None:
         restored = server.restored
-        server = servers[server.name] = _continued(server.name, server.directory, [new])
+        server = servers[server.name] = _continued(server.name, server.directory, new)
         if restored and not server.restored:
             server.participant.belong(restored)
     work = server.participant.preparation(command.name, list(command.arguments))
@@ -243,37 +242,28 @@ def _keep(servers: dict[str, _Stopped], records: dict[str, bytes]) -> None:
         servers[name].sync()
 
 
-def _opened(name: str, directory: str, dry: bool, files: list[TopologyFile]) -> _Stopped | None:
+def _opened(name: str, directory: str, dry: bool, new: TopologyFile | None) -> _Stopped | None:
     """Open the data directory of a server. Return None if an earlier change has removed the server."""
     found = judged_in(directory).recovered
     if found.snapshot is not None:
         text = topology_of(found.snapshot.data(), [])[1]
         if text and name not in parse_topology(text).servers:
             return None
-    opened = _Stopped(name, directory, None, found, files) if dry else _continued(name, directory, files)
+    opened = _Stopped(name, directory, None, found, new) if dry else _continued(name, directory, new)
     if opened.machine.organisation.removed:
         opened.close()
         return None
     return opened
 
 
-def _continued(name: str, directory: str, files: list[TopologyFile]) -> _Stopped:
+def _continued(name: str, directory: str, new: TopologyFile | None) -> _Stopped:
     """Open a data directory to append to its log. Create the directory if it does not exist."""
     store = open_store(directory)
     try:
-        return _Stopped(name, directory, store, store.recovered, files)
+        return _Stopped(name, directory, store, store.recovered, new)
     except BaseException:
         store.close()
         raise
-
-
-def _known(directory: str, epoch: str, files: Sequence[TopologyFile]) -> TopologyFile:
-    """Return the topology of a server whose log does not contain a topology: the first of ``files`` with this ``epoch``
-    (the digest of a topology). An empty ``epoch`` fits every topology."""
-    for file in files:
-        if not epoch or file.epoch == epoch:
-            return file
-    raise TopologyError(f"{directory}: its log does not contain its topology (epoch {epoch})")
 
 
 _sync_seconds = 600.0
