@@ -15,8 +15,7 @@ from antecede.messages import Deliver, Effects, Message, Packet, Send, Sent, mem
 from antecede.orders.contract import Order
 from antecede.simulator.explorer import Program
 from antecede.simulator.explorer.machine import Scope
-from antecede.trace.oracle import judge
-from antecede.trace.schema import Event
+from antecede.trace import Event, judge
 
 Histories = tuple[tuple[tuple[str, str], ...], ...]
 

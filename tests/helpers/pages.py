@@ -307,7 +307,7 @@ def _pattern(shown: str) -> re.Pattern[str]:
 def check_data(language: str, text: str) -> None:
     """Read a block of data with the reader of such files."""
     if language == "json":
-        from antecede.trace.conflicts import conflicts_in
+        from antecede.trace import conflicts_in
 
         for line in text.splitlines():
             document = json.loads(line)

@@ -10,9 +10,7 @@ import pytest
 
 from antecede.orders import parse
 from antecede.simulator.run import Setup, simulate
-from antecede.topology import cost_max, cost_mean, make
-from antecede.topology.graph import hops_mean
-from antecede.topology.shapes import best_size
+from antecede.topology import best_size, cost_max, cost_mean, hops_mean, make
 
 
 def _bus_cost(servers: float, size: float) -> float:

@@ -10,8 +10,8 @@ import pytest
 
 from antecede import pipeline
 from antecede.errors import TraceError
-from antecede.trace import Event, verify, write_trace
-from antecede.trace.explain import ExplainRequest, explain
+from antecede.trace import Event, ExplainRequest, verify, write_trace
+from antecede.trace.explain import explain
 from antecede.trace.measure import measure
 
 _traces_min = 20
@@ -69,7 +69,7 @@ def _written(directory: Path, trace: Any) -> list[Path]:
 
 
 def _table(trace: Any) -> Any:
-    from antecede.trace.conflicts import conflicts_in
+    from antecede.trace import conflicts_in
 
     return conflicts_in(trace.conflicts, "test")
 

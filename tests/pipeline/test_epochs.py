@@ -12,6 +12,8 @@ from antecede.pipeline.read.encode import Layout
 from antecede.pipeline.read.splits import plan
 from antecede.trace import Event, Metadata, verify, write_trace
 from antecede.trace.epochs import epochs_of
+from antecede.pipeline.spark.flow import Here
+from antecede.trace import Event, Metadata, epochs_of, verify, write_trace
 
 _keys = ("orders", "epochs", "deliveries")
 

@@ -22,6 +22,9 @@ from antecede.pipeline.judge.trace import Trace, layout_for
 from antecede.pipeline.read.splits import plan
 from antecede.trace import Event, write_trace
 from antecede.trace.explain import ExplainRequest, explain
+from antecede.pipeline.spark.flow import Here
+from antecede.trace import Event, ExplainRequest, write_trace
+from antecede.trace.explain import explain
 
 
 def _load(name: str) -> ModuleType:

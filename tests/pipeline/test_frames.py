@@ -15,8 +15,7 @@ import pytest
 
 from antecede import limits, pipeline
 from antecede.errors import SparkError, TraceError, UsageError
-from antecede.trace import Event, verify, write_trace
-from antecede.trace.explain import ExplainRequest
+from antecede.trace import Event, ExplainRequest, verify, write_trace
 from antecede.trace.explain import explain as explain_here
 from antecede.trace.measure import measure as measure_here
 

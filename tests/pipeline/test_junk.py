@@ -19,6 +19,8 @@ from antecede.errors import TraceError
 from antecede.pipeline.sessions import java_home, version_of
 from antecede.trace import verify
 from antecede.trace.sources import Cut
+from antecede.pipeline.spark.java import java_home, version_of
+from antecede.trace import Cut, verify
 
 _row = {"process": "p", "index": 0, "kind": "send", "message": "m", "to": ["q"]}
 _lines = [

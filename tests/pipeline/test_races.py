@@ -21,6 +21,9 @@ from antecede.pipeline.races import races_in, races_on
 from antecede.pipeline.read.splits import plan
 from antecede.trace import write_trace
 from antecede.trace.races import Declared, Wanted, assumed, races
+from antecede.pipeline.spark.flow import Here
+from antecede.trace import Declared, Wanted, write_trace
+from antecede.trace.races import assumed, races
 
 
 def _load(name: str) -> ModuleType:

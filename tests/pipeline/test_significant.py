@@ -22,6 +22,9 @@ from antecede.pipeline.read.splits import plan
 from antecede.trace import Event, Metadata, verify, write_trace
 from antecede.trace.conflicts import conflicts_in
 from antecede.trace.explain import ExplainRequest, explain
+from antecede.pipeline.spark.flow import Here
+from antecede.trace import Event, ExplainRequest, Metadata, conflicts_in, verify, write_trace
+from antecede.trace.explain import explain
 from antecede.trace.measure import measure
 
 

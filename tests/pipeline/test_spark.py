@@ -219,7 +219,7 @@ def test_a_page_that_is_damaged_is_said_in_one_line(running: Any, tmp_path: Path
 def test_a_part_of_a_trace(
     running: Any, tmp_path: Path, random_trace: Callable[[int], list[Event]], spoken: Any
 ) -> None:
-    from antecede.trace.sources import Cut
+    from antecede.trace import Cut
 
     rows = spoken.several([random_trace(seed) for seed in range(40)])
     path = tmp_path / "t.parquet"

@@ -7,8 +7,7 @@ from collections import Counter
 from itertools import pairwise
 from random import Random
 
-from antecede.trace import Event, Late, judge, match
-from antecede.trace.explain import Chains, Link
+from antecede.trace import Chains, Event, Late, Link, judge, match
 
 Rows = list[Event]
 

@@ -6,10 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antecede.trace import Event, match, streaming
-from antecede.trace.matched import Matched
-from antecede.trace.oracle import judge
-from antecede.trace.streaming import Arrays, Lanes
+from antecede.trace import Arrays, Event, Lanes, Matched, judge, match, streaming
 
 pytest.importorskip("numpy")
 

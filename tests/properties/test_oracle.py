@@ -13,11 +13,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from antecede.trace import ORDERS, Event, Late, Verdict, judge, match, needless_delays
-from antecede.trace.clocks import check_clocks, check_lamport
-from antecede.trace.oracle import cycle_in
-from antecede.trace.quarantine import sift
-from antecede.trace.streaming import Lanes, judge_large
+from antecede.trace import (
+    ORDERS,
+    Event,
+    Lanes,
+    Late,
+    Verdict,
+    check_clocks,
+    check_lamport,
+    cycle_in,
+    judge,
+    judge_large,
+    match,
+    needless_delays,
+    sift,
+)
 
 
 def _load() -> ModuleType:

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from antecede.trace import Event, write_trace
-from antecede.trace.races import Wanted, assumed, races
+from antecede.trace import Event, Wanted, write_trace
+from antecede.trace.races import assumed, races
 
 
 def _load(name: str) -> ModuleType:

@@ -11,11 +11,8 @@ from typing import Any
 
 import pytest
 
-from antecede.trace import judge, match, significant
-from antecede.trace.conflicts import conflicts_in
+from antecede.trace import conflicts_in, judge, judge_significant, match, pasts, significant
 from antecede.trace.measure import orderings
-from antecede.trace.oracle import pasts
-from antecede.trace.significant import judge_significant
 
 
 def _load() -> ModuleType:

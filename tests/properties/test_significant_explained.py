@@ -5,9 +5,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from antecede.trace import match
-from antecede.trace.conflicts import conflicts_in
-from antecede.trace.significant import Explainer, judge_significant
+from antecede.trace import Explainer, conflicts_in, judge_significant, match
 
 
 def _load() -> ModuleType:

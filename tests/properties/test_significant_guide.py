@@ -11,10 +11,7 @@ from typing import Any
 import pytest
 
 from antecede.errors import UsageError
-from antecede.trace import Event, Metadata, verify, write_trace
-from antecede.trace.conflicts import conflicts_in
-from antecede.trace.quarantine import sift
-from antecede.trace.significant import judge_significant
+from antecede.trace import Event, Metadata, conflicts_in, judge_significant, sift, verify, write_trace
 
 
 def _load(name: str) -> ModuleType:

@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 
-from antecede.trace import Event, judge, read_events
+from antecede.trace import Event, judge, read_events, sift
 from antecede.trace.foreign import convert
-from antecede.trace.quarantine import sift
 
 
 class _Run:

@@ -15,8 +15,7 @@ from antecede.objects.simulation.workload import Workload
 from antecede.orders import OrderSpec
 from antecede.orders.objects import Objects
 from antecede.simulator import campaign as plain
-from antecede.trace import verify, write_trace
-from antecede.trace.schema import Metadata
+from antecede.trace import Metadata, verify, write_trace
 
 RUNS = int(os.environ.get("ANTECEDE_SEEDS", "1000"))
 

@@ -8,9 +8,8 @@ import msgspec
 
 from antecede.errors import TraceError
 from antecede.objects.simulation.workload import Driver, Ended, Workload
-from antecede.trace import Event, judge, match
-from antecede.trace.conflicts import Conflicts, conflicts_in
-from antecede.trace.significant import REQUEST, Instances, judge_significant
+from antecede.trace import Conflicts, Event, Instances, conflicts_in, judge, judge_significant, match
+from antecede.trace.significant import REQUEST
 
 
 def _run(seed: int) -> tuple[Ended, Conflicts]:

@@ -17,8 +17,7 @@ from antecede.simulator.kernel import World
 from antecede.simulator.observers import Recorder, process_names
 from antecede.simulator.run import Spontaneous, multicast
 from antecede.simulator.worlds import BareWorld
-from antecede.trace import DELIVER, SEND, Event, judge, match
-from antecede.trace.races import Wanted, find_races
+from antecede.trace import DELIVER, SEND, Event, Wanted, find_races, judge, match
 
 _runs = int(os.environ.get("ANTECEDE_SEEDS", "40"))
 _nanosecond = 1e-9

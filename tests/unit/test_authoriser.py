@@ -11,7 +11,7 @@ from antecede.access import LOCAL, TOKEN, Access, Authoriser, Identity, Key, Who
 from antecede.access.audit import REFUSED, Audit
 from antecede.access.authoriser import ACTIONS, ANONYMOUS, temporary_name
 from antecede.access.rates import Attempts, Rate
-from antecede.topology.file import is_name
+from antecede.topology import is_name
 from helpers.identities import public_key as _key
 
 _secret = hashlib.sha256(b"secret").hexdigest()

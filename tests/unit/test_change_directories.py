@@ -29,8 +29,7 @@ from antecede.server.items import Published, Reacted, decode_record
 from antecede.server.recovery import replay
 from antecede.store import Files, LogStore, open_store
 from antecede.topology import TopologyFile, parse_topology
-from antecede.trace import read_events
-from antecede.trace.epochs import Epochs, epochs_of
+from antecede.trace import Epochs, epochs_of, read_events
 from helpers.changing import AGENTS, BACK, BUS, FLAT, MOVED, ONE_MORE, WITHOUT, topology
 
 

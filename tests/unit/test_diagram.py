@@ -9,10 +9,9 @@ import pytest
 from rich.cells import cell_len
 
 from antecede import limits
-from antecede.diagram import Diagram, Event, from_events
-from antecede.diagram.svg import Box, Layout, Place, label_boxes
+from antecede.diagram import Box, Diagram, Event, Layout, Place, from_events, label_boxes
 from antecede.errors import DiagramError
-from antecede.trace.schema import Event as Row
+from antecede.trace import Event as Row
 
 P = ["P1", "P2", "P3"]
 
@@ -257,7 +256,7 @@ def test_labels_keep_off_the_names_of_processes(seed: int) -> None:
 
 
 def test_one_legend_one_width_and_no_empty_half() -> None:
-    from antecede.diagram.svg import draw_stack
+    from antecede.diagram import draw_stack
 
     long = Diagram(P, overtaking(), title="a title " * 12, caption="a sentence " * 30)
     root = ElementTree.fromstring(draw_stack([under_none(), long, under_causal()]))

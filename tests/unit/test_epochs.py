@@ -13,8 +13,8 @@ from antecede.cli import build
 from antecede.errors import TraceError
 from antecede.server.epochs import first_epoch, next_epoch
 from antecede.topology import parse_topology
-from antecede.trace import DELIVER, SEND, Event, Metadata, verify, write_trace
-from antecede.trace.epochs import Area, Epoch, Epochs, epochs_in, united
+from antecede.trace import DELIVER, SEND, Area, Epoch, Epochs, Event, Metadata, epochs_in, verify, write_trace
+from antecede.trace.epochs import united
 
 
 class _Rows:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from antecede.errors import UsageError
-from antecede.trace import Event, verify, write_trace
-from antecede.trace.explain import ExplainRequest, explain, rows_of
+from antecede.trace import Event, ExplainRequest, rows_of, verify, write_trace
+from antecede.trace.explain import explain
 
 _late = [
     Event("p", 0, "send", "x", ("r", "s")),

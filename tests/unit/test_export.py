@@ -14,8 +14,8 @@ import pytest
 
 from antecede import cli, limits
 from antecede.errors import TraceError, UsageError
-from antecede.trace import Event, read_events, verify, write_trace
-from antecede.trace.exporting import FORMATS, PATTERN, export, view_of
+from antecede.trace import Event, export, read_events, verify, view_of, write_trace
+from antecede.trace.exporting import FORMATS, PATTERN
 from antecede.trace.foreign import Mapping, convert, convert_mapped
 
 _root = Path(__file__).resolve().parents[2]

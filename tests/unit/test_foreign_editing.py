@@ -9,9 +9,8 @@ import pytest
 
 from antecede import limits
 from antecede.errors import TraceError
-from antecede.trace import judge, read_events, verify
+from antecede.trace import judge, read_events, sift, verify
 from antecede.trace.foreign import convert
-from antecede.trace.quarantine import sift
 
 
 def _import(folder: Path, transactions: list[Any]) -> dict[str, Any]:

@@ -9,9 +9,8 @@ import pytest
 
 from antecede import cli
 from antecede.errors import TraceError, UsageError
-from antecede.trace import judge, read_events, verify
+from antecede.trace import judge, read_events, sift, verify
 from antecede.trace.foreign import convert
-from antecede.trace.quarantine import sift
 
 _pattern = r"(?<event>.*)\n(?<host>\S*) (?<clock>{.*})"
 _one = """a sends\na {"a":1}\nb receives\nb {"a":1,"b":1}\n"""

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from antecede import limits
 from antecede.errors import TraceError, UsageError
 from antecede.trace import Event, read_events, verify
-from antecede.trace.foreign import PRESETS, convert
-from antecede.trace.foreign.mapping import LoggedEvent, Pattern, choose
+from antecede.trace.foreign import PRESETS, LoggedEvent, Pattern, choose, convert
 
 _two = [
     ('a {"a":1}', "starts"),

@@ -14,9 +14,17 @@ from hypothesis import strategies as st
 from antecede import cli, limits
 from antecede.errors import AntecedeError, TraceError, UsageError
 from antecede.trace import read_events
-from antecede.trace.foreign import Mapping, convert_mapped, pairs_of, read_mapping, write_mapping
-from antecede.trace.foreign.mapping import Plan, Value, nanoseconds
-from antecede.trace.foreign.records import Guard
+from antecede.trace.foreign import (
+    Guard,
+    Mapping,
+    Plan,
+    Value,
+    convert_mapped,
+    nanoseconds,
+    pairs_of,
+    read_mapping,
+    write_mapping,
+)
 
 _map = "process=nid,kind=event.name,message=event.msg.id,to=event.msg.to"
 _options = ["--map", _map, "--send", "Send.*", "--deliver", "Receive.*"]

@@ -14,8 +14,8 @@ from antecede.labels import clean, label_in, tail_in, tail_of, trace_in
 from antecede.server import projection
 from antecede.server.projection import Projection
 from antecede.testing import Faults, World
-from antecede.trace import Event, write_trace
-from antecede.trace.titles import Titles, named, short_id
+from antecede.trace import Event, Titles, short_id, write_trace
+from antecede.trace.titles import named
 
 _topology = """
 [servers]
@@ -220,7 +220,7 @@ def test_names_of_messages() -> None:
 
 def test_texts_are_used_by_no_verdict(tmp_path: Any) -> None:
     """Rows that differ only in a text for people are the same row."""
-    from antecede.trace.quarantine import sift
+    from antecede.trace import sift
 
     rows = [
         Event("p", 0, "send", "m", ("q",), notification="A", label="x"),

@@ -12,7 +12,7 @@ import pytest
 
 from antecede import limits
 from antecede.cli import run
-from antecede.report.page import busiest, heat_map, per_second
+from antecede.report import busiest, heat_map, per_second
 from antecede.trace import Event, write_trace
 
 _late = [

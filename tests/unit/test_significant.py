@@ -12,9 +12,7 @@ import pytest
 
 from antecede.cli import run as antecede
 from antecede.errors import UsageError
-from antecede.trace import Event, Metadata, match, write_trace
-from antecede.trace.conflicts import conflicts_in, read_conflicts
-from antecede.trace.significant import judge_significant
+from antecede.trace import Event, Metadata, conflicts_in, judge_significant, match, read_conflicts, write_trace
 
 _table = {"*": [["write", "write"], ["write", "read"]]}
 

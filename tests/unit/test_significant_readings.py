@@ -5,9 +5,7 @@ Sections are those of Enokido, Higaki, Takizawa, *Protocol for a group of object
 
 from typing import Any
 
-from antecede.trace import Event, match
-from antecede.trace.conflicts import conflicts_in
-from antecede.trace.significant import judge_significant
+from antecede.trace import Event, conflicts_in, judge_significant, match
 
 _table = {"*": [["write", "write"], ["write", "read"]]}
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from antecede import limits
 from antecede.errors import TopologyError
-from antecede.topology import Address, AgentHome, DomainEntry, parse_topology
-from antecede.topology.file import ObjectHome, natural
+from antecede.topology import Address, AgentHome, DomainEntry, ObjectHome, natural, parse_topology
 
 _shop = """
 [servers]

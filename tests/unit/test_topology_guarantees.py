@@ -2,8 +2,7 @@
 
 import pytest
 
-from antecede.topology import OrderFacts, TopologyFile, check, parse_topology
-from antecede.topology.guarantees import strength
+from antecede.topology import OrderFacts, TopologyFile, check, parse_topology, strength
 
 _facts = {
     "none": OrderFacts(frozenset()),

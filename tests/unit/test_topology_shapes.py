@@ -14,11 +14,13 @@ from antecede.topology import (
     Topology,
     cost_max,
     cost_mean,
+    costs_from,
+    draw,
+    hops_mean,
     make,
+    outline,
     parse_topology,
 )
-from antecede.topology.graph import costs_from, hops_mean
-from antecede.topology.svg import draw, outline
 
 
 @pytest.mark.parametrize("shape", SHAPES)

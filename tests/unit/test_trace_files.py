@@ -11,9 +11,7 @@ import pytest
 
 from antecede import limits
 from antecede.errors import TraceError, UsageError
-from antecede.trace import Event, Metadata, TraceWriter, files, read_events, write_trace
-from antecede.trace.schema import Fault
-from antecede.trace.sources import load
+from antecede.trace import Event, Fault, Metadata, TraceWriter, files, load, read_events, write_trace
 
 _events = [
     Event("a", 0, "send", "m", ("b", "c"), time=5, clock={"z": 1, "a": 1}, extra={"z": 1, "b": [{"y": 1, "x": None}]}),

@@ -8,8 +8,8 @@ import pytest
 
 from antecede import cli
 from antecede.errors import TraceError
-from antecede.trace.foreign.records import files_of
-from antecede.trace.sources import trace_files
+from antecede.trace import trace_files
+from antecede.trace.foreign import files_of
 
 _send = {"process": "a", "index": 0, "kind": "send", "message": "m", "to": ["b"]}
 _deliver = {"process": "b", "index": 0, "kind": "deliver", "message": "m"}

@@ -4,9 +4,8 @@ from collections import Counter
 
 import pytest
 
-from antecede.trace import Event, judge
-from antecede.trace.quarantine import REASONS, counts, sift
-from antecede.trace.schema import Fault
+from antecede.trace import Event, Fault, judge, sift
+from antecede.trace.quarantine import REASONS, counts
 
 
 def _rows(text: str) -> list[Event]:

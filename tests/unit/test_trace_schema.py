@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from antecede.errors import TraceError
-from antecede.trace.schema import NEEDED, Event, Fault, Mended, Metadata, Nulled, event_of, metadata_bytes, metadata_of
+from antecede.trace import NEEDED, Event, Fault, Mended, Metadata, Nulled, event_of, metadata_bytes, metadata_of
 
 _good: dict[str, Any] = {"process": "a", "index": 0, "kind": "send", "message": "m", "to": ["b"]}
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from antecede.errors import TraceError
-from antecede.trace import Event, judge, match, needless_delays, verify
-from antecede.trace.clocks import check_clocks, check_lamport
+from antecede.trace import Event, check_clocks, check_lamport, judge, match, needless_delays, verify
 
 
 def _trace(**lines: str) -> list[Event]:

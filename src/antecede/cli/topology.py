@@ -14,10 +14,8 @@ from antecede.cli.servers import check_topology, read_topology, usable_topology
 from antecede.cli.terminal import rich_console, write_text
 from antecede.crashes import print_error
 from antecede.errors import ClosedError, RefusedError, UsageError
-from antecede.topology import Check, TopologyFile, cost_max, cost_mean, shown
+from antecede.topology import Check, TopologyFile, cost_max, cost_mean, hops_mean, shown, strength
 from antecede.topology import make as made
-from antecede.topology.graph import hops_mean
-from antecede.topology.guarantees import strength
 
 if TYPE_CHECKING:
     from antecede.cli.servers import Access

@@ -7,6 +7,7 @@ find the late deliveries: the caller passes them.
 """
 
 from antecede.diagram.computation import Diagram, Event, from_events
+from antecede.diagram.svg import Box, Layout, Place, draw_stack, label_boxes
 from antecede.trace.schema import Event as Row
 
-__all__ = ["Diagram", "Event", "Row", "from_events"]
+__all__ = ["Box", "Diagram", "Event", "Layout", "Place", "Row", "draw_stack", "from_events", "label_boxes"]

@@ -5,6 +5,6 @@ The page is one HTML document. It has no scripts, and loads nothing from elsewhe
 and long texts are cut.
 """
 
-from antecede.report.page import page_of
+from antecede.report.page import busiest, heat_map, page_of, per_second
 
-__all__ = ["page_of"]
+__all__ = ["busiest", "heat_map", "page_of", "per_second"]

@@ -12,10 +12,22 @@ guarantees.
 """
 
 from antecede.topology.change import Change, Difference, plan_change
-from antecede.topology.file import Address, AgentHome, DomainEntry, Mailboxes, Quota, TopologyFile, parse_topology
-from antecede.topology.graph import Domain, Topology, cost_max, cost_mean, shown
-from antecede.topology.guarantees import Check, OrderFacts, Pair, check
-from antecede.topology.shapes import SHAPES, make
+from antecede.topology.file import (
+    Address,
+    AgentHome,
+    DomainEntry,
+    Mailboxes,
+    ObjectHome,
+    Quota,
+    TopologyFile,
+    is_name,
+    natural,
+    parse_topology,
+)
+from antecede.topology.graph import Domain, Topology, cost_max, cost_mean, costs_from, hops_mean, shown
+from antecede.topology.guarantees import Check, OrderFacts, Pair, check, strength
+from antecede.topology.shapes import SHAPES, best_size, make
+from antecede.topology.svg import draw, outline
 
 __all__ = [
     "SHAPES",
@@ -27,16 +39,25 @@ __all__ = [
     "Domain",
     "DomainEntry",
     "Mailboxes",
+    "ObjectHome",
     "OrderFacts",
     "Pair",
     "Quota",
     "Topology",
     "TopologyFile",
+    "best_size",
     "check",
     "cost_max",
     "cost_mean",
+    "costs_from",
+    "draw",
+    "hops_mean",
+    "is_name",
     "make",
+    "natural",
+    "outline",
     "parse_topology",
     "plan_change",
     "shown",
+    "strength",
 ]

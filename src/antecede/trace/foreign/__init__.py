@@ -14,16 +14,36 @@ import os
 from antecede.errors import TraceError
 from antecede.trace.foreign.convert import FORMATS, OURS, convert, guess
 from antecede.trace.foreign.mapped import convert_mapped
-from antecede.trace.foreign.mapping import PRESETS, Mapping, pairs_of, read_mapping, write_mapping
-from antecede.trace.foreign.records import Unreadable, opened, parquet_columns
+from antecede.trace.foreign.mapping import (
+    PRESETS,
+    LoggedEvent,
+    Mapping,
+    Pattern,
+    Plan,
+    Value,
+    choose,
+    nanoseconds,
+    pairs_of,
+    read_mapping,
+    write_mapping,
+)
+from antecede.trace.foreign.records import Guard, Unreadable, files_of, opened, parquet_columns
 
 __all__ = [
     "FORMATS",
     "PRESETS",
+    "Guard",
+    "LoggedEvent",
     "Mapping",
+    "Pattern",
+    "Plan",
+    "Value",
+    "choose",
     "columns_of_parquet",
     "convert",
     "convert_mapped",
+    "files_of",
+    "nanoseconds",
     "pairs_of",
     "read_mapping",
     "recognised",
