@@ -15,16 +15,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from antecede.pipeline.spark.flow import Here
+
 from antecede.errors import UsageError
 from antecede.pipeline.explaining import explained_on
 from antecede.pipeline.flow import Here
 from antecede.pipeline.judge.trace import Trace, layout_for
 from antecede.pipeline.read.splits import plan
-from antecede.trace import Event, write_trace
-from antecede.trace.explain import ExplainRequest, explain
-from antecede.pipeline.spark.flow import Here
 from antecede.trace import Event, ExplainRequest, write_trace
-from antecede.trace.explain import explain
+from antecede.trace.explain import ExplainRequest, explain
 
 
 def _load(name: str) -> ModuleType:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
+from antecede.pipeline.spark.flow import Here
 
 from antecede import pipeline
 from antecede.errors import UsageError
@@ -19,12 +20,9 @@ from antecede.pipeline.judge.trace import Trace, verdict_on
 from antecede.pipeline.measuring import measure_in, orderings_on
 from antecede.pipeline.read.encode import Layout
 from antecede.pipeline.read.splits import plan
-from antecede.trace import Event, Metadata, verify, write_trace
+from antecede.trace import Event, ExplainRequest, Metadata, conflicts_in, verify, write_trace
 from antecede.trace.conflicts import conflicts_in
 from antecede.trace.explain import ExplainRequest, explain
-from antecede.pipeline.spark.flow import Here
-from antecede.trace import Event, ExplainRequest, Metadata, conflicts_in, verify, write_trace
-from antecede.trace.explain import explain
 from antecede.trace.measure import measure
 
 
