@@ -5,15 +5,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from antecede.pipeline.spark.flow import Here
-
 from antecede.pipeline.flow import Here
 from antecede.pipeline.judge.files import verify_in
 from antecede.pipeline.judge.trace import Trace, verdict_on
 from antecede.pipeline.read.encode import Layout
 from antecede.pipeline.read.splits import plan
 from antecede.trace import Event, Metadata, epochs_of, verify, write_trace
-from antecede.trace.epochs import epochs_of
 
 _keys = ("orders", "epochs", "deliveries")
 

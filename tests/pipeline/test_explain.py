@@ -15,7 +15,6 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from antecede.pipeline.spark.flow import Here
 
 from antecede.errors import UsageError
 from antecede.pipeline.explaining import explained_on
@@ -23,7 +22,7 @@ from antecede.pipeline.flow import Here
 from antecede.pipeline.judge.trace import Trace, layout_for
 from antecede.pipeline.read.splits import plan
 from antecede.trace import Event, ExplainRequest, write_trace
-from antecede.trace.explain import ExplainRequest, explain
+from antecede.trace.explain import explain
 
 
 def _load(name: str) -> ModuleType:

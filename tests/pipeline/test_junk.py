@@ -13,13 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from antecede.pipeline.spark.java import java_home, version_of
 
 from antecede import pipeline
 from antecede.errors import TraceError
 from antecede.pipeline.sessions import java_home, version_of
 from antecede.trace import Cut, verify
-from antecede.trace.sources import Cut
 
 _row = {"process": "p", "index": 0, "kind": "send", "message": "m", "to": ["q"]}
 _lines = [

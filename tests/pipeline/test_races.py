@@ -14,7 +14,6 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from antecede.pipeline.spark.flow import Here
 
 from antecede.cli import run as antecede
 from antecede.pipeline.flow import Here
@@ -22,7 +21,7 @@ from antecede.pipeline.judge.trace import Trace, layout_for
 from antecede.pipeline.races import races_in, races_on
 from antecede.pipeline.read.splits import plan
 from antecede.trace import Declared, Wanted, write_trace
-from antecede.trace.races import Declared, Wanted, assumed, races
+from antecede.trace.races import assumed, races
 
 
 def _load(name: str) -> ModuleType:

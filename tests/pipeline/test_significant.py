@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from antecede.pipeline.spark.flow import Here
 
 from antecede import pipeline
 from antecede.errors import UsageError
@@ -21,8 +20,7 @@ from antecede.pipeline.measuring import measure_in, orderings_on
 from antecede.pipeline.read.encode import Layout
 from antecede.pipeline.read.splits import plan
 from antecede.trace import Event, ExplainRequest, Metadata, conflicts_in, verify, write_trace
-from antecede.trace.conflicts import conflicts_in
-from antecede.trace.explain import ExplainRequest, explain
+from antecede.trace.explain import explain
 from antecede.trace.measure import measure
 
 

@@ -53,7 +53,7 @@ from antecede.access.model import (
     Limits,
 )
 from antecede.errors import AccessError
-from antecede.topology.file import brief, is_name, line_of, natural
+from antecede.topology import brief, is_name, line_of, natural
 
 TABLES = {SERVER: "servers", CLIENT: "clients", OPERATOR: "operators"}
 """Role → the name of the table in the access file that contains the identities with this role."""

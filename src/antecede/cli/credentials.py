@@ -203,7 +203,7 @@ class _Issue:
     def create(self, clients: list[str], operators: list[str], days: float, tls: bool, system: str) -> None:
         from antecede.access.model import CLIENT, OPERATOR, SERVER
         from antecede.live.issuing import Authority
-        from antecede.topology.file import is_name
+        from antecede.topology import is_name
 
         for name in (*clients, *operators, system):
             if not is_name(name):

@@ -13,7 +13,7 @@ from antecede.cli.engines import chosen_engine, spark_settings, trace_inputs
 from antecede.cli.options import CONF, CONFLICTS, ENGINE, JSON, MASTER, TRACES
 from antecede.cli.terminal import print_diagram, show, status, write_svgs
 from antecede.cli.wording import counted, exit_code, set_aside, shown_name, warn_of_unread
-from antecede.diagram.computation import of_explanation
+from antecede.diagram import of_explanation
 from antecede.errors import DiagramError
 from antecede.trace.conflicts import read_conflicts
 from antecede.trace.explain import ExplainRequest, with_origins

@@ -14,7 +14,7 @@ from antecede.cli.terminal import status
 from antecede.cli.wording import assumed_rows, counted, shown_name, shown_text
 from antecede.errors import TraceError, UsageError
 from antecede.trace import foreign
-from antecede.trace.foreign.mapping import Mapping, Plan
+from antecede.trace.foreign import Mapping, Plan
 
 _reasons = {
     "no_match": "line matches no pattern: skipped|lines match no pattern: skipped",

@@ -313,7 +313,7 @@ def _deliver(
 def _stacked(files: Mapping[str, TopologyFile]) -> str:
     """Draw topologies into one SVG document, one below the other. The keys of ``files`` are the titles of the
     drawings."""
-    from antecede.topology.svg import draw
+    from antecede.topology import draw
 
     parts, width, height = [], 0.0, 0.0
     for title, file in files.items():

@@ -182,7 +182,7 @@ def print_diagram(diagram: "Diagram", stream: IO[str]) -> None:
 
 def write_svgs(diagrams: Sequence["Diagram"], path: str | Path) -> None:
     """Draw several diagrams into one SVG file, one below the other. Print the name of this file on standard error."""
-    from antecede.diagram.svg import draw_stack
+    from antecede.diagram import draw_stack
 
     write_text(path, draw_stack(diagrams))
     print(f"wrote {shown_name(str(path))}", file=sys.stderr)

@@ -394,7 +394,7 @@ def register(app: typer.Typer) -> None:
         as_json: bool = JSON,
     ) -> None:
         """Draw the domains as a tree. An asterisk marks a router: a server that is in several domains."""
-        from antecede.topology.svg import draw, outline
+        from antecede.topology import draw, outline
 
         topology = read_topology(file)
         cycle = topology.organisation.cycle

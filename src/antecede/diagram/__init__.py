@@ -6,8 +6,20 @@ processes, which messages had to wait after their arrival, and which messages we
 find the late deliveries: the caller passes them.
 """
 
-from antecede.diagram.computation import Diagram, Event, from_events
+from antecede.diagram.computation import Diagram, Event, from_events, of_explanation, printable
 from antecede.diagram.svg import Box, Layout, Place, draw_stack, label_boxes
 from antecede.trace.schema import Event as Row
 
-__all__ = ["Box", "Diagram", "Event", "Layout", "Place", "Row", "draw_stack", "from_events", "label_boxes"]
+__all__ = [
+    "Box",
+    "Diagram",
+    "Event",
+    "Layout",
+    "Place",
+    "Row",
+    "draw_stack",
+    "from_events",
+    "label_boxes",
+    "of_explanation",
+    "printable",
+]

@@ -27,7 +27,7 @@ from antecede.access.proof import NONCE_BYTES, Keyring
 from antecede.documents import read_text
 from antecede.errors import AccessError
 from antecede.server.core import ServerCore
-from antecede.topology.file import brief, is_name
+from antecede.topology import brief, is_name
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from antecede import __version__, limits
-from antecede.diagram.computation import of_explanation
-from antecede.diagram.svg import draw_stack
+from antecede.diagram import draw_stack, of_explanation
 from antecede.errors import DiagramError, TraceError, UsageError
 from antecede.pipeline.explaining import explained_on
 from antecede.pipeline.flow import Flow, FrameParts, Here, SparkFrameFiles, SparkFrames, ddl, shares_our_files

@@ -8,7 +8,7 @@ from math import ceil, sqrt
 from typing import Any
 
 from antecede import limits
-from antecede.diagram.computation import of_explanation, printable
+from antecede.diagram import of_explanation, printable
 from antecede.errors import DiagramError
 from antecede.trace.explain import is_causal_chain, sentence
 from antecede.trace.quarantine import unreadable_rows

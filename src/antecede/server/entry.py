@@ -29,7 +29,7 @@ from antecede.server.peering.inquiries import CODE
 from antecede.server.peering.peer_ends import Answered
 from antecede.server.sessions import MOVED, STOPPING, Sessions
 from antecede.server.sessions.remote_session import RemoteSession
-from antecede.topology.file import is_name
+from antecede.topology import is_name
 from antecede.wire import AnyPart
 
 LONG: Final = "long"

@@ -88,7 +88,7 @@ def _aside(report: Mapping[str, Any]) -> str:
 def _explained(paths: list[str], broken: list[str], svg: Path | None) -> str:
     from antecede.cli.explain import explained
     from antecede.cli.terminal import write_svgs
-    from antecede.diagram.computation import of_explanation
+    from antecede.diagram import of_explanation
 
     parts = []
     drawn = []

@@ -21,8 +21,7 @@ from antecede.live.client.operator import RunningServers
 from antecede.server.change.changing import Outcome as ChangeOutcome
 from antecede.server.change.changing import carry_out
 from antecede.server.change.surveying import ChangeRequest
-from antecede.topology import Address, TopologyFile, plan_change
-from antecede.topology.file import AgentHome, DomainEntry
+from antecede.topology import Address, AgentHome, DomainEntry, TopologyFile, plan_change
 from antecede.trials.rounds import Round
 from antecede.walks.load import Load
 from antecede.walks.processes import free_ports

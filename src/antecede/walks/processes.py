@@ -15,8 +15,7 @@ import msgspec
 
 import antecede
 from antecede.errors import ClosedError
-from antecede.topology import Address, TopologyFile
-from antecede.topology.file import AgentHome
+from antecede.topology import Address, AgentHome, TopologyFile
 from antecede.walks.walkers import Walker, name_of_walker
 
 

@@ -26,8 +26,7 @@ from antecede.live.client import Bus
 from antecede.live.tcp import dial
 from antecede.server.client import ClientLine
 from antecede.server.connections import Connection
-from antecede.topology import Address
-from antecede.topology.file import is_name
+from antecede.topology import Address, is_name
 from antecede.wire import TEMPORARY
 
 if TYPE_CHECKING:

@@ -26,8 +26,7 @@ from antecede.simulator.draws import below, parse_draw, stream
 from antecede.simulator.kernel import World
 from antecede.simulator.observers import Figures as SimulatedFigures
 from antecede.simulator.worlds import ChannelWorld
-from antecede.topology import Address, Domain, DomainEntry, Topology, TopologyFile
-from antecede.topology.file import is_name
+from antecede.topology import Address, Domain, DomainEntry, Topology, TopologyFile, is_name
 
 # Check a plan in the simulator: send a sample of the traffic through the plan's domains, and measure the cost.
 #

@@ -18,7 +18,7 @@ import msgspec
 
 from antecede import limits
 from antecede.errors import TraceError, UsageError
-from antecede.topology.file import natural
+from antecede.topology import natural
 from antecede.trace.matched import Matched
 from antecede.trace.schema import DELIVER, SEND
 
