@@ -19,10 +19,13 @@ def brokers() -> Iterator[dict[str, Broker]]:
 
 @pytest.fixture(params=KINDS)
 def broker(request: pytest.FixtureRequest, brokers: dict[str, Broker], tmp_path_factory: Factory) -> Broker:
-    kind, folder = request.param, tmp_path_factory.mktemp(request.param)
+    return running(request.param, brokers, tmp_path_factory)
+
+
+def running(kind: str, brokers: dict[str, Broker], factory: Factory) -> Broker:
     if reason := missing(kind):
         pytest.skip(reason)
     if kind not in brokers:
-        brokers[kind] = Broker(kind, folder)
+        brokers[kind] = Broker(kind, factory.mktemp(kind))
         brokers[kind].start()
     return brokers[kind]

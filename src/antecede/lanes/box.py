@@ -488,8 +488,11 @@ class Box:
         """What an arrival waits for: lanes and positions."""
         found: dict[str, int] = {}
         for need in arrival._needs:
-            if need.reader is None or need.reader.closed or need.reader.blocker(need) is not None:
-                lane = lane_of(need.name) if need.reader is None else need.reader.lane
+            if need.reader is None:
+                lane, waits = lane_of(need.name), need.position > self._ends.get(need.name.partition("#")[0], -1)
+            else:
+                lane, waits = need.reader.lane, need.reader.closed or need.reader.blocker(need) is not None
+            if waits:
                 found[lane] = max(need.position, found.get(lane, -1))
         return list(found.items())
 

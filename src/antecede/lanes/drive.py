@@ -105,6 +105,7 @@ class Delivery:
     ack: Callable[[], Awaitable[Any]] = _nothing
     give_back: Callable[[], Awaitable[Any]] = _nothing
     alive: Callable[[], Awaitable[Any]] = _nothing
+    """Tells the broker that it waits here, so that nobody else gets it."""
     missing: list[tuple[str, int]] = field(default_factory=list)
     """The causes that had not finished when the handler was started after a time-out."""
     context: Context | None = None
@@ -157,11 +158,13 @@ class Order:
         self._held: dict[Arrival, Delivery] = {}
         self._lanes: dict[str, str] = {}
         self._closed: set[str] = set()
+        self._expected: dict[str, None] = {}
         self._running: set[Arrival] = set()
         self._opening: dict[str, asyncio.Future[None]] = {}
         self._settling: asyncio.Future[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._moved = asyncio.Event()
+        self._beats: asyncio.Future[list[Any]] | None = None
         self._metrics = None if metrics is None else _Metrics(metrics)
 
     def waiting(self) -> list[Waiting]:
@@ -220,8 +223,24 @@ class Order:
 
     # -- consuming ------------------------------------------------------------------------------------------------
 
+    def expect(self, *readers: str) -> None:
+        """Name what the service reads, before its subscriptions start: until all of it is open, nothing is handled."""
+        self._expected.update(dict.fromkeys(readers))
+
+    async def opened(self) -> None:
+        """Wait until everything that is expected is open."""
+        for reader in self._expected:
+            while reader not in self._lanes:
+                try:
+                    await self.open(reader)
+                except LanesError:
+                    raise
+                except Exception as error:
+                    _log.info("%s cannot be opened yet: %r", reader, error)
+                    await asyncio.sleep(PAUSE_SECONDS[1])
+
     async def open(self, reader: str) -> None:
-        """Open a reader, unless it is open. All readers must be open before the first delivery of any is handled."""
+        """Open a reader, unless it is open."""
         known = self._opening.get(reader)
         if known is None or (known.done() and (known.cancelled() or known.exception() is not None)):
             known = self._opening[reader] = asyncio.ensure_future(self._open(reader))
@@ -364,7 +383,7 @@ class Order:
         count = -1
         while self._held or any(question.reopen for question in self.box.wanted()):
             await asyncio.gather(*(self._ask(question) for question in self.box.wanted()))
-            await self._look()
+            self._look()
             pause = PAUSE_SECONDS[0] if len(self._held) != count else min(2 * pause, longest)
             count = len(self._held)
             with suppress(TimeoutError):
@@ -394,9 +413,9 @@ class Order:
         except Exception as error:
             _log.info("The broker did not answer about %s: %r", question.lane, error)
 
-    async def _look(self) -> None:
+    def _look(self) -> None:
         """Warn of what waits for long, end what is overdue, and let the broker hear of the others."""
-        now = time.monotonic()
+        now, beats = time.monotonic(), []
         for arrival, delivery in list(self._held.items()):
             waited = now - delivery._since
             if waited > WARN_SECONDS and not delivery._warned:
@@ -416,8 +435,9 @@ class Order:
                 self._decided(self.box.give_up(arrival))
             elif now - delivery._beaten > self.source.alive_seconds:
                 delivery._beaten = now
-                with suppress(Exception):
-                    await delivery.alive()
+                beats.append(delivery.alive())
+        if beats:
+            self._beats = asyncio.gather(*beats, return_exceptions=True)
 
 
 class _Metrics:

@@ -76,6 +76,11 @@ class CausalOrder:
         elif self._door.broker is not broker:
             raise LanesError("two-brokers", "Each broker needs a CausalOrder of its own.")
 
+    async def check(self, broker: Any) -> None:
+        """Refuse now what cannot be in order, and not with the first message. The broker must have started."""
+        self.bind(broker)
+        await self._bound(None).opened()
+
     def waiting(self) -> list[Waiting]:
         """Everything that waits, with what it waits for."""
         return [] if self._door is None else self._door.order.waiting()

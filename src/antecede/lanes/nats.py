@@ -164,12 +164,13 @@ class JetStream:
         spawn: Callable[[Any], Any] = asyncio.ensure_future,
     ) -> Callable[[Msg], Awaitable[None]]:
         """A callback for ``js.subscribe(…, cb=…, manual_ack=True)``. It returns at once, so that the subscription can
-        bring whatever the broker has in flight."""
+        bring whatever the broker has in flight. Name all consumers of the service with ``order.expect`` before."""
         tasks: set[asyncio.Future[None]] = set()
 
         async def one(msg: Msg) -> None:
             arrival = self.arrival(msg, order.stamped((msg.headers or {}).get(HEADER), msg.subject))
-            await order.open(arrival.reader)
+            order.expect(arrival.reader)
+            await order.opened()
             delivery = Delivery(arrival, identity(msg.headers, arrival), msg.ack, msg.nak, msg.in_progress)
             await order.run(delivery, lambda: handler(msg))
 

@@ -12,7 +12,7 @@ idle for ``claim_seconds``; entries that wait here are claimed again in time, so
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -157,17 +157,32 @@ class RedisStreams:
     async def consume(
         self,
         order: Order,
-        stream: str,
+        streams: Iterable[str],
         group: str,
         consumer: str,
         handler: Callable[[Mapping[bytes, bytes]], Awaitable[Any]],
         *,
         in_flight: int = 64,
     ) -> None:
-        """Read a stream for a group, and call the handler for each entry, until the task is cancelled. At most
-        ``in_flight`` entries of the stream wait or run here."""
-        with suppress(ResponseError):
-            await self.client.xgroup_create(stream, group, "0", mkstream=True)
+        """Read all streams that a service reads, and call the handler for each entry, until the task is cancelled. Of
+        each stream, at most ``in_flight`` entries wait or run here."""
+        names = list(streams)
+        for stream in names:
+            with suppress(ResponseError):
+                await self.client.xgroup_create(stream, group, "0", mkstream=True)
+            order.expect(self.reader(stream, group))
+        await order.opened()
+        await asyncio.gather(*(self._read(order, stream, group, consumer, handler, in_flight) for stream in names))
+
+    async def _read(
+        self,
+        order: Order,
+        stream: str,
+        group: str,
+        consumer: str,
+        handler: Callable[[Mapping[bytes, bytes]], Awaitable[Any]],
+        in_flight: int,
+    ) -> None:
         reader = self.reader(stream, group)
         tasks: set[asyncio.Task[None]] = set()
 
@@ -177,7 +192,6 @@ class RedisStreams:
             task.add_done_callback(tasks.discard)
 
         self.claims[reader] = (consumer, claimed)
-        await order.open(reader)
         last = 0.0
         try:
             while True:
@@ -195,8 +209,6 @@ class RedisStreams:
                 except (RedisError, OSError) as error:
                     _log.warning("Reading %s: %r", stream, error)
                     await asyncio.sleep(0.2)
-                    with suppress(RedisError, OSError):
-                        await self.client.xgroup_create(stream, group, "0", mkstream=True)
         finally:
             for task in tasks:
                 task.cancel()

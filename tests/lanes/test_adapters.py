@@ -1,0 +1,326 @@
+"""The adapters without a framework, what they refuse, and what is seen of deliveries that wait."""
+
+import asyncio
+import itertools
+import json
+import logging
+import random
+from typing import Any
+
+import pytest
+
+from helpers.brokers import Broker
+from lanes.services import Service
+from lanes.test_live import in_thread, until
+
+pytest.importorskip("faststream")
+from antecede.lanes import drive
+from antecede.lanes.faststream import CausalOrder
+from antecede.lanes.frontier import LanesError
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def nats(brokers: dict[str, Broker], tmp_path_factory: pytest.TempPathFactory) -> Broker:
+    return started("nats", brokers, tmp_path_factory)
+
+
+@pytest.fixture
+def redis(brokers: dict[str, Broker], tmp_path_factory: pytest.TempPathFactory) -> Broker:
+    return started("redis", brokers, tmp_path_factory)
+
+
+@pytest.fixture
+def kafka(brokers: dict[str, Broker], tmp_path_factory: pytest.TempPathFactory) -> Broker:
+    return started("kafka", brokers, tmp_path_factory)
+
+
+def started(kind: str, brokers: dict[str, Broker], factory: pytest.TempPathFactory) -> Broker:
+    from lanes.conftest import running
+
+    return running(kind, brokers, factory)
+
+
+def name() -> str:
+    return f"lane{next(_numbers)}x"
+
+
+async def refused(service: Service) -> str:
+    """The code with which the service is refused when its subscriptions are open."""
+    await service.broker.start()
+    try:
+        with pytest.raises(LanesError) as error:
+            await service.order.check(service.broker)
+        return error.value.code
+    finally:
+        await service.broker.stop()
+
+
+def test_a_consumer_with_fewer_workers_than_messages_in_flight_is_refused(nats: Broker) -> None:
+    async def main() -> None:
+        service = Service("nats", nats.url, name(), CausalOrder())
+        service.on(name(), handler, workers=2, in_flight=8)
+        assert await refused(service) == "max-workers"
+
+    in_thread(main)
+
+
+async def handler(message: Any) -> None:
+    pass
+
+
+def test_a_handler_that_is_acknowledged_first_is_refused(nats: Broker) -> None:
+    from faststream import AckPolicy
+    from faststream.nats import JStream
+
+    async def main() -> None:
+        service = Service("nats", nats.url, name(), CausalOrder())
+        lane = name()
+        service.broker.subscriber(lane, stream=JStream(lane), ack_policy=AckPolicy.ACK_FIRST)(handler)
+        assert await refused(service) == "ack-first"
+
+    in_thread(main)
+
+
+def test_a_batch_is_refused(nats: Broker) -> None:
+    from faststream.nats import JStream, PullSub
+
+    async def main() -> None:
+        service = Service("nats", nats.url, name(), CausalOrder())
+        lane = name()
+        service.broker.subscriber(lane, stream=JStream(lane), durable="d", pull_sub=PullSub(batch=True))(handler)
+        assert await refused(service) == "batch"
+
+    in_thread(main)
+
+
+def test_a_publish_without_a_position_is_refused(nats: Broker) -> None:
+    async def main() -> None:
+        service = Service("nats", nats.url, name(), CausalOrder())
+        lane = name()
+        service.on(lane, handler)
+        await service.broker.start()
+        with pytest.raises(LanesError) as error:
+            await service.broker.publish("x", lane)
+        assert error.value.code == "core-publish"
+        await service.broker.publish("x", "nobody.stores.this")
+        await service.broker.stop()
+
+    in_thread(main)
+
+
+def test_lists_and_channels_of_redis_are_refused(redis: Broker) -> None:
+    async def main(**where: str) -> None:
+        service = Service("redis", redis.url, name(), CausalOrder())
+        service.broker.subscriber(**where)(handler)
+        assert await refused(service) == "not-a-stream"
+
+    in_thread(lambda: main(list="jobs"))
+    in_thread(lambda: main(channel="news"))
+
+
+def test_kafka_without_confirmation_or_with_partitions_one_after_the_other_is_refused(kafka: Broker) -> None:
+    from faststream import AckPolicy
+
+    async def main() -> None:
+        service = Service("kafka", kafka.url, name(), CausalOrder())
+        lane = name()
+        service.broker.subscriber(lane, group_id="g", ack_policy=AckPolicy.NACK_ON_ERROR)(handler)
+        await service.broker.start()
+        with pytest.raises(LanesError) as error:
+            await service.broker.publish("x", lane, no_confirm=True)
+        assert error.value.code == "no-confirm"
+        with pytest.raises(LanesError) as error:
+            await service.order.check(service.broker)
+        assert error.value.code == "max-workers"
+        await service.broker.stop()
+
+    in_thread(main)
+
+
+HOSTILE = [
+    "2 a=1",
+    "1 =",
+    "1 a=-1",
+    "1 " + "x" * 60_000,
+    "1 " + " ".join(f"l{n}=1" for n in range(1000)),
+    "1 {lane}=99999999999999999999",
+    "1 nats:never=12",
+    "\xff\xfe",
+    "1 {lane}=" + "9" * 39,
+]
+
+
+def test_a_hostile_header_neither_stops_a_consumer_nor_lets_it_wait(nats: Broker) -> None:
+    got: list[int] = []
+
+    async def main() -> None:
+        service = Service("nats", nats.url, name(), CausalOrder())
+        lane = name()
+
+        async def handle(message: int) -> None:
+            got.append(message)
+
+        service.on(lane, handle)
+        await service.broker.start()
+        js = service.broker.config.broker_config.connection_state.stream
+        for number, header in enumerate(HOSTILE):
+            text = header.replace("{lane}", f"nats:{lane}")
+            await js.publish(lane, str(number).encode(), headers={"antecede": text, "content-type": "application/json"})
+        await service.say(lane, len(HOSTILE))
+        await until(lambda: len(got) > len(HOSTILE))
+        await service.broker.stop()
+
+    in_thread(main)
+    assert got == list(range(len(HOSTILE) + 1))
+
+
+@pytest.mark.parametrize("overdue", ["deliver", "dead-letter"])
+def test_what_waits_is_shown_and_ends_after_the_time_out(
+    nats: Broker, overdue: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A message of one lane waits for one of another, whose handler does not end."""
+    from prometheus_client import CollectorRegistry
+
+    monkeypatch.setattr(drive, "WARN_SECONDS", 0.2)
+    registry = CollectorRegistry()
+    got: list[str] = []
+    seen: list[Any] = []
+
+    async def main() -> None:
+        order = CausalOrder(timeout=1.0, overdue=overdue, metrics=registry)
+        reader = Service("nats", nats.url, name(), order)
+        writer = Service("nats", nats.url, name(), CausalOrder())
+        first, second = name(), name()
+        release = asyncio.Event()
+
+        async def slow(message: str) -> None:
+            await release.wait()
+            got.append(message)
+
+        async def fast(message: str) -> None:
+            got.append(message)
+
+        reader.on(first, slow)
+        reader.on(second, fast)
+        await reader.broker.start()
+        await writer.broker.start()
+        await writer.say(first, "cause")
+        await writer.say(second, "effect")
+        await until(lambda: bool(order.waiting()), 5)
+        seen.extend(order.waiting())
+        await asyncio.sleep(1.6)
+        release.set()
+        await until(lambda: "cause" in got, 5)
+        await asyncio.sleep(0.1)
+        for one in (reader, writer):
+            await one.broker.stop()
+        assert (f"nats:{first}", 1) in seen[0].missing
+
+    with caplog.at_level(logging.WARNING, "antecede.lanes"):
+        in_thread(main)
+    assert any("nats:" in record.getMessage() for record in caplog.records)
+    assert got == (["effect", "cause"] if overdue == "deliver" else ["cause"])
+    assert registry.get_sample_value("antecede_lanes_overdue_total") == 1
+    assert registry.get_sample_value("antecede_lanes_held") == 0
+    assert registry.get_sample_value("antecede_lanes_header_bytes_count") == 0
+
+
+def test_records_of_one_partition_run_at_the_same_time_and_keys_stay_in_sequence(kafka: Broker) -> None:
+    """The adapter for aiokafka: a failed record is handled again before the next one of its key, and what is committed
+    is never above what has finished."""
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+    from antecede.lanes.kafka import Kafka
+
+    got: dict[int, list[int]] = {}
+    running: set[int] = set()
+    most = 0
+    failed: set[int] = set()
+    chance = random.Random(3)
+    committed: list[tuple[int, int]] = []
+    count, keys = 120, 6
+
+    async def main() -> None:
+        nonlocal most
+        topic = name()
+        producer = AIOKafkaProducer(bootstrap_servers=kafka.url, acks="all")
+        await producer.start()
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=kafka.url, group_id=topic, enable_auto_commit=False, auto_offset_reset="earliest"
+        )
+        await consumer.start()
+        consumer.assign([TopicPartition(topic, 0)])
+        source = Kafka()
+        source.lookup = consumer
+        source.fixed.add(consumer)
+        order = drive.Order(source, scope="key", within="key")
+        for number in range(count):
+            await source.publish(order, producer, topic, json.dumps(number).encode(), key=number % keys, partition=0)
+
+        async def handle(record: Any) -> None:
+            nonlocal most
+            number = json.loads(record.value)
+            running.add(number)
+            most = max(most, len(running))
+            await asyncio.sleep(chance.uniform(0, 0.01))
+            running.discard(number)
+            if number in (13, 40) and number not in failed:
+                failed.add(number)
+                raise ValueError(number)
+            got.setdefault(number % keys, []).append(number)
+            done = sorted(n for several in got.values() for n in several)
+            prefix = next((n for n in range(count) if n >= len(done) or done[n] != n), count)
+            committed.append((await consumer.committed(TopicPartition(topic, 0)) or 0, prefix))
+
+        task = asyncio.ensure_future(source.consume(order, consumer, topic, handle))
+        await until(lambda: sum(map(len, got.values())) >= count)
+        await asyncio.sleep(0.2)
+        committed.append((await consumer.committed(TopicPartition(topic, 0)), count))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await consumer.stop()
+        await producer.stop()
+
+    in_thread(main)
+    assert got == {key: list(range(key, count, keys)) for key in range(keys)}
+    assert failed == {13, 40}
+    assert most > 1
+    assert all(offset <= prefix for offset, prefix in committed)
+    assert committed[-1] == (count, count)
+
+
+def test_an_entry_that_was_trimmed_or_deleted_is_not_waited_for(redis: Broker) -> None:
+    from redis.asyncio import Redis
+
+    from antecede.lanes.redis import RedisStreams
+
+    got: list[bytes] = []
+
+    async def main() -> None:
+        client = Redis.from_url(redis.url)
+        source = RedisStreams(client, claim_seconds=0.3)
+        writer, order = drive.Order(source), drive.Order(source)
+        first, second, group = name(), name(), name()
+        await client.xgroup_create(first, group, "0", mkstream=True)
+        for number in range(6):
+            await source.publish(writer, first, {"n": number})
+        # Two are pending with somebody who is gone, and lose their content; the last one is deleted unread.
+        await client.xreadgroup(group, "gone", {first: ">"}, 2)
+        entries = [entry for entry, _ in await client.xrange(first)]
+        await client.xtrim(first, minid=entries[1], approximate=False)
+        await client.xdel(first, entries[1], entries[5])
+        await source.publish(writer, second, {"n": "effect"})
+
+        async def handle(fields: Any) -> None:
+            got.append(fields[b"n"])
+
+        task = asyncio.ensure_future(source.consume(order, (second, first), group, "me", handle))
+        await until(lambda: len(got) >= 4)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await client.aclose()
+
+    in_thread(main)
+    assert got == [b"2", b"3", b"4", b"effect"]
