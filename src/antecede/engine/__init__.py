@@ -121,14 +121,14 @@ class SavedEngine(msgspec.Struct, frozen=True, array_like=True):
     born: dict[str, str]
     dead: dict[str, Dead]
     asks: dict[str, Question]
-    deaths: int = 0
-    clock_ms: int = 0
-    ages: dict[str, list[tuple[int, int]]] = {}
-    following: SavedFollowing = SavedFollowing()
-    tries: dict[str, int] = {}
-    tried_life: int = 0
-    careful: list[str] = []
-    read: dict[str, str] = {}
+    deaths: int
+    clock_ms: int
+    ages: dict[str, list[tuple[int, int]]]
+    following: SavedFollowing
+    tries: dict[str, int]
+    tried_life: int
+    careful: list[str]
+    read: dict[str, str]
 
 
 _no_settings = Mailboxes()

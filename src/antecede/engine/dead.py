@@ -149,13 +149,13 @@ class _Barrier(msgspec.Struct):
 class SavedFollowing(msgspec.Struct, frozen=True, array_like=True):
     """The durable state of a :class:`Following`. The attributes of that class explain the fields."""
 
-    agents: list[str] = []
-    pasts: dict[str, Past] = {}
-    blocks: dict[str, list[str]] = {}
-    held: dict[str, list[Letter]] = {}
-    numbers: dict[str, int] = {}
-    newest: int = 0
-    since: dict[str, int] = {}
+    agents: list[str]
+    pasts: dict[str, Past]
+    blocks: dict[str, list[str]]
+    held: dict[str, list[Letter]]
+    numbers: dict[str, int]
+    newest: int
+    since: dict[str, int]
 
 
 class Following:
