@@ -259,9 +259,6 @@ heartbeat_seconds: Final = 5.0
 end receives nothing for a period three times as long, it disconnects."""
 dial_seconds_max: Final = 5.0
 """The longest pause between two tries to reach a peer."""
-chat_leave_seconds: Final = 5.0
-"""The longest time that a chat waits for a silent server after the chat's input has ended. The time is enough for one
-new try to connect."""
 deferred_frames_max: Final = 8_192
 """The largest number of link frames and acknowledgements that wait because the connection to a peer is full. Further
 ones are dropped. The link sends the dropped frames again later."""

@@ -19,7 +19,7 @@ from antecede.cli import run
 from helpers.ports import free_ports
 
 _tests = Path(__file__).resolve().parent.parent
-_modules = f"{_tests.parent / 'src'}{os.pathsep}{_tests / 'live'}"
+_modules = os.pathsep.join(map(str, (_tests.parent / "src", _tests, _tests / "live")))
 """The folders of Antecede, and of the applications that the servers run."""
 
 

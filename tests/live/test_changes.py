@@ -1,6 +1,6 @@
 """Changes of the topology of running servers, real processes: nothing lost, nothing twice, nothing late.
 
-``antecede trial changes --rounds 50`` is the campaign; ``tests/unit/test_change_running.py`` has the single cases.
+``tests/campaigns/test_live.py`` has the campaign; ``tests/unit/test_change_running.py`` has the single cases.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from antecede.trials.changes import Changes
+from campaigns.changes import Changes
 
 
 def test_three_rounds_of_changes_with_kills(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import IO
 
 from antecede import cli
-from antecede.chat import TOPOLOGY
 from helpers.ports import free_ports
 
 _patience_seconds = 60
@@ -27,8 +26,9 @@ def _until(path: Path, text: str, after: str = "") -> None:
 
 def test_people_on_three_servers_talk(tmp_path: Path) -> None:
     ports = iter(free_ports(4))
-    file = tmp_path / "chat.toml"
-    file.write_text(re.sub(r"710\d", lambda _: str(next(ports)), TOPOLOGY))
+    assert cli.run(["sample", "chat", "--to", str(tmp_path)]) == 0
+    file = tmp_path / "chat" / "chat.toml"
+    file.write_text(re.sub(r"710\d", lambda _: str(next(ports)), file.read_text()))
     started: list[subprocess.Popen[str]] = []
 
     def start(name: str, *arguments: str, stdin: int = subprocess.PIPE) -> tuple[Path, IO[str] | None]:

@@ -15,8 +15,8 @@ from live_agents import Counted, Report, Word
 import antecede
 from antecede.live.client.operator import request
 from antecede.topology import parse_topology
-from antecede.trials.powercuts import CutProcesses
-from antecede.walks.processes import Processes, free_ports
+from campaigns.disks import CutProcesses
+from campaigns.walks import Processes, free_ports
 
 _here = Path(__file__).resolve().parent
 

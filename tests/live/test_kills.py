@@ -1,15 +1,14 @@
 """Kill -9 and power cuts of random servers under load: nothing lost, nothing twice, nothing overtaken.
 
-Five servers, three domains, two routers; ``antecede trial kills`` and ``antecede trial powercuts`` are the campaigns,
-and ``antecede trial objects`` for calls of replicated objects.
+Five servers, three domains, two routers; ``tests/campaigns/test_live.py`` has the campaigns.
 """
 
 import asyncio
 from pathlib import Path
 
-from antecede.trials.objects import ObjectKills
-from antecede.trials.powercuts import PowerCuts
-from antecede.trials.rounds import Kills, Outcome, Round
+from campaigns.disks import PowerCuts
+from campaigns.objects import ObjectKills
+from campaigns.rounds import Kills, Outcome, Round
 
 
 def _run(kind: type[Round], folder: Path, seed: int, count: int, counted: str) -> Outcome:

@@ -14,9 +14,8 @@ from live_agents import Ping, Pong
 import antecede
 from antecede import wire
 from antecede.topology import TopologyFile
-from antecede.trials.lies import ORDERS, trial
-from antecede.trials.mutations import Liar
 from antecede.wire import ClientHello, Listen, PeerAck, PeerFrames, Publish, Request, frame
+from campaigns.lies import ORDERS, Liar, trial
 from helpers.hellos import server_hello
 
 _frames = 2_000
@@ -103,7 +102,7 @@ def test_malformed(world: Any) -> None:
 
 
 def test_mutated_frames(world: Any) -> None:
-    """Two thousand conversations with a lie in each; ``antecede trial frames`` tells a million without a socket."""
+    """Two thousand conversations with a lie in each; ``tests/campaigns`` tells a million without a socket."""
     random = Random(4)
     whole: list[list[list[Any]]] = [
         [[_client()], [Listen(), Publish(1, ("echo",), "Ping", [b"\x81\xa6number\x01"] * 3, False)]],

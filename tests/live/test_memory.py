@@ -78,7 +78,7 @@ _bound_bytes = 16 * 1024 * 1024
 def bounded(cluster: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return one server that runs with a small bound for the memory of its letters."""
     world = cluster({"A": ["s1"]}, {})
-    monkeypatch.setattr(world, "program", lambda: ["-m", "antecede.trials"])
+    monkeypatch.setattr(world, "program", lambda: ["-m", "campaigns.serve"])
     bounds = (f"backlog_letter_bytes_max={_bound_bytes}", "mailbox_clients_share_max=100")
     world.start(options=[part for bound in bounds for part in ("--limit", bound)])
     return world

@@ -9,7 +9,7 @@ from live_agents import Counted, Lap, Report
 
 import antecede
 from antecede.topology import parse_topology
-from antecede.walks.processes import Processes, free_ports
+from campaigns.walks import Processes, free_ports
 
 _here = Path(__file__).resolve().parent
 _limits = {
@@ -41,7 +41,7 @@ def test_a_ring_with_full_queues_drains(tmp_path: Path) -> None:
         ring2 = {{ server = "s2", class = "live_agents:Ring" }}
         ring3 = {{ server = "s3", class = "live_agents:Ring" }}
     """
-    servers = Processes(tmp_path / "servers", parse_topology(text), "antecede.trials")
+    servers = Processes(tmp_path / "servers", parse_topology(text), "campaigns.serve")
     shutil.copy(_here / "live_agents.py", servers.folder)
     options = [part for name, value in _limits.items() for part in ("--limit", f"{name}={value}")]
     try:

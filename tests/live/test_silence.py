@@ -13,8 +13,8 @@ from live_agents import Counted, Report, Word
 import antecede
 from antecede import wire
 from antecede.topology import parse_topology
-from antecede.walks.processes import Processes, free_ports
 from antecede.wire import frame
+from campaigns.walks import Processes, free_ports
 from helpers.hellos import server_hello
 from helpers.overload import fill
 
@@ -41,7 +41,7 @@ def servers(tmp_path: Path) -> Iterator[Processes]:
         [agents]
         counter = {{ server = "s2", class = "live_agents:WordCounter" }}
     """
-    made = Processes(tmp_path / "servers", parse_topology(text), "antecede.trials")
+    made = Processes(tmp_path / "servers", parse_topology(text), "campaigns.serve")
     shutil.copy(_here / "live_agents.py", made.folder)
     yield made
     made.close()

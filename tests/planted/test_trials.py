@@ -1,4 +1,4 @@
-"""Bugs planted into live servers, each caught by the trial that is there for it; see :mod:`antecede.trials`."""
+"""Bugs planted into live servers, each caught by the trial that is there for it; see ``tests/campaigns``."""
 
 import asyncio
 from pathlib import Path
@@ -12,9 +12,9 @@ from antecede.messages import Packet
 from antecede.orders.pruned import Pruned
 from antecede.server import projection
 from antecede.server.sessions import Sessions
-from antecede.trials.lies import trial
-from antecede.trials.powercuts import PowerCuts
-from antecede.trials.rounds import Kills, Outcome, Round
+from campaigns.disks import PowerCuts
+from campaigns.lies import trial
+from campaigns.rounds import Kills, Outcome, Round
 
 _no_sync = """
 from antecede.store.log import Segments
@@ -46,14 +46,14 @@ Engine.finish = forgetful
 _entry = """
 import sys
 {bug}
-from antecede.{main} import main
+from {main} import main
 sys.exit(main({arguments}))
 """
 
 
 def _caught(kind: type[Round], folder: Path, bug: str, count: int, counted: str) -> Outcome:
     """Rounds with servers that have the bug, until one is found wrong."""
-    main, arguments = ("trials.__main__", "sys.argv[1:]") if issubclass(kind, PowerCuts) else ("cli", "")
+    main, arguments = ("campaigns.serve", "sys.argv[1:]") if issubclass(kind, PowerCuts) else ("antecede.cli", "")
 
     async def play(seed: int) -> Outcome:
         place = folder / str(seed)

@@ -1,6 +1,7 @@
-"""The schedules themselves: varied, repeatable, with faults that happen, and a failure says how to replay it.
+"""The schedules themselves: varied, repeatable, with faults that happen, and a failure names its seed.
 
-``tests/properties/test_every_order.py`` plays them on every order."""
+``tests/properties/test_every_order.py`` plays them on every order, and ``tests/campaigns/test_orders.py`` many of them.
+"""
 
 import os
 import subprocess
@@ -8,7 +9,9 @@ import sys
 
 import pytest
 
+from antecede.messages import Packet
 from antecede.orders import parse
+from antecede.orders.matrix import Matrix
 from antecede.simulator import campaign
 from antecede.simulator.campaign import Outcome, play
 from antecede.simulator.observers import Watcher
@@ -86,9 +89,18 @@ def test_duplicates_reach_orders_that_recognise_them() -> None:
     assert repeated > 100
 
 
-def test_failure_says_how_to_replay_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_names_its_seed_and_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaign, "TIGHT", frozenset({"token"}))
     found = next(outcome for outcome in _seen("token", 200, faults=False) if outcome.findings)
     assert found.kinds() == {"needless"}
-    assert f"antecede campaign --order token --seed {found.seed} --no-faults --show" in str(found)
+    assert f"token, seed {found.seed} " in str(found)
     assert found.diagram()
+
+
+def test_a_late_delivery_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(self: Matrix, packet: Packet) -> None:
+        return None
+
+    monkeypatch.setattr(Matrix, "missing", careless)
+    found = next(outcome for outcome in _seen("matrix", 20, faults=False) if "causal" in outcome.kinds())
+    assert "◉" in found.diagram()

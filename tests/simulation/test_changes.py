@@ -1,6 +1,6 @@
 """Changes of the topology under load, with crashes of servers and kills of the command, in the simulated world.
 
-``ANTECEDE_SEEDS=20000`` runs them as a campaign.
+``tests/campaigns/test_changes_simulated.py`` is the campaign of random ones.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Whole servers under random schedules: crashes between any two effects, disks that forget, frames lost and repeated.
 
-The default budget is 3,000 schedules; ``ANTECEDE_SEEDS=100000`` makes it a campaign. A failure names the one command
-that plays it again. The same schedules must find the bugs of ``tests/planted/test_servers.py``.
+The default budget is 3,000 schedules; ``tests/campaigns/test_servers.py`` is the campaign. A failure names the
+command that plays it again. The same schedules must find the bugs of ``tests/planted/test_servers.py``.
 """
 
 import os

@@ -5,12 +5,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import chat_client
 import msgspec
 import pytest
+from chat_client import Chat, Typed
+from chat_room import Members, Said
 
-from antecede import limits
-from antecede.chat import Members, Said
-from antecede.chat.client import Chat, Typed
 from antecede.errors import ClosedError
 from antecede.live import ServerRuntime
 from antecede.live.client import Bus, Ticket
@@ -49,7 +49,7 @@ class _Line:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "chat_leave_seconds", 0.2)
+    monkeypatch.setattr(chat_client, "leave_seconds", 0.2)
 
 
 def _chat(room: int, write: Callable[[int], None], *, joined: bool = True) -> tuple[list[str], list[str]]:
@@ -103,7 +103,7 @@ def test_a_room_that_does_not_answer_is_left() -> None:
 
 
 def test_a_second_ctrl_d_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "chat_leave_seconds", 1000.0)
+    monkeypatch.setattr(chat_client, "leave_seconds", 1000.0)
     shown: list[str] = []
 
     async def main() -> None:

@@ -57,8 +57,6 @@ _commands = [
     "topology show good.toml --svg {}/x",
     "topology forget {} A",
     "topology make bus --servers 4 -o {}/x",
-    "trial kills --kills 1 --topology {}",
-    "campaign --order {}",
     "races {} --engine plain",
     "plan {} --engine plain",
     "export {} --to dot",
@@ -81,8 +79,6 @@ _commands = [
 ]
 _values = ["", "nonsense", "-1", "0", "nan", "9" * 23, "a\nb", "\udcff"]
 _numbers = [
-    "campaign --order fifo --schedules {}",
-    "objects campaign --runs {}",
     "dead list good.toml --first 1 --after {}",
     "serve good.toml --server s1 --data data --keep-log {}",
     "serve good.toml --server s1 --data data --keep-trace-size {}",

@@ -7,8 +7,8 @@ import pytest
 
 from antecede.errors import MailboxFullError
 from antecede.live.client.bus import Ticket
-from antecede.trials.crowd import Offer
-from antecede.trials.overload import Settings, Trial
+from campaigns.crowd import Offer
+from campaigns.overload import Settings, Trial
 
 
 def _trial(tmp_path: Path, **figures: Any) -> Trial:

@@ -7,16 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from chat_story import tell
 
-import antecede.chat
 from antecede import cli
-from antecede.chat.story import tell
 from antecede.samples import SAMPLES
 from antecede.trace import judge
 
 _root = Path(__file__).resolve().parents[2]
 _text = (_root / "docs" / "tutorial.md").read_text(encoding="utf-8")
-_samples = Path(antecede.chat.__file__).parents[1] / "samples"
+_chat = _root / "examples" / "chat"
+_asked = _root / "src" / "antecede" / "samples" / "asked"
 
 
 def _blocks(language: str) -> list[str]:
@@ -35,11 +35,11 @@ def test_the_test_of_the_chat_fails_under_fifo(tmp_path: Path) -> None:
 
 def test_the_application_is_the_one_that_ships() -> None:
     (listing,) = _blocks("python")
-    shipped = Path(antecede.chat.__file__).read_text(encoding="utf-8")
+    shipped = (_chat / "chat_room.py").read_text(encoding="utf-8")
     for part in re.split(r"\n\n\n", listing)[1:]:
         assert part.strip() in shipped, part
     (domains,) = _blocks("toml")
-    assert domains in (_samples / "chat" / "chat.toml").read_text()
+    assert domains in (_chat / "chat.toml").read_text()
 
 
 def test_git_ignores_what_readme_and_tutorial_leave_in_a_clone() -> None:
@@ -69,7 +69,7 @@ def test_the_command_refuses_what_makes_no_sense(capsys: pytest.CaptureFixture[s
     assert [key for key in keys if f"`{key}`" not in documented.partition("\n## ")[0]] == []
 
 
-@pytest.mark.parametrize("path", sorted((_samples / "asked").glob("*.txt")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(_asked.glob("*.txt")), ids=lambda path: path.stem)
 def test_a_question_asked_elsewhere_has_an_answer(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = path.read_text(encoding="utf-8")
     assert re.match(r"# Asked in https://github\.com/[\w-]+/[\w-]+/issues/\d+", text)

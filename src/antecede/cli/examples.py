@@ -4,7 +4,7 @@ example."""
 PANELS = {
     "First steps": ("demo", "chat", "report", "version", "help"),
     "Judge a trace": ("verify", "explain", "measure", "races", "plan", "import", "export", "sample"),
-    "Compare protocols": ("play", "simulate", "explore", "orders", "sweep", "campaign"),
+    "Compare protocols": ("play", "simulate", "explore", "orders", "sweep"),
     "Run servers": (
         "topology",
         "up",
@@ -21,7 +21,6 @@ PANELS = {
         "restore",
         "unit",
     ),
-    "Test Antecede": ("trial",),
 }
 """The groups of commands in ``antecede --help``, in this sequence: each group's title, and the names of its
 commands."""
@@ -29,7 +28,6 @@ commands."""
 FIRST_STEPS = (
     "First steps: `antecede demo` shows what order is. `antecede simulate --order none --trace run.jsonl` makes a "
     "trace, then `antecede report run.jsonl` judges the trace. `antecede COMMAND --help` shows examples of a command. "
-    "Tests of Antecede itself: `antecede campaign`, `antecede objects campaign` and, in a clone, `antecede trial`."
 )
 
 EXAMPLES = {
@@ -38,7 +36,6 @@ EXAMPLES = {
         "antecede backup shop.toml backups/monday",
         "antecede backup shop.toml backups/monday --data data",
     ],
-    "campaign": ["antecede campaign --order pruned --schedules 10000"],
     "chat": ["antecede chat", "antecede chat chat/chat.toml --name ann --server s1"],
     "client list": ["antecede client list shop.toml", "antecede client list shop.toml --away --json"],
     "client remove": ["antecede client remove shop.toml alice@s1"],
@@ -76,7 +73,6 @@ EXAMPLES = {
     ],
     "measure": ["antecede measure run.jsonl", "antecede measure data --tables figures"],
     "objects call": ["antecede objects call examples/bank.toml anna deposit 10"],
-    "objects campaign": ["antecede objects campaign"],
     "objects conflicts": ["antecede objects conflicts examples/bank.py"],
     "objects simulate": ["antecede objects simulate"],
     "objects study": ["antecede objects study"],
@@ -111,15 +107,6 @@ EXAMPLES = {
     "topology forget": ["antecede topology forget shop.toml A"],
     "topology make": ["antecede topology make bus --servers 48 -o bus.toml"],
     "topology show": ["antecede topology show examples/snowflake.toml --svg snowflake.svg"],
-    "trial changes": ["antecede trial changes --rounds 50 --report changes.json"],
-    "trial backups": ["antecede trial backups --backups 20"],
-    "trial frames": ["antecede trial frames --frames 100000"],
-    "trial kills": ["antecede trial kills --kills 100"],
-    "trial objects": ["antecede trial objects --kills 100 --callers 32"],
-    "trial overload": ["antecede trial overload --seconds 60 --strangers 200"],
-    "trial powercuts": ["antecede trial powercuts --cuts 20"],
-    "trial changes-simulated": ["antecede trial changes-simulated --changes 1000 --jobs 2"],
-    "trial servers": ["antecede trial servers --schedules 1000"],
     "unit": [
         "antecede unit /etc/antecede/shop.toml -o /etc/systemd/system",
         "antecede unit /etc/antecede/shop.toml --server s1 --option=--trace --option=--metrics=9100",

@@ -4,12 +4,10 @@ are put in order."""
 import asyncio
 import itertools
 import json
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from antecede.cli.campaign import parts_of, tally
 from antecede.cli.options import CLIENT, JSON, KEYS, WHERE, Keys
 from antecede.cli.terminal import bar, line
 from antecede.cli.wording import counted
@@ -18,7 +16,6 @@ from antecede.errors import UsageError
 if TYPE_CHECKING:
     from antecede.objects.search import Pair
 
-_chunk = 100
 _arguments = typer.Argument(
     None, metavar="JSON", help="Arguments of the operation, in JSON. An argument that is not JSON is text."
 )
@@ -223,28 +220,6 @@ def register(app: typer.Typer) -> None:
             print(json.dumps(document, indent=2))
         return 1 if any(row["undelivered"] for row in rows) else 0
 
-    @group.command("campaign", hidden=True)
-    def campaign(
-        runs: int = typer.Option(1, min=1, max=10**8, help="Number of runs, one per seed."),
-        seed: int = typer.Option(0, min=0, help="The first seed."),
-        jobs: int = typer.Option(1, min=1, max=64, help="Number of parallel processes."),
-        as_json: bool = JSON,
-    ) -> int:
-        """Test random groups of objects on bad networks, and verify the trace of each run.
-
-        Exit codes:
-        0: No error was found.
-        1: A message was out of order, lost or blocked, or an operation was not atomic.
-        """
-        parts = parts_of(range(seed, seed + runs), _chunk)
-        counts, failures, seconds = tally(
-            _play_part, parts, jobs, lambda counts: line(f"{counts['runs']} of {runs} runs")
-        )
-        report = {**counts, "failed": counts["failed"], "failures": failures, "seconds": round(seconds, 3)}
-        lines = [f"{name.replace('_', ' '):16} {value}" for name, value in report.items()]
-        print(json.dumps(report, indent=2) if as_json else "\n".join(lines))
-        return 1 if counts["failed"] else 0
-
 
 def _pair(pair: "Pair") -> dict[str, Any]:
     example = pair.example
@@ -313,13 +288,6 @@ def _study_line(row: dict[str, Any] | None) -> str:
             cells += f"{figures['latency_seconds'] * 1e3:>14.1f}"
     tail = f"{row['stamp_bytes_mean']:>10.0f}{row['control_packets_per_message']:>10.1f}"
     return f"{row['density']:<8}{row['order']:42}{cells}{tail}"
-
-
-def _play_part(seeds: range) -> tuple[Counter[str], list[str]]:
-    from antecede.objects.simulation.campaign import campaign
-
-    counts, failed = campaign(seeds)
-    return counts, [str(judged) for judged in failed]
 
 
 def _value(text: str) -> Any:

@@ -2,7 +2,6 @@
 commands."""
 
 import json
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from antecede.cli.options import JSON
 from antecede.errors import UsageError
-from antecede.samples import SAMPLES
+from antecede.samples import SAMPLES, place_of
 
 
 def register(app: typer.Typer) -> None:
@@ -48,14 +47,16 @@ def register(app: typer.Typer) -> None:
 
 
 def _copy(paths: list[str], folder: Path) -> list[str]:
-    """Copy samples from the package into ``folder``, and return the paths of all copied files. ``paths``: files and
-    folders in the package. If a file exists and differs, raise an error and copy nothing."""
+    """Copy samples into ``folder``, and return the paths of all copied files. ``paths``: the names of files and
+    folders. If a file exists and differs, raise an error and copy nothing."""
     wanted: dict[Path, bytes] = {}
     for path in paths:
-        with as_file(files("antecede.samples") / path) as source:
-            found = [source] if source.is_file() else sorted(one for one in source.rglob("*") if one.is_file())
-            for one in found:
-                wanted[folder / path / one.relative_to(source) if one != source else folder / path] = one.read_bytes()
+        source = place_of(path)
+        if source is None:
+            raise UsageError(f"the sample {path} is not here: expected the folder examples beside the package")
+        for one in [source] if source.is_file() else sorted(source.iterdir()):
+            if one.is_file():
+                wanted[folder / one.relative_to(source.parent)] = one.read_bytes()
     try:
         for target, content in wanted.items():
             if target.exists() and target.read_bytes() != content:

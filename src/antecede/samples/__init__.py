@@ -1,9 +1,13 @@
 """Small files of every format that Antecede reads, for ``antecede sample`` and the guides. All these files were made
 for this project.
 
-A sample is one file or one folder of this package. Each sample has a command with which a user can try it.
+A sample is one file or one folder of this package, or a folder of the examples. Each sample has a command with which a
+user can try it.
+
+The examples are data: a wheel has them in ``antecede/examples``, and a clone in ``examples`` at its top.
 """
 
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -13,7 +17,7 @@ class Sample(msgspec.Struct, frozen=True):
     """One sample: files to copy, and a command that uses them."""
 
     path: str
-    """The name of the file or folder in this package; the copy has the same name."""
+    """The name of the file or folder; the copy has the same name."""
     about: str
     command: str
     """A command that reads the sample."""
@@ -22,7 +26,9 @@ class Sample(msgspec.Struct, frozen=True):
 SAMPLES: Final = {
     "trace": Sample("trace.jsonl", "a trace in which an answer overtakes its question", "antecede explain trace.jsonl"),
     "chat": Sample(
-        "chat", "the chat of the tutorial: its topology, and a test", "antecede topology check chat/chat.toml"
+        "chat",
+        "the chat of the tutorial: agents, topology, and a test",
+        "antecede topology check chat/chat.toml",
     ),
     "asked": Sample(
         "asked",
@@ -79,3 +85,11 @@ SAMPLES: Final = {
     "cloudevents": Sample("cloudevents.jsonl", "CloudEvents with causationid", "antecede import cloudevents.jsonl"),
 }
 """The samples by name."""
+
+_package = Path(__file__).resolve().parents[1]
+_places = (_package / "samples", _package / "examples", _package.parents[1] / "examples")
+
+
+def place_of(path: str) -> Path | None:
+    """Return where a sample or a folder of the examples is; None if it is not here."""
+    return next((place / path for place in _places if (place / path).exists()), None)

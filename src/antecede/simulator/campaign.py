@@ -1,4 +1,4 @@
-"""Campaigns: an order runs under many schedules, and each run is judged.
+"""An order runs under a random schedule, and the run is judged.
 
 Each seed gives one schedule (:mod:`antecede.simulator.schedules`). The events of a run are recorded as a trace. An
 oracle judges the trace (:mod:`antecede.trace.oracle`), and sees nothing else of the run. Each run must obey these
@@ -66,11 +66,6 @@ class Outcome(msgspec.Struct):
     def kinds(self) -> set[str]:
         return {finding.kind for finding in self.findings}
 
-    def replay(self) -> str:
-        """Return the command that replays this schedule."""
-        chosen = {None: "", True: " --faults", False: " --no-faults"}[self.faults]
-        return f"antecede campaign --order {self.order} --seed {self.seed}{chosen} --show"
-
     def diagram(self) -> str:
         """Return the schedule as a space-time diagram."""
         late = {(found.message, found.to) for found in judge(self.events, ("causal",)).causal}
@@ -78,7 +73,7 @@ class Outcome(msgspec.Struct):
 
     def __str__(self) -> str:
         found = "; ".join(f"{finding.kind}: {finding.text}" for finding in self.findings[:5])
-        return f"{self.order}, seed {self.seed} ({self.plan}): {found or 'nothing found'}\n  replay: {self.replay()}"
+        return f"{self.order}, seed {self.seed} ({self.plan}): {found or 'nothing found'}"
 
 
 def play(spec: OrderSpec, seed: int, *, faults: bool | None = None) -> Outcome:

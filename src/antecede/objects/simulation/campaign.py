@@ -1,4 +1,4 @@
-"""Campaigns on groups of objects: many random runs on faulty networks. Each run is judged.
+"""Random runs of groups of objects on faulty networks, and their verdicts.
 
 Each seed gives one :class:`~antecede.objects.simulation.workload.Workload` with random settings. Its run is correct if
 four conditions hold:
@@ -10,8 +10,6 @@ four conditions hold:
 3. The final states are the same as if the roots had run one after the other.
 4. Conflicting roots with the same home began in the sequence in which they were started.
 """
-
-from collections import Counter
 
 import msgspec
 
@@ -36,7 +34,7 @@ class Judged(msgspec.Struct):
 
     def __str__(self) -> str:
         first = "; ".join(f"{kind}: {texts[0]}" for kind, texts in self.findings.items())
-        return f"seed {self.seed}: {first or 'nothing found'}\n  replay: antecede objects campaign --seed {self.seed}"
+        return f"seed {self.seed}: {first or 'nothing found'}"
 
 
 def play(seed: int, *, site: type[Site] = Site, workload: Workload | None = None) -> Judged:
@@ -87,23 +85,3 @@ def broken(ended: Ended) -> list[tuple[str, str]]:
         return []
     verdict = judge_significant(trace, conflicts_in(ended.conflicts(), "conflicts"), every_overtaker=True)
     return [(one.rule, f"{one.message} is late at {one.to}, overtaken by {one.overtaken_by}") for one in verdict.late]
-
-
-def campaign(seeds: range, site: type[Site] = Site) -> tuple[Counter[str], list[Judged]]:
-    """Run and judge one random workload for each seed. Return counts (of runs, deliveries, each kind of finding and so
-    on), and the first five runs with findings."""
-    counts: Counter[str] = Counter()
-    failed: list[Judged] = []
-    for seed in seeds:
-        judged = play(seed, site=site)
-        counts["runs"] += 1
-        counts.update(judged.findings.keys())
-        if judged.ended is not None:
-            counts["deliveries"] += sum(event.kind == DELIVER for event in judged.ended.events)
-            counts["roots"] += len(judged.ended.answers)
-            counts["wounds"] += judged.ended.wounds
-        if judged.findings:
-            counts["failed"] += 1
-            if len(failed) < 5:
-                failed.append(judged)
-    return counts, failed

@@ -31,9 +31,9 @@ from antecede.live.client import Bus
 from antecede.live.client.line import connect
 from antecede.live.client.operator import request
 from antecede.topology import parse_topology
-from antecede.trials.crowd import Answer, Ask, Count, Counted, Item
-from antecede.trials.nowhere import resident_mib
-from antecede.walks.processes import Processes, environment, free_ports
+from campaigns.crowd import Answer, Ask, Count, Counted, Item
+from campaigns.lies import resident_mib
+from campaigns.walks import Processes, environment, free_ports
 
 TOPOLOGY = """
 [servers]
@@ -42,11 +42,11 @@ s2 = "tcp://127.0.0.1:{}"
 [domains]
 A = {{ servers = ["s1", "s2"], order = "pruned" }}
 [agents]
-sink = {{ server = "s1", class = "antecede.trials.crowd:Sink" }}
-echo1 = {{ server = "s1", class = "antecede.trials.crowd:Echo" }}
-echo2 = {{ server = "s2", class = "antecede.trials.crowd:Echo" }}
+sink = {{ server = "s1", class = "campaigns.crowd:Sink" }}
+echo1 = {{ server = "s1", class = "campaigns.crowd:Echo" }}
+echo2 = {{ server = "s2", class = "campaigns.crowd:Echo" }}
 news = {{ server = "s1", class = "antecede:Topic" }}
-stuck = {{ server = "s1", class = "antecede.trials.crowd:Stuck", isolate = "process", reaction_seconds_max = 1 }}
+stuck = {{ server = "s1", class = "campaigns.crowd:Stuck", isolate = "process", reaction_seconds_max = 1 }}
 [mailboxes]
 sink = {{ letters = 20000, full = "refuse" }}
 stuck = {{ letters = 100 }}
@@ -283,7 +283,7 @@ class Trial:
 
     def _start(self, program: str, **settings: object) -> "subprocess.Popen[str]":
         child = subprocess.Popen(
-            [sys.executable, "-m", "antecede.trials.crowd", program, json.dumps(settings)],
+            [sys.executable, "-m", "campaigns.crowd", program, json.dumps(settings)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread
 
-from antecede import limits
-from antecede.chat import Join, Leave, Members, Said
-from antecede.errors import AntecedeError, ClosedError
-from antecede.live.client import Bus, Received
+from chat_room import Join, Leave, Members, Said
+
+from antecede import AntecedeError, Bus, ClosedError, Received
+
+leave_seconds = 5.0
+"""The time for which the chat waits, at the end of the input, until the server accepts another line."""
 
 
 class Typed:
@@ -132,7 +134,7 @@ class Chat:
         """After the end of the input, wait until the server has accepted all lines. Raise ClosedError if the server
         accepts no line for some time, or if the user presses Ctrl-D a second time."""
         again = asyncio.create_task(typed.ended_again.wait())
-        leaving, seconds = {sending, again}, limits.chat_leave_seconds
+        leaving, seconds = {sending, again}, leave_seconds
         await asyncio.wait(leaving, timeout=seconds / 10, return_when=asyncio.FIRST_COMPLETED)
         if not sending.done() and not again.done():
             what = f"{_lines(typed.waiting)} not accepted yet" if typed.waiting else "the server has not answered yet"

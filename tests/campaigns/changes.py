@@ -1,12 +1,12 @@
 """Changes of the topology of a running system under load, while servers and ``topology apply`` are killed.
 
-A *pass* (one of the ``--rounds`` of ``antecede trial changes``) makes several changes. At the end of a pass, the
+A *pass* (one of the ``--rounds`` of the campaign) makes several changes. At the end of a pass, the
 topology is the same as at the beginning. The steps are: one domain → a *bus* (one domain connects the other domains) →
 one more server → an agent moves to the added server → one domain is split → one domain again, without the added server.
-Meanwhile clients start walks (:mod:`antecede.walks`). Servers are killed, and started again with the topology file that
+Meanwhile clients start walks. Servers are killed, and started again with the topology file that
 they had at first. The command ``topology apply`` is interrupted at random moments, as if it were killed, and is then
 run again. Some servers that a change does not need are down until the change is made, and learn about the change
-afterwards. The checks are those of :mod:`antecede.trials.rounds`: no message is lost, delivered twice or late, and the
+afterwards. The checks are those of :mod:`campaigns.rounds`: no message is lost, delivered twice or late, and the
 states of agents are right.
 """
 
@@ -21,11 +21,11 @@ from antecede.live.client.operator import RunningServers
 from antecede.server.change.changing import Outcome as ChangeOutcome
 from antecede.server.change.changing import carry_out
 from antecede.server.change.surveying import ChangeRequest
-from antecede.topology import Address, AgentHome, DomainEntry, TopologyFile, plan_change
-from antecede.trials.rounds import Round
-from antecede.walks.load import Load
-from antecede.walks.processes import free_ports
-from antecede.walks.walkers import Walker, name_of_walker
+from antecede.topology import Address, TopologyFile, plan_change
+from antecede.topology.file import AgentHome, DomainEntry
+from campaigns.rounds import Round
+from campaigns.walkers import Walker, name_of_walker
+from campaigns.walks import Load, free_ports
 
 
 class Journey:

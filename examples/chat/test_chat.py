@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from antecede.chat import Join, Room, Said
+from chat_room import Join, Room, Said
+
 from antecede.testing import ROUGH, World
 
 TOPOLOGY = Path(__file__).with_name("chat.toml")

@@ -1,6 +1,6 @@
 """The participants of an overload trial: agents, and programs that run as separate processes.
 
-``python -m antecede.trials.crowd publish|strangers SETTINGS`` runs one of the programs. SETTINGS is a JSON document.
+``python -m campaigns.crowd publish|strangers SETTINGS`` runs one of the programs. SETTINGS is a JSON document.
 When the program ends, it prints its results as another JSON document. A publisher offers numbered messages at a fixed
 rate, whether they are accepted or not. Its results include the sum of the numbers of the accepted messages. Strangers
 connect from many loopback addresses, but never send a valid hello (the message that opens a connection). Each stranger

@@ -6,9 +6,11 @@ question. Under FIFO order, cy sees the answer first. dan also sees the answer f
 through cy's server. Under causal order, the answer waits for the question.
 """
 
-import msgspec
+from pathlib import Path
 
-from antecede.chat import TOPOLOGY, Join, Members, Room, Said
+import msgspec
+from chat_room import Join, Members, Room, Said
+
 from antecede.engine.agents import name_of
 from antecede.live.application import plan_of
 from antecede.simulator.servers import NONE, ServerWorld
@@ -19,6 +21,8 @@ PEOPLE = {"ann": "ann@s1", "bob": "bob@s2", "cy": "cy@s3", "dan": "dan@s4"}
 QUESTION = "where is the tea?"
 ANSWER = "in the kitchen"
 
+TOPOLOGY = (Path(__file__).parents[1] / "chat.toml").read_text(encoding="utf-8")
+"""Four servers in two domains. Server s3 is the router between the domains."""
 _down_seconds = 0.5
 _answer_seconds = 0.1
 _resend_seconds = 0.2

@@ -5,14 +5,7 @@ members, as one message. So no server puts the messages of a room into a sequenc
 question. Only causal order ensures this: the chat itself has no code that sorts messages.
 """
 
-from importlib.resources import files
-
-from antecede.engine.agents import Agent, Context, Notification
-
-__all__ = ["TOPOLOGY", "Join", "Leave", "Members", "Room", "Said"]
-
-TOPOLOGY = files("antecede.samples").joinpath("chat/chat.toml").read_text(encoding="utf-8")
-"""The text of a topology file with four servers in two domains. Server s3 is the router between the domains."""
+from antecede import Agent, Context, Notification
 
 
 class Join(Notification):

@@ -26,10 +26,10 @@ from antecede.objects.replicas import ReplicatedObject
 from antecede.server import AgentServer
 from antecede.server.recovery import recover
 from antecede.store import open_store
-from antecede.topology import Address, DomainEntry, ObjectHome, TopologyFile
-from antecede.trials.rounds import Round
-from antecede.walks.load import Figures, Load
-from antecede.walks.processes import free_ports
+from antecede.topology import Address, TopologyFile
+from antecede.topology.file import DomainEntry, ObjectHome
+from campaigns.rounds import Round
+from campaigns.walks import Figures, Load, free_ports
 
 _servers: Final = ("s1", "s2", "s3")
 _homes: Final = {"table": ("s1", "s2", "s3"), "other": ("s2", "s3")}

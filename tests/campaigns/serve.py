@@ -1,4 +1,4 @@
-"""``python -m antecede.trials serve …``: run a server like ``antecede serve``, on a disk with faults.
+"""``python -m campaigns.serve serve …``: run a server like ``antecede serve``, on a disk with faults.
 
 The program has the options of ``antecede serve`` that a trial needs, and three more: ``--journal`` (the journal of the
 disk), ``--troubles`` (the faults of the disk) and ``--limit`` (another value for a limit). Small limits make rare
@@ -15,7 +15,7 @@ from antecede.errors import AntecedeError
 
 def main(arguments: list[str]) -> int:
     """Run the server until it is stopped or killed."""
-    parser = argparse.ArgumentParser(prog="python -m antecede.trials")
+    parser = argparse.ArgumentParser(prog="python -m campaigns.serve")
     parser.add_argument("command", choices=["serve"])
     parser.add_argument("topology")
     parser.add_argument("--server", required=True)
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
     from antecede.live.logs import write_logs
     from antecede.live.process import run, serve
     from antecede.topology import parse_topology
-    from antecede.trials.disks import TroubledFiles
+    from campaigns.disks import TroubledFiles
 
     write_logs("text")
     find_beside(given.topology)

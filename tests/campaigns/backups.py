@@ -5,7 +5,7 @@ fails because of such a kill, it must leave no files. At the end of a round, eac
 restored servers must deliver all messages that were in transit when the backup was taken, and the clients must be able
 to connect and fetch the messages in their mailboxes.
 
-The load consists of *walks*: messages that agents (*walkers*) forward from one to the next (:mod:`antecede.walks`). A
+The load consists of *walks*: messages that agents (*walkers*) forward from one to the next (:mod:`campaigns.walks`). A
 restored system passes if
 
 - its trace shows that no copy of a message is undelivered, repeated or late,
@@ -21,10 +21,9 @@ from pathlib import Path
 from shutil import rmtree
 
 from antecede.topology import TopologyFile
-from antecede.trials.rounds import Round
-from antecede.walks.load import Figures, Load, judge_directories
-from antecede.walks.processes import Processes, environment, walking
-from antecede.walks.walkers import name_of_walker
+from campaigns.rounds import Round
+from campaigns.walkers import name_of_walker
+from campaigns.walks import Figures, Load, Processes, environment, judge_directories, walking
 
 
 class Backups(Round):

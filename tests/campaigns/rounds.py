@@ -14,8 +14,7 @@ import msgspec
 
 from antecede.errors import AntecedeError
 from antecede.topology import TopologyFile, parse_topology
-from antecede.walks.load import Figures, Load, judge_directories
-from antecede.walks.processes import STOPPED, Processes, walking
+from campaigns.walks import STOPPED, Figures, Load, Processes, judge_directories, walking
 
 SMALL = """
 [servers]
@@ -64,7 +63,7 @@ class Round:
 
     def __init__(self, folder: Path, seed: int, topology: TopologyFile | None = None, nice: int = 0) -> None:
         """``topology`` contains the servers, and the agents that the load needs. If it is None, the round uses the five
-        servers of ``SMALL``, with one walker (:mod:`antecede.walks.walkers`) on each server."""
+        servers of ``SMALL``, with one walker (:mod:`campaigns.walks`) on each server."""
         self.seed = seed
         self.random = Random(seed)
         self.topology = walking(parse_topology(SMALL)) if topology is None else topology
