@@ -28,8 +28,7 @@ from typing import Any
 import msgspec
 
 from antecede.live.client.line import connect
-from antecede.topology import Address, TopologyFile
-from antecede.topology.file import AgentHome, DomainEntry
+from antecede.topology import Address, AgentHome, DomainEntry, TopologyFile
 from benchmarks import common
 from benchmarks.common import SideError, Up, environment, free_ports, report_status
 from benchmarks.paper000_agents import Echo, Ping, Pong

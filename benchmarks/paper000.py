@@ -30,8 +30,7 @@ import msgspec
 
 from antecede.live.client.line import connect
 from antecede.topology import SHAPES as ALL_SHAPES
-from antecede.topology import TopologyFile, make
-from antecede.topology.file import Address, AgentHome
+from antecede.topology import Address, AgentHome, TopologyFile, make
 from benchmarks import common
 from benchmarks.common import SideError, Up, free_ports, report_status
 from benchmarks.paper000_agents import Begin, Measured

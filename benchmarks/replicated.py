@@ -19,8 +19,7 @@ from time import perf_counter
 from typing import Any
 
 from antecede import Call, ReplicatedObject, ServerRuntime, connect, operation
-from antecede.topology import Address, TopologyFile, parse_topology
-from antecede.topology.file import DomainEntry, ObjectHome
+from antecede.topology import Address, DomainEntry, ObjectHome, TopologyFile, parse_topology
 from benchmarks.common import act, cpu_seconds, figures, say, settle_memory, until_told
 
 SERVERS = ("s1", "s2", "s3")

@@ -21,8 +21,7 @@ from antecede.live.client.operator import RunningServers
 from antecede.server.change.changing import Outcome as ChangeOutcome
 from antecede.server.change.changing import carry_out
 from antecede.server.change.surveying import ChangeRequest
-from antecede.topology import Address, TopologyFile, plan_change
-from antecede.topology.file import AgentHome, DomainEntry
+from antecede.topology import Address, AgentHome, DomainEntry, TopologyFile, plan_change
 from campaigns.rounds import Round
 from campaigns.walkers import Walker, name_of_walker
 from campaigns.walks import Load, free_ports

@@ -26,8 +26,7 @@ from antecede.objects.replicas import ReplicatedObject
 from antecede.server import AgentServer
 from antecede.server.recovery import recover
 from antecede.store import open_store
-from antecede.topology import Address, TopologyFile
-from antecede.topology.file import DomainEntry, ObjectHome
+from antecede.topology import Address, DomainEntry, ObjectHome, TopologyFile
 from campaigns.rounds import Round
 from campaigns.walks import Figures, Load, free_ports
 

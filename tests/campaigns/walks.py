@@ -32,8 +32,7 @@ from antecede.live.client import Bus
 from antecede.live.client.line import connect
 from antecede.live.client.operator import request
 from antecede.recording.segments import gathered
-from antecede.topology import Address, TopologyFile
-from antecede.topology.file import AgentHome
+from antecede.topology import Address, AgentHome, TopologyFile
 from antecede.trace import verify
 from campaigns.walkers import Home, Tell, Told, Walk, Walker, name_of_walker, next_of, reactions_of
 
