@@ -66,448 +66,6 @@ from antecede.store import Files, Sizes, open_store
 from antecede.topology import TopologyFile
 from antecede.wire import AnyPart
 
-# Checks whether a server still works: its event loop runs, and it processes waiting inputs.
-#
-# The event loop records the time several times per second. Other threads read this time, and so they notice when a
-# handler blocks the event loop. A server that waits for disk space counts as working, because a restart would not
-# help. The page ``/health`` shows that disk space is missing.
-
-
-class Pulse:
-    """Records when the event loop of one server ran, and when the server made progress with its inputs."""
-
-    def __init__(self, runtime: "ServerRuntime") -> None:
-        self._runtime = runtime
-        self._turned = self._stepped = monotonic()
-        """``_turned``: the last time at which the event loop ran. ``_stepped``: the last time at which inputs were
-        processed or no input was waiting."""
-        self._taken = 0
-        self._handle: asyncio.TimerHandle | None = None
-
-    def begin(self) -> None:
-        """Record the time now, and then several times per second."""
-        runtime = self._runtime
-        self._handle = asyncio.get_running_loop().call_later(_beat_seconds, self.begin)
-        self._turned = monotonic()
-        if runtime.driver.taken != self._taken or not runtime.unstepped:
-            self._taken, self._stepped = runtime.driver.taken, self._turned
-
-    def end(self) -> None:
-        """Stop recording the time of the event loop."""
-        if self._handle is not None:
-            self._handle.cancel()
-
-    def trouble(self) -> str:
-        """Return the reason why the server does not work, as one line. Return an empty string if the server works. This
-        method may be called from any thread."""
-        runtime, now = self._runtime, monotonic()
-        if runtime.failed.done():
-            return str(runtime.failed.result())
-        if now - self._turned > limits.live_seconds_max:
-            progress = runtime.reactions.host.progress
-            agent = runtime.reactions.reacting or ((progress and progress.running) or ("",))[0]
-            blocks = f": a handler of agent {agent} blocks it" if agent else ""
-            return f"the event loop has been blocked for {now - self._turned:.0f} s{blocks}"
-        if now - self._stepped > limits.live_seconds_max:
-            return f"no step for {now - self._stepped:.0f} s, and {runtime.unstepped} inputs wait"
-        return runtime.background.trouble()
-
-
-_beat_seconds = 0.1
-
-
-# The connections of a live server, and their receivers, which pass the input to the server's core.
-
-
-class Fed:
-    """The receiver of one connection. It passes the input to the server's core. If ``core.received`` returns True, the
-    receiver calls ``ServerRuntime.tick``, which immediately processes all waiting inputs."""
-
-    __slots__ = ("_receiver", "_runtime")
-
-    def __init__(self, runtime: "ServerRuntime", receiver: Receiver) -> None:
-        self._runtime = runtime
-        self._receiver = receiver
-
-    def received(self, parts: list[AnyPart]) -> None:
-        if self._runtime.core.received(self._receiver, parts, monotonic()):
-            self._runtime.tick()
-
-    def closed(self, reason: str, now: float) -> None:
-        self._receiver.closed(reason, now)
-        self._runtime.set_timer()
-
-    def writable(self) -> None:
-        self._receiver.writable()
-
-
-class Connections:
-    """The connections of a server. A connection is removed from here when both of its directions have ended."""
-
-    def __init__(self, runtime: "ServerRuntime") -> None:
-        self._runtime = runtime
-        self._open: set[TcpConnection] = set()
-
-    def accepted(self, connection: TcpConnection) -> Fed:
-        """Register an incoming connection; return its receiver."""
-        connection.join(self._open)
-        return Fed(self._runtime, self._runtime.core.entry.opened(connection, monotonic()))
-
-    def dialed(self, peer: str, connection: TcpConnection) -> Fed:
-        """Register a connection to a peer; return its receiver."""
-        connection.join(self._open)
-        return Fed(self._runtime, self._runtime.core.peering.dialed(peer, connection))
-
-    def copied(self) -> None:
-        """Let this process have no part in the connections: it is a copy of the server's process."""
-        for connection in self._open:
-            connection.copied()
-
-    async def close(self, reason: str) -> None:
-        """Close all connections that are still open. These are the connections of operators, and connections on which
-        no hello has arrived yet; the connections of clients and peers were closed before. Then wait for a short time,
-        so that clients and servers can read why this server ends and can close their ends. Without this wait, the
-        operating system would reset each connection that has unread input, and the reason would be lost."""
-        for connection in list(self._open):
-            connection.close(reason, code=STOPPING)
-        until = monotonic() + LINGER_SECONDS
-        while any(connection.lingers for connection in self._open) and monotonic() < until:
-            await asyncio.sleep(0.002)
-
-
-# The periodic work of a server (:class:`antecede.server.upkeep.Upkeep`), called from the server's event loop.
-#
-# Another process builds each snapshot, and a separate thread then checks it. If another process cannot be used, or
-# fails several times, the server copies its state, and a separate thread writes the copy as a snapshot.
-
-
-class Housekeeping:
-    """Does the periodic work of one server, and writes the server's snapshots."""
-
-    def __init__(self, runtime: "ServerRuntime") -> None:
-        self._runtime = runtime
-        self._upkeep = runtime.core.upkeep
-        self._task: asyncio.Task[None] | None = None
-        self._snapshotting: asyncio.Future[None] | None = None
-        self._building = False
-        """True while another process builds a snapshot."""
-
-    def begin(self) -> None:
-        """Start the task that does the periodic work."""
-        self._task = asyncio.get_running_loop().create_task(self._keep())
-
-    def end(self) -> None:
-        """Stop the periodic work. If this process is writing a snapshot, the snapshot is completed. If another process
-        builds a snapshot, the snapshot is abandoned."""
-        if self._task is not None:
-            self._task.cancel()
-        if self._building:
-            self._snapshotting.cancel()  # type: ignore[union-attr]
-
-    async def settled(self) -> None:
-        """Wait until no snapshot is being written."""
-        if self._snapshotting is not None:
-            await asyncio.wait([self._snapshotting])
-
-    async def _keep(self) -> None:
-        recorder, background, pruned = self._runtime.recorder, self._runtime.background, 0.0
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            try:
-                self._look(loop.time())
-            except Exception as error:
-                background.failed("upkeep", error)
-            if recorder is None:
-                continue
-            try:
-                recorder.look()
-                if self._runtime.keep.bounds_trace and loop.time() >= pruned + _prune_seconds:
-                    pruned = loop.time()
-                    await asyncio.to_thread(recorder.prune, time())
-            except Exception as error:
-                background.failed("recording", error)
-
-    def _look(self, now: float) -> None:
-        runtime = self._runtime
-        for agent in runtime.reactions.look(now):
-            runtime.log.warning("reaction-stuck", agent=agent, reason="its handler goes on although it was cancelled")
-        due = self._upkeep.look(now)
-        if due is not None:
-            self._building = isinstance(due, Task)
-            work = self._build(due) if isinstance(due, Task) else self._write(due)
-            self._snapshotting = asyncio.ensure_future(work)
-            self._snapshotting.add_done_callback(self._written)
-
-    async def _build(self, task: Task) -> None:
-        runtime = self._runtime
-        # The other process reads only what is durable.
-        await asyncio.to_thread(runtime.store.wait, task.upto)
-        draft = await build_apart(runtime.data, runtime.name, runtime.topology, task)
-        self._building = False
-        await asyncio.to_thread(runtime.store.adopt_snapshot, draft, task.upto)
-        await asyncio.to_thread(self._release, task.upto)
-
-    async def _write(self, snapshot: Snapshot) -> None:
-        await asyncio.to_thread(self._runtime.store.snapshot, snapshot.data, snapshot.upto)
-        await asyncio.to_thread(self._release, snapshot.upto)
-
-    def _release(self, upto: int) -> None:
-        runtime = self._runtime
-        if runtime.recorder is None:
-            runtime.store.release(releasable(str(runtime.data), upto, runtime.keep, time()))
-
-    def _written(self, done: "asyncio.Future[None]") -> None:
-        self._snapshotting, self._building = None, False
-        if done.cancelled():
-            return
-        error = done.exception()
-        if error is None:
-            self._upkeep.kept()
-        else:
-            self._upkeep.not_kept(str(error), asyncio.get_running_loop().time())
-
-
-_prune_seconds = 60.0
-"""The seconds between two checks of the trace's files. A check deletes files that are too old or take too much
-space."""
-
-
-# The work of a running server when the topology changes: import classes, use new addresses, end a removed server.
-#
-# The rules are in :mod:`antecede.server.change.reorganising`. Work that may take long (importing classes, reading the
-# trace) is done by another thread, so that the server's other work continues.
-
-
-class LiveChanges(Adapter):
-    """Does the work of a running server for a change of the topology: see
-    :class:`antecede.server.change.reorganising.Adapter`."""
-
-    def __init__(self, runtime: "ServerRuntime", given: Classes | None) -> None:
-        """``given``: classes, by the name of the agent or object. These classes are used as they are; all other classes
-        are imported."""
-        self._runtime = runtime
-        self._given = given or {}
-
-    def import_staged(self) -> None:
-        """Import the classes for a *staged* change of the topology: a change that is in the log, but not in force yet.
-        It may come into force at any moment."""
-        organisation = self._runtime.machine.organisation
-        if organisation.staged is None:
-            return
-        file = topology_in(organisation.staged.topology)
-        try:
-            readable(file, self._runtime.name, organisation.came, self._given)
-        except AntecedeError as error:
-            self._runtime.log.error("change-unprepared", change=organisation.staged.change, reason=str(error))
-
-    def prepare(self, file: TopologyFile, came: list[Belongings]) -> None:
-        self._check(file, lambda: readable(file, self._runtime.name, came, self._given))
-
-    def check(self, file: TopologyFile, came: list[Belongings]) -> None:
-        name = self._runtime.name
-        if self._given or is_imported(file, name):
-            self.prepare(file, came)
-        else:
-            self._check(file, lambda: try_apart(file, name))
-
-    def _check(self, file: TopologyFile, classes: Callable[[], None]) -> None:
-        runtime = self._runtime
-        if runtime.name not in file.servers:
-            return
-        try:
-            classes()
-        except AgentError as error:
-            raise AgentError(
-                f"server {runtime.name}: {error} (a running server uses the modules that it has imported already: "
-                "restart it to use newer files)"
-            ) from None
-        address = file.servers[runtime.name]
-        if address != runtime.topology.servers[runtime.name]:
-            _check_free(runtime.host or address.host, address.port, runtime.name)
-
-    def indices(self, addresses: list[str]) -> dict[str, int]:
-        runtime = self._runtime
-        if not addresses or not runtime.data:
-            return {}
-        return next_indices(runtime.data, runtime.topology, addresses)
-
-    def offload(self, work: Callable[[], None], then: Callable[[AntecedeError | None], None]) -> None:
-        async def do() -> None:
-            failure: AntecedeError | None = None
-            try:
-                await asyncio.to_thread(work)
-            except AntecedeError as error:
-                failure = error
-            except Exception as error:
-                failure = AgentError(f"server {self._runtime.name}: {described(error)}")
-            then(failure)
-
-        self._runtime.background.start("a change of the topology", do())
-
-    async def _listen(self) -> None:
-        """Listen on the new address of this server, and make its clients connect to this address."""
-        runtime = self._runtime
-        address = runtime.topology.servers[runtime.name]
-        while True:
-            try:
-                await runtime.listen_elsewhere()
-                break
-            except AntecedeError as error:
-                runtime.log.error("cannot-listen", reason=str(error))
-                await asyncio.sleep(_listen_seconds)
-        runtime.log.info("listens", address=str(address))
-        runtime.core.sessions.move(str(address))
-
-    def drop_agents(self, agents: list[str]) -> None:
-        self._runtime.reactions.drop_agents(agents)
-
-    def organised(self, file: TopologyFile) -> None:
-        runtime = self._runtime
-        before, runtime.topology, runtime.epoch = runtime.topology, file, file.epoch
-        host, reactions, name = runtime.reactions.host, runtime.reactions, runtime.name
-        kinds = agents_of(file, name, self._given)
-        for agent in before.agents:
-            if agent.server == name and agent.name not in kinds:
-                host.retire(agent.name)
-        for agent_name, kind in kinds.items():
-            host.declare(agent_name, kind)
-        for address, born in runtime.machine.engine.born.items():
-            host.declare(address, load_class(born))
-        fresh = isolated_agents(file, host, runtime.log)
-        for agent_name, isolated in list(runtime.isolated.items()):
-            if agent_name in fresh:
-                fresh[agent_name] = isolated.renewed(fresh[agent_name])
-            else:
-                isolated.close()
-        runtime.isolated.clear()
-        runtime.isolated.update(fresh)
-        reactions.organised()
-        if before.servers[name] != file.servers[name]:
-            runtime.background.start("listening on the new address", self._listen())
-        runtime.set_timer()
-
-    def belong(self, restored: str) -> None:
-        if self._runtime.machine.kept:
-            write_system(self._runtime.data, restored)
-
-    def removed(self) -> None:
-        if not self._runtime.removed.done():
-            self._runtime.removed.set_result(None)
-
-
-def _check_free(host: str, port: int, server: str) -> None:
-    """Raise TopologyError if this computer cannot listen on a new address of the server."""
-    try:
-        for family, kind, protocol, _, address in socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        ):
-            with socket.socket(family, kind, protocol) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(address)
-    except OSError as error:
-        raise TopologyError(f"server {server} cannot listen on {host}:{port}: {error.strerror or error}") from None
-
-
-_listen_seconds = 1.0
-"""The number of seconds before the server tries again to listen on an address."""
-
-
-# A client in the server's own process: a session without a connection.
-
-
-class LocalSession:
-    """Connects a bus to a server in the same process. This object has two roles: for the server it is a session, and
-    for the bus it is the connection to the server (:class:`antecede.live.client.Line`)."""
-
-    def __init__(self, sessions: Sessions, bus: Bus) -> None:
-        self.client = bus.name
-        self.address = ""
-        self.listening = False
-        self.handed: list[str] = []
-        self.rights = sessions.rights(LOCAL)
-        self.forbidden: dict[str, str] = {}
-        self._sessions = sessions
-        self._bus = bus
-        self._welcomed = asyncio.Event()
-
-    async def open(self) -> None:
-        refusal = self._sessions.refusal(self.client)
-        if refusal is not None:
-            raise RefusedError(refusal.reason, refusal.code)
-        self._sessions.begin(self)
-        try:
-            await self._welcomed.wait()
-        except BaseException:
-            self._sessions.finish(self)
-            raise
-
-    def publish(self, ticket: Ticket, last: bool) -> None:
-        sent = ticket.number, ticket.to, ticket.kind, ticket.bodies, ticket.ask, ticket.context, ticket.begun
-        self._sessions.publish(self, *sent)
-
-    def done(self, letters: list[str], dead: str) -> None:
-        self._sessions.done(self, letters, dead)
-
-    def listen(self) -> None:
-        self._sessions.listen(self)
-
-    async def close(self) -> None:
-        self._sessions.finish(self)
-
-    # From the server.
-
-    def welcome(self, address: str, last: int) -> None:
-        self._bus.welcomed(address, last)
-        self._welcomed.set()
-
-    def reply(self, reply: Accepted | Refused) -> None:
-        if isinstance(reply, Accepted):
-            self._bus.accepted(reply.number)
-        else:
-            self._bus.refused(reply.number, refusal_of(reply.reason, reply.code, reply.retry), reply.retry)
-
-    def deliver(self, letters: list[Letter]) -> None:
-        if self._sessions.is_current(self):
-            self._bus.delivered(letters)
-
-    def end(self, reason: str, code: str) -> None:
-        self._sessions.finish(self)
-        self._bus.gone(RefusedError(reason, code))
-
-
-# Raise the limit of open file descriptors as far as the system allows, and leave some descriptors for the log.
-#
-# A process begins with a soft limit, often 1,024. The process may raise this limit up to a hard limit. Every
-# connection and every open file needs a descriptor. Therefore the number of connections is kept below the limit, so
-# that the log can still open files.
-
-
-def raise_limit() -> None:
-    """Raise this process's soft limit to the number of descriptors that a server may need, as far as the hard limit
-    allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = limits.descriptors_wanted if hard == resource.RLIM_INFINITY else min(limits.descriptors_wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def connections_possible(dialed: int) -> int:
-    """Return how many incoming connections this process may have at the same time. The number is limited, so that
-    enough descriptors remain for the log and for ``dialed`` outgoing connections. Raise UsageError if too few
-    descriptors remain for incoming connections."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return limits.connections_max
-    room = soft - limits.descriptors_reserved - dialed
-    if room < _connections_min:
-        needed = limits.descriptors_reserved + dialed + _connections_min
-        raise UsageError(f"this process may open only {soft} files, but needs {needed}: raise the limit (ulimit -n)")
-    return min(limits.connections_max, room)
-
-
-_connections_min = 32
-
 
 class ServerRuntime:
     """A server that runs in this event loop."""
@@ -975,3 +533,426 @@ STOPS = "the server stops"
 AUDIT = "audit.jsonl"
 """The audit log in the data directory."""
 _soon_seconds = 0.006  # A timer due within this time is early enough for everything except agents' own timers.
+
+
+class Fed:
+    """The receiver of one connection. It passes the input to the server's core. If ``core.received`` returns True, the
+    receiver calls ``ServerRuntime.tick``, which immediately processes all waiting inputs."""
+
+    __slots__ = ("_receiver", "_runtime")
+
+    def __init__(self, runtime: "ServerRuntime", receiver: Receiver) -> None:
+        self._runtime = runtime
+        self._receiver = receiver
+
+    def received(self, parts: list[AnyPart]) -> None:
+        if self._runtime.core.received(self._receiver, parts, monotonic()):
+            self._runtime.tick()
+
+    def closed(self, reason: str, now: float) -> None:
+        self._receiver.closed(reason, now)
+        self._runtime.set_timer()
+
+    def writable(self) -> None:
+        self._receiver.writable()
+
+
+class Connections:
+    """The connections of a server. A connection is removed from here when both of its directions have ended."""
+
+    def __init__(self, runtime: "ServerRuntime") -> None:
+        self._runtime = runtime
+        self._open: set[TcpConnection] = set()
+
+    def accepted(self, connection: TcpConnection) -> Fed:
+        """Register an incoming connection; return its receiver."""
+        connection.join(self._open)
+        return Fed(self._runtime, self._runtime.core.entry.opened(connection, monotonic()))
+
+    def dialed(self, peer: str, connection: TcpConnection) -> Fed:
+        """Register a connection to a peer; return its receiver."""
+        connection.join(self._open)
+        return Fed(self._runtime, self._runtime.core.peering.dialed(peer, connection))
+
+    def copied(self) -> None:
+        """Let this process have no part in the connections: it is a copy of the server's process."""
+        for connection in self._open:
+            connection.copied()
+
+    async def close(self, reason: str) -> None:
+        """Close all connections that are still open. These are the connections of operators, and connections on which
+        no hello has arrived yet; the connections of clients and peers were closed before. Then wait for a short time,
+        so that clients and servers can read why this server ends and can close their ends. Without this wait, the
+        operating system would reset each connection that has unread input, and the reason would be lost."""
+        for connection in list(self._open):
+            connection.close(reason, code=STOPPING)
+        until = monotonic() + LINGER_SECONDS
+        while any(connection.lingers for connection in self._open) and monotonic() < until:
+            await asyncio.sleep(0.002)
+
+
+class Housekeeping:
+    """Does the periodic work of one server (:class:`antecede.server.upkeep.Upkeep`), and writes its snapshots. Another
+    process builds each snapshot, and a separate thread then checks it. If another process cannot be used, or fails
+    several times, the server copies its state, and a separate thread writes the copy as a snapshot."""
+
+    def __init__(self, runtime: "ServerRuntime") -> None:
+        self._runtime = runtime
+        self._upkeep = runtime.core.upkeep
+        self._task: asyncio.Task[None] | None = None
+        self._snapshotting: asyncio.Future[None] | None = None
+        self._building = False
+        """True while another process builds a snapshot."""
+
+    def begin(self) -> None:
+        """Start the task that does the periodic work."""
+        self._task = asyncio.get_running_loop().create_task(self._keep())
+
+    def end(self) -> None:
+        """Stop the periodic work. If this process is writing a snapshot, the snapshot is completed. If another process
+        builds a snapshot, the snapshot is abandoned."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._building:
+            self._snapshotting.cancel()  # type: ignore[union-attr]
+
+    async def settled(self) -> None:
+        """Wait until no snapshot is being written."""
+        if self._snapshotting is not None:
+            await asyncio.wait([self._snapshotting])
+
+    async def _keep(self) -> None:
+        recorder, background, pruned = self._runtime.recorder, self._runtime.background, 0.0
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                self._look(loop.time())
+            except Exception as error:
+                background.failed("upkeep", error)
+            if recorder is None:
+                continue
+            try:
+                recorder.look()
+                if self._runtime.keep.bounds_trace and loop.time() >= pruned + _prune_seconds:
+                    pruned = loop.time()
+                    await asyncio.to_thread(recorder.prune, time())
+            except Exception as error:
+                background.failed("recording", error)
+
+    def _look(self, now: float) -> None:
+        runtime = self._runtime
+        for agent in runtime.reactions.look(now):
+            runtime.log.warning("reaction-stuck", agent=agent, reason="its handler goes on although it was cancelled")
+        due = self._upkeep.look(now)
+        if due is not None:
+            self._building = isinstance(due, Task)
+            work = self._build(due) if isinstance(due, Task) else self._write(due)
+            self._snapshotting = asyncio.ensure_future(work)
+            self._snapshotting.add_done_callback(self._written)
+
+    async def _build(self, task: Task) -> None:
+        runtime = self._runtime
+        # The other process reads only what is durable.
+        await asyncio.to_thread(runtime.store.wait, task.upto)
+        draft = await build_apart(runtime.data, runtime.name, runtime.topology, task)
+        self._building = False
+        await asyncio.to_thread(runtime.store.adopt_snapshot, draft, task.upto)
+        await asyncio.to_thread(self._release, task.upto)
+
+    async def _write(self, snapshot: Snapshot) -> None:
+        await asyncio.to_thread(self._runtime.store.snapshot, snapshot.data, snapshot.upto)
+        await asyncio.to_thread(self._release, snapshot.upto)
+
+    def _release(self, upto: int) -> None:
+        runtime = self._runtime
+        if runtime.recorder is None:
+            runtime.store.release(releasable(str(runtime.data), upto, runtime.keep, time()))
+
+    def _written(self, done: "asyncio.Future[None]") -> None:
+        self._snapshotting, self._building = None, False
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is None:
+            self._upkeep.kept()
+        else:
+            self._upkeep.not_kept(str(error), asyncio.get_running_loop().time())
+
+
+_prune_seconds = 60.0
+"""The seconds between two checks of the trace's files. A check deletes files that are too old or take too much
+space."""
+
+
+class Pulse:
+    """Checks whether a server still works: its event loop runs, and it processes waiting inputs. The event loop records
+    the time several times per second. Other threads read this time, and so they notice when a handler blocks the event
+    loop. A server that waits for disk space counts as working, because a restart would not help."""
+
+    def __init__(self, runtime: "ServerRuntime") -> None:
+        self._runtime = runtime
+        self._turned = self._stepped = monotonic()
+        """``_turned``: the last time at which the event loop ran. ``_stepped``: the last time at which inputs were
+        processed or no input was waiting."""
+        self._taken = 0
+        self._handle: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Record the time now, and then several times per second."""
+        runtime = self._runtime
+        self._handle = asyncio.get_running_loop().call_later(_beat_seconds, self.begin)
+        self._turned = monotonic()
+        if runtime.driver.taken != self._taken or not runtime.unstepped:
+            self._taken, self._stepped = runtime.driver.taken, self._turned
+
+    def end(self) -> None:
+        """Stop recording the time of the event loop."""
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def trouble(self) -> str:
+        """Return the reason why the server does not work, as one line. Return an empty string if the server works. This
+        method may be called from any thread."""
+        runtime, now = self._runtime, monotonic()
+        if runtime.failed.done():
+            return str(runtime.failed.result())
+        if now - self._turned > limits.live_seconds_max:
+            progress = runtime.reactions.host.progress
+            agent = runtime.reactions.reacting or ((progress and progress.running) or ("",))[0]
+            blocks = f": a handler of agent {agent} blocks it" if agent else ""
+            return f"the event loop has been blocked for {now - self._turned:.0f} s{blocks}"
+        if now - self._stepped > limits.live_seconds_max:
+            return f"no step for {now - self._stepped:.0f} s, and {runtime.unstepped} inputs wait"
+        return runtime.background.trouble()
+
+
+_beat_seconds = 0.1
+
+
+class LiveChanges(Adapter):
+    """Does the work of a running server for a change of the topology: imports classes, uses new addresses, ends a
+    removed server. See :class:`antecede.server.change.reorganising.Adapter`. Work that may take long is done by another
+    thread."""
+
+    def __init__(self, runtime: "ServerRuntime", given: Classes | None) -> None:
+        """``given``: classes, by the name of the agent or object. These classes are used as they are; all other classes
+        are imported."""
+        self._runtime = runtime
+        self._given = given or {}
+
+    def import_staged(self) -> None:
+        """Import the classes for a *staged* change of the topology: a change that is in the log, but not in force yet.
+        It may come into force at any moment."""
+        organisation = self._runtime.machine.organisation
+        if organisation.staged is None:
+            return
+        file = topology_in(organisation.staged.topology)
+        try:
+            readable(file, self._runtime.name, organisation.came, self._given)
+        except AntecedeError as error:
+            self._runtime.log.error("change-unprepared", change=organisation.staged.change, reason=str(error))
+
+    def prepare(self, file: TopologyFile, came: list[Belongings]) -> None:
+        self._check(file, lambda: readable(file, self._runtime.name, came, self._given))
+
+    def check(self, file: TopologyFile, came: list[Belongings]) -> None:
+        name = self._runtime.name
+        if self._given or is_imported(file, name):
+            self.prepare(file, came)
+        else:
+            self._check(file, lambda: try_apart(file, name))
+
+    def _check(self, file: TopologyFile, classes: Callable[[], None]) -> None:
+        runtime = self._runtime
+        if runtime.name not in file.servers:
+            return
+        try:
+            classes()
+        except AgentError as error:
+            raise AgentError(
+                f"server {runtime.name}: {error} (a running server uses the modules that it has imported already: "
+                "restart it to use newer files)"
+            ) from None
+        address = file.servers[runtime.name]
+        if address != runtime.topology.servers[runtime.name]:
+            _check_free(runtime.host or address.host, address.port, runtime.name)
+
+    def indices(self, addresses: list[str]) -> dict[str, int]:
+        runtime = self._runtime
+        if not addresses or not runtime.data:
+            return {}
+        return next_indices(runtime.data, runtime.topology, addresses)
+
+    def offload(self, work: Callable[[], None], then: Callable[[AntecedeError | None], None]) -> None:
+        async def do() -> None:
+            failure: AntecedeError | None = None
+            try:
+                await asyncio.to_thread(work)
+            except AntecedeError as error:
+                failure = error
+            except Exception as error:
+                failure = AgentError(f"server {self._runtime.name}: {described(error)}")
+            then(failure)
+
+        self._runtime.background.start("a change of the topology", do())
+
+    async def _listen(self) -> None:
+        """Listen on the new address of this server, and make its clients connect to this address."""
+        runtime = self._runtime
+        address = runtime.topology.servers[runtime.name]
+        while True:
+            try:
+                await runtime.listen_elsewhere()
+                break
+            except AntecedeError as error:
+                runtime.log.error("cannot-listen", reason=str(error))
+                await asyncio.sleep(_listen_seconds)
+        runtime.log.info("listens", address=str(address))
+        runtime.core.sessions.move(str(address))
+
+    def drop_agents(self, agents: list[str]) -> None:
+        self._runtime.reactions.drop_agents(agents)
+
+    def organised(self, file: TopologyFile) -> None:
+        runtime = self._runtime
+        before, runtime.topology, runtime.epoch = runtime.topology, file, file.epoch
+        host, reactions, name = runtime.reactions.host, runtime.reactions, runtime.name
+        kinds = agents_of(file, name, self._given)
+        for agent in before.agents:
+            if agent.server == name and agent.name not in kinds:
+                host.retire(agent.name)
+        for agent_name, kind in kinds.items():
+            host.declare(agent_name, kind)
+        for address, born in runtime.machine.engine.born.items():
+            host.declare(address, load_class(born))
+        fresh = isolated_agents(file, host, runtime.log)
+        for agent_name, isolated in list(runtime.isolated.items()):
+            if agent_name in fresh:
+                fresh[agent_name] = isolated.renewed(fresh[agent_name])
+            else:
+                isolated.close()
+        runtime.isolated.clear()
+        runtime.isolated.update(fresh)
+        reactions.organised()
+        if before.servers[name] != file.servers[name]:
+            runtime.background.start("listening on the new address", self._listen())
+        runtime.set_timer()
+
+    def belong(self, restored: str) -> None:
+        if self._runtime.machine.kept:
+            write_system(self._runtime.data, restored)
+
+    def removed(self) -> None:
+        if not self._runtime.removed.done():
+            self._runtime.removed.set_result(None)
+
+
+def _check_free(host: str, port: int, server: str) -> None:
+    """Raise TopologyError if this computer cannot listen on a new address of the server."""
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+    except OSError as error:
+        raise TopologyError(f"server {server} cannot listen on {host}:{port}: {error.strerror or error}") from None
+
+
+_listen_seconds = 1.0
+"""The number of seconds before the server tries again to listen on an address."""
+
+
+class LocalSession:
+    """Connects a bus to a server in the same process. This object has two roles: for the server it is a session, and
+    for the bus it is the connection to the server (:class:`antecede.live.client.Line`)."""
+
+    def __init__(self, sessions: Sessions, bus: Bus) -> None:
+        self.client = bus.name
+        self.address = ""
+        self.listening = False
+        self.handed: list[str] = []
+        self.rights = sessions.rights(LOCAL)
+        self.forbidden: dict[str, str] = {}
+        self._sessions = sessions
+        self._bus = bus
+        self._welcomed = asyncio.Event()
+
+    async def open(self) -> None:
+        refusal = self._sessions.refusal(self.client)
+        if refusal is not None:
+            raise RefusedError(refusal.reason, refusal.code)
+        self._sessions.begin(self)
+        try:
+            await self._welcomed.wait()
+        except BaseException:
+            self._sessions.finish(self)
+            raise
+
+    def publish(self, ticket: Ticket, last: bool) -> None:
+        sent = ticket.number, ticket.to, ticket.kind, ticket.bodies, ticket.ask, ticket.context, ticket.begun
+        self._sessions.publish(self, *sent)
+
+    def done(self, letters: list[str], dead: str) -> None:
+        self._sessions.done(self, letters, dead)
+
+    def listen(self) -> None:
+        self._sessions.listen(self)
+
+    async def close(self) -> None:
+        self._sessions.finish(self)
+
+    # From the server.
+
+    def welcome(self, address: str, last: int) -> None:
+        self._bus.welcomed(address, last)
+        self._welcomed.set()
+
+    def reply(self, reply: Accepted | Refused) -> None:
+        if isinstance(reply, Accepted):
+            self._bus.accepted(reply.number)
+        else:
+            self._bus.refused(reply.number, refusal_of(reply.reason, reply.code, reply.retry), reply.retry)
+
+    def deliver(self, letters: list[Letter]) -> None:
+        if self._sessions.is_current(self):
+            self._bus.delivered(letters)
+
+    def end(self, reason: str, code: str) -> None:
+        self._sessions.finish(self)
+        self._bus.gone(RefusedError(reason, code))
+
+
+# Raise the limit of open file descriptors as far as the system allows, and leave some descriptors for the log.
+#
+# A process begins with a soft limit, often 1,024. The process may raise this limit up to a hard limit. Every
+# connection and every open file needs a descriptor. Therefore the number of connections is kept below the limit, so
+# that the log can still open files.
+
+
+def raise_limit() -> None:
+    """Raise this process's soft limit to the number of descriptors that a server may need, as far as the hard limit
+    allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = limits.descriptors_wanted if hard == resource.RLIM_INFINITY else min(limits.descriptors_wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def connections_possible(dialed: int) -> int:
+    """Return how many incoming connections this process may have at the same time. The number is limited, so that
+    enough descriptors remain for the log and for ``dialed`` outgoing connections. Raise UsageError if too few
+    descriptors remain for incoming connections."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return limits.connections_max
+    room = soft - limits.descriptors_reserved - dialed
+    if room < _connections_min:
+        needed = limits.descriptors_reserved + dialed + _connections_min
+        raise UsageError(f"this process may open only {soft} files, but needs {needed}: raise the limit (ulimit -n)")
+    return min(limits.connections_max, room)
+
+
+_connections_min = 32
