@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+import antecede
+from helpers.snapshots import Snapshots
+
 # A slow machine is no failure, and a failure must be the same one everywhere: no deadlines, no hidden randomness.
 settings.register_profile("house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
@@ -25,6 +28,10 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 # longer than most of what they are started for.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update", action="store_true", help="Write the texts that people read to tests/snapshots.")
 
 
 def pytest_configure() -> None:
@@ -74,6 +81,19 @@ def _uses_spark(file: str) -> bool:
 def root() -> Path:
     """The project's own folder."""
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def reads(request: pytest.FixtureRequest, tmp_path: Path, root: Path) -> Snapshots:
+    """Compare what people read with its snapshot (:mod:`helpers.snapshots`)."""
+    file = root / "tests" / "snapshots" / f"{request.path.stem.removeprefix('test_')}.txt"
+    hidden = {
+        re.escape(str(tmp_path)): "FOLDER",
+        re.escape(str(root)): "PROJECT",
+        re.escape(antecede.__version__): "VERSION",
+        r"[\d.,]+ s, [\d,]+ events/s, ": "",
+    }
+    return Snapshots(file, request.node.name, hidden, request.config.getoption("update"))
 
 
 @pytest.fixture(scope="session")

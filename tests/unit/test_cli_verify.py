@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from antecede.cli import verify as command
 from antecede.errors import AntecedeError
 from antecede.trace import Event, files, write_trace
+from helpers.snapshots import Snapshots
 
 _late = [
     Event("p", 0, "send", "x", ("r",)),
@@ -111,13 +112,10 @@ def test_report_of_a_violation(run: Callable[..., Said]) -> None:
     }
 
 
-def test_report_for_a_person(run: Callable[..., Said]) -> None:
+def test_report_for_a_person(run: Callable[..., Said], reads: Snapshots) -> None:
     code, out, err = run("late.jsonl --order fifo,causal,total,synchronous")
     assert (code, err) == (1, "")
-    assert "fifo         holds" in out
-    assert "causal       violated: 1 late delivery" in out
-    assert "first: r at index 1 delivers x, which p sent at index 0" in out
-    assert "cycle: x before y before z before x" in out
+    reads(out)
 
 
 @pytest.mark.parametrize(
@@ -146,32 +144,33 @@ def test_strict_minds_rows_set_aside_but_not_gaps(run: Callable[..., Said]) -> N
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    "line",
     [
-        ("nowhere.jsonl", "nowhere.jsonl: no such file or directory"),
-        ("late.jsonl --order causal,casual", "--order: 'casual' is not one of fifo, causal"),
-        ("late.jsonl --engine flink", "--engine must be one of auto, plain, spark"),
-        ("late.jsonl --engine plain --master local[2]", "--master and --conf are for --engine spark"),
-        ("late.jsonl --conf executor=2", "--conf: expected spark.KEY=VALUE, not 'executor=2'"),
-        ("late.jsonl --since yesterday", "--since: expected nanoseconds or a time such as"),
-        ("late.jsonl --processes ,", "--processes: expected names separated by commas"),
-        ("late.jsonl --order significant", "significant order needs a conflict table"),
-        ("late.jsonl --late late.jsonl/x", "--late late.jsonl/x: cannot be written to: "),
+        "nowhere.jsonl",
+        "late.jsonl --order causal,casual",
+        "late.jsonl --engine flink",
+        "late.jsonl --engine plain --master local[2]",
+        "late.jsonl --conf executor=2",
+        "late.jsonl --since yesterday",
+        "late.jsonl --processes ,",
+        "late.jsonl --order significant",
+        "late.jsonl --late late.jsonl/x",
+        "late.jsonl --causal sideways",
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_line(run: Callable[..., Said], line: str, said: str) -> None:
-    code, out, _ = run(line)
-    assert code == 2
-    assert said in out
+def test_what_cannot_be_done_is_said_in_one_line(run: Callable[..., Said], reads: Snapshots, line: str) -> None:
+    code, out, err = run(line)
+    assert (code, err) == (2, "")
     assert out.count("\n") == 1
+    reads(out)
 
 
-def test_nothing_to_judge_is_no_success(run: Callable[..., Said]) -> None:
+def test_nothing_to_judge_is_no_success(run: Callable[..., Said], reads: Snapshots) -> None:
     write_trace("sent.jsonl", _late[:2])
     code, out, err = run("sent.jsonl --json")
     assert code == 2
     assert json.loads(out)["orders"]["causal"] == {"holds": None, "late": 0, "undecided": 0, "first": None}
-    assert err == "antecede: nothing could be checked: no valid delivery among 2 events\n"
+    reads(err)
 
 
 def test_rows_set_aside_can_be_looked_at(run: Callable[..., Said]) -> None:
@@ -254,18 +253,14 @@ def test_a_damaged_trace_is_judged_or_refused(
         _judge_bytes(folder, "t.parquet", bytes(data))
 
 
-def test_what_is_no_trace_is_named(run: Callable[..., Said]) -> None:
+def test_what_is_no_trace_is_named(run: Callable[..., Said], reads: Snapshots) -> None:
     Path("picture").write_bytes(b"\x89PNG\r\n\x1a\n" * 9)
     Path("data").mkdir()
     Path("data/segment-000000000001.log").write_bytes(b"\x00antecede\n" * 9)
-    code, _, err = run("picture")
-    assert code == 2
-    assert "picture is not JSON Lines: line 1: not JSON" in err
-    assert "antecede import converts a log, lines of text with --pattern" in err
-    assert "--quarantine DIR" in err
-    code, _, err = run("data/segment-000000000001.log")
-    assert code == 2
-    assert "give the server's directory, data)" in err
+    for name in ("picture", "data/segment-000000000001.log"):
+        code, _, err = run(name)
+        assert code == 2
+        reads(err)
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -284,14 +279,6 @@ def test_who_reads_only_the_beginning_still_gets_the_verdict(tmp_path: Path, roo
         assert (done.returncode, done.stderr) == (1, b"")
 
 
-def test_a_way_that_nobody_knows_is_refused_by_every_engine(run: Callable[..., Said]) -> None:
-    assert run("late.jsonl --causal sideways") == (
-        2,
-        "--causal must be one of auto, walk, chunks, not 'sideways'\n",
-        "",
-    )
-
-
 def _junk(rows: int) -> None:
     """A trace of 18 good rows and some that are none, in ``junk.jsonl``."""
     good = _late[:3] + [Event("p", index, "local") for index in range(2, 17)]
@@ -302,25 +289,23 @@ def _junk(rows: int) -> None:
 
 def test_a_trace_of_which_one_row_in_ten_is_unreadable_is_judged(run: Callable[..., Said]) -> None:
     _junk(2)
-    code, out, err = run("junk.jsonl")
+    code, out, err = run("junk.jsonl --json")
     assert (code, err) == (0, "")
-    assert "causal       holds" in out
-    assert json.loads(run("junk.jsonl --json")[1])["readable"]
+    report = json.loads(out)
+    assert (report["readable"], report["orders"]["causal"]["holds"]) == (True, True)
 
 
-def test_a_trace_of_which_more_rows_are_unreadable_is_not(run: Callable[..., Said]) -> None:
+def test_a_trace_of_which_more_rows_are_unreadable_is_not(run: Callable[..., Said], reads: Snapshots) -> None:
     _junk(3)
     code, out, err = run("junk.jsonl")
     assert (code, err.count("\n")) == (2, 1)
-    assert "3 of 21 rows cannot be read (1 unreadable_line, 1 missing_field, 1 unknown_kind)" in err
-    assert "--lenient" in err
-    assert "holds" not in out
+    reads(out + err)
     code, out, _ = run("junk.jsonl --json")
     report = json.loads(out)
     assert (code, report["rows"], report["readable"]) == (2, 21, False)
     code, out, err = run("junk.jsonl --lenient")
     assert (code, err) == (0, "")
-    assert "causal       holds" in out
+    reads(out)
     assert run("junk.jsonl --strict")[0] == run("junk.jsonl --strict --lenient")[0] == 1
 
 
@@ -357,34 +342,25 @@ def _many(name: str, addressed: int, strays: int) -> None:
     write_trace(name, [*sends, *(Event("q", at, "deliver", message) for at, message in enumerate(messages))])
 
 
-def test_deliveries_that_were_not_checked_are_counted_after_the_verdict(run: Callable[..., Said]) -> None:
+def test_deliveries_that_were_not_checked_are_counted_after_the_verdict(
+    run: Callable[..., Said], reads: Snapshots
+) -> None:
     _many("strays.jsonl", 3, 2)
-    code, out, _ = run("strays.jsonl")
-    assert code == 0
-    assert out.startswith(
-        "8 events of 2 processes (and 1 silent: q+r): 5 messages, 3 deliveries, 2 copies undelivered\n"
-    )
-    assert (
-        "2 of 5 deliveries were not checked: every violation is real, but there may be more\n"
-        '  "holds" covers only the other 3 deliveries\n'
-    ) in out
-    # Without a violation or a delivery aside, nothing is claimed about them.
-    assert "covers only" not in run("good.jsonl")[1]
+    for name in ("strays.jsonl", "good.jsonl"):
+        code, out, _ = run(name)
+        assert code == 0
+        reads(out)
 
 
-def test_destinations_that_have_no_row_are_named_if_nothing_is_left(run: Callable[..., Said]) -> None:
+def test_destinations_that_have_no_row_are_named_if_nothing_is_left(run: Callable[..., Said], reads: Snapshots) -> None:
     _many("strays.jsonl", 0, 2)
     code, _, err = run("strays.jsonl")
     assert code == 2
-    assert err == (
-        "antecede: nothing could be checked: no valid delivery among 2 events "
-        "(set aside: 2 not_addressed; sends name q+r, which no row has as process)\n"
-    )
+    reads(err)
 
 
-def test_a_log_of_records_points_to_import(run: Callable[..., Said]) -> None:
+def test_a_log_of_records_points_to_import(run: Callable[..., Said], reads: Snapshots) -> None:
     Path("raw.jsonl").write_text('{"node": "a", "event": "sent"}\n' * 3)
     code, _, err = run("raw.jsonl")
     assert code == 2
-    assert "3 missing_field" in err
-    assert "antecede import --map converts other logs" in err
+    reads(err)

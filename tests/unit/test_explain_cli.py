@@ -10,6 +10,7 @@ import pytest
 
 from antecede.cli import run as antecede
 from antecede.trace import Event, write_trace
+from helpers.snapshots import Snapshots
 
 _late = [
     Event("p", 0, "send", "x", ("r",)),
@@ -38,20 +39,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run
 
 
-def test_each_step_is_a_sentence_and_one_explanation_is_drawn(run: Callable[..., Said]) -> None:
+def test_each_step_is_a_sentence_and_one_explanation_is_drawn(run: Callable[..., Said], reads: Snapshots) -> None:
     code, out, err = run("late.jsonl")
     assert (code, err) == (0, "")
-    lines = [line.strip() for line in out.splitlines()]
-    assert lines[0] == "1 of 3 deliveries is late under causal order"
-    sentences = [
-        "1  r delivered x late:",
-        "p sent x (index 0) to r, then y (index 1) to q;",
-        "q delivered y (index 0) and sent z (index 1) to r;",
-        "r delivered z (index 0) before x (index 1)",
-    ]
-    at = lines.index(sentences[0])
-    assert lines[at : at + 4] == sentences
-    assert "delivered late" in out
+    reads(out)
 
 
 def test_the_json_document(run: Callable[..., Said]) -> None:
@@ -63,11 +54,11 @@ def test_the_json_document(run: Callable[..., Said]) -> None:
     assert report["explanations"][0]["chain"][0].keys() == {"message", "from", "send_index", "to", "deliver_index"}
 
 
-def test_nothing_late_is_no_error(run: Callable[..., Said]) -> None:
-    assert run("good.jsonl") == (0, "causal order holds: no delivery is late\n", "")
-    assert run("late.jsonl --first 0")[0] == 0
-    code, out, _ = run("late.jsonl --message z")
-    assert (code, out.splitlines()[-1]) == (0, "z: 0 of its 1 delivery late")
+@pytest.mark.parametrize("line", ["good.jsonl", "late.jsonl --first 0", "late.jsonl --message z"])
+def test_nothing_late_is_no_error(run: Callable[..., Said], reads: Snapshots, line: str) -> None:
+    code, out, err = run(line)
+    assert (code, err) == (0, "")
+    reads(out)
 
 
 def test_the_svg_shows_just_the_events_involved(run: Callable[..., Said], tmp_path: Path) -> None:
@@ -81,57 +72,54 @@ def test_the_svg_shows_just_the_events_involved(run: Callable[..., Said], tmp_pa
     assert "u:" not in said
 
 
-def test_several_explanations_share_one_svg(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_several_explanations_share_one_svg(run: Callable[..., Said], reads: Snapshots, tmp_path: Path) -> None:
     again = [Event(f"{row.process}'", row.index, row.kind, f"{row.message}'", row.to and ("r'",)) for row in _late]
     again[1] = Event("p'", 1, "send", "y'", ("q'",))
     write_trace("two.jsonl", [*_late, *again])
     code, out, _ = run("two.jsonl --svg two.svg")
     assert code == 0
-    assert out.count("late:") == 2
-    assert "delivered late" not in out, "several are drawn only if asked for"
+    reads(out)
     titles = [text.text for text in ElementTree.parse(tmp_path / "two.svg").iter() if text.get("class") == "title"]
     assert titles == ["r delivered x late", "r' delivered x' late"]
-    assert "delivered late" in run("two.jsonl --diagram")[1]
+    reads(run("two.jsonl --diagram")[1])
 
 
-def test_circles_are_told_in_steps(run: Callable[..., Said]) -> None:
+def test_circles_are_told_in_steps(run: Callable[..., Said], reads: Snapshots) -> None:
     rows = [Event("p", 0, "send", "x", ("q",)), Event("q", 0, "send", "y", ("p",))]
     write_trace("crown.jsonl", [*rows, Event("p", 1, "deliver", "y"), Event("q", 1, "deliver", "x")])
     code, out, _ = run("crown.jsonl --order synchronous")
     assert code == 0
-    assert "p sends x (index 0) before it delivers y (index 1)" in out
-    assert "total order holds" in run("crown.jsonl --order total")[1]
+    reads(out)
+    reads(run("crown.jsonl --order total")[1])
 
 
-def test_what_was_set_aside_is_said(run: Callable[..., Said]) -> None:
+def test_what_was_set_aside_is_said(run: Callable[..., Said], reads: Snapshots) -> None:
     write_trace("torn.jsonl", [*_late, Event("r", 2, "deliver", "lost")])
-    out = run("torn.jsonl")[1]
-    assert "orphan_delivery     1 row set aside" in out
-    assert "every chain is real" in out
-    assert "lost: 1 row set aside (1 orphan_delivery)\n" in run("torn.jsonl --message lost")[1]
+    reads(run("torn.jsonl")[1])
+    reads(run("torn.jsonl --message lost")[1])
 
 
 @pytest.mark.parametrize(
-    ("line", "reason"),
+    "line",
     [
-        ("late.jsonl --message nope", "message 'nope' is not in the trace"),
-        ("missing.jsonl", "no such file"),
-        ("empty.jsonl", "no valid delivery among 0 events"),
-        ("binary.jsonl", "no valid delivery among 0 events"),
-        ("late.jsonl --order best", "'best' is not one of"),
-        ("late.jsonl --engine abacus", "--engine must be one of"),
-        ("late.jsonl --order total --message x", "--message is only for"),
-        ("late.jsonl --first -1", "expected 0 or more"),
-        ("late.jsonl --svg nowhere/out.svg", "cannot be written"),
+        "late.jsonl --message nope",
+        "missing.jsonl",
+        "empty.jsonl",
+        "binary.jsonl",
+        "late.jsonl --order best",
+        "late.jsonl --engine abacus",
+        "late.jsonl --order total --message x",
+        "late.jsonl --first -1",
+        "late.jsonl --svg nowhere/out.svg",
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(run: Callable[..., Said], line: str, reason: str) -> None:
+def test_what_is_wrong_is_said_in_one_line(run: Callable[..., Said], reads: Snapshots, line: str) -> None:
     Path("empty.jsonl").write_bytes(b"")
     Path("binary.jsonl").write_bytes(bytes(range(256)) * 20)
     code, _, err = run(line)
     assert code == 2
-    assert reason in err
     assert err.count("\n") == 1
+    reads(err)
 
 
 def test_names_cannot_command_the_terminal(run: Callable[..., Said]) -> None:
@@ -146,24 +134,14 @@ def test_names_cannot_command_the_terminal(run: Callable[..., Said]) -> None:
     )
     out = run("evil.jsonl --svg evil.svg")[1]
     assert "\x1b" not in out
-    assert "'a\\nb'" in out
+    assert "a\nb" not in out
 
 
 @pytest.mark.parametrize("name", ["imported.jsonl", "imported.parquet"])
-def test_an_imported_trace_leads_back_to_the_log(run: Callable[..., Said], name: str) -> None:
+def test_an_imported_trace_leads_back_to_the_log(run: Callable[..., Said], reads: Snapshots, name: str) -> None:
     write_trace(name, [msgspec.structs.replace(e, extra={"source": f"{e.process}.log:{e.index + 7}"}) for e in _late])
-    out = run(name)[1]
-    assert "p sent x (index 0, p.log:7) to r, then y (index 1, p.log:8) to q;\n" in out
-    assert "r delivered z (index 0, r.log:7) before x (index 1, r.log:8)\n" in out
+    reads(run(name)[1])
     report = json.loads(run(f"{name} --json")[1])
     assert {"process": "r", "index": 1, "source": "r.log:8"} in report["sources"]
     # A trace that was not imported has no such places.
     assert json.loads(run("late.jsonl --json")[1])["sources"] == []
-
-
-def test_several_explanations_name_the_option_that_draws_them(run: Callable[..., Said]) -> None:
-    again = [Event("p", 2, "send", "x2", ("s",)), Event("p", 3, "send", "y2", ("s",))]
-    again += [Event("s", 0, "deliver", "y2"), Event("s", 1, "deliver", "x2")]
-    write_trace("pair.jsonl", [*_late, *again])
-    assert "(--diagram draws each explanation)\n" in run("pair.jsonl")[1]
-    assert "(--diagram" not in run("pair.jsonl --diagram")[1]
