@@ -36,15 +36,21 @@ class Reactions:
     """The running reactions of one server."""
 
     def __init__(
-        self, host: Host, driver: Driver, limit: Callable[[str], float], isolated: Mapping[str, Isolated]
+        self,
+        host: Host,
+        driver: Driver,
+        limit: Callable[[str], float],
+        isolated: Mapping[str, Isolated],
+        broken: Callable[[BaseException], None],
     ) -> None:
         """``limit``: returns how many seconds one reaction of an agent may take. ``isolated``: the agents with worker
-        processes."""
+        processes. ``broken``: called if the driver cannot take the outcome of a task."""
         self.host = host
         host.each = self._begins
         host.share_time(perf_counter, limits.reactions_together_seconds)
         self._limit = limit
         self.isolated = isolated
+        self._on_broken = broken
         self._timeouts: dict[str, asyncio.Timeout] = {}
         spans = telemetry.spans(host.server)
         if spans is not None:
@@ -114,7 +120,10 @@ class Reactions:
             outcome = await reacting
         except BaseException as error:
             outcome = self._broken(due, error)
-        self._report(due, outcome)
+        try:
+            self._report(due, outcome)
+        except Exception as error:
+            self._on_broken(error)
         outcome.failure = None
         self._collect(due)
 
@@ -135,7 +144,9 @@ class Reactions:
             try:
                 outcome = await Stepwise(self.host.react_async(due), _nothing, self._leave_copy)
             finally:
-                del self._timeouts[due.agent]
+                # The agent may have been dropped, and react to another batch already.
+                if self._timeouts.get(due.agent) is timeout:
+                    del self._timeouts[due.agent]
         if timeout.expired() and outcome.failure is not None:
             outcome.failure = AgentError(f"agent {due.agent}: a reaction took longer than {limit:g} s")
         return outcome

@@ -205,7 +205,7 @@ class ServerRuntime:
             remove_links(kept)
             self.operations.backups.freeze = lambda: FrozenFiles(kept, self.store)
         self.isolated: dict[str, Isolated] = isolated_agents(self.topology, host_, self.log)
-        self.reactions = Reactions(host_, self.driver, self.reaction_limit, self.isolated)
+        self.reactions = Reactions(host_, self.driver, self.reaction_limit, self.isolated, self._broken)
         self.driver.when_durable(self._name_calls)
         self.core.adapter_trouble = self._trouble
         self._listener: Listener | None = None
