@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
-from antecede.objects.simulation.campaign import play
+from antecede.simulator.groups import play
 from antecede.trace import DELIVER
 from campaigns.driver import Played, Sums
 

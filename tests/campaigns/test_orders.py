@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from antecede.orders import parse
-from antecede.simulator.campaign import VARIANTS, play
+from antecede.simulator.schedules import VARIANTS, play
 from campaigns.driver import Played, Sums
 
 

@@ -1,7 +1,7 @@
 """A checker that was never seen to fail proves nothing: here it is made to fail.
 
 Each planted bug is a small subclass of a real order. ``caught`` plays random adversarial schedules on it
-(:mod:`antecede.simulator.campaign`) and fails unless one of them shows the symptom that the bug must have, within a
+(:mod:`antecede.simulator.schedules`) and fails unless one of them shows the symptom that the bug must have, within a
 small stated budget. The same budget on the real order finds nothing: ``tests/simulation`` sees to that.
 """
 
@@ -11,7 +11,7 @@ import pytest
 
 from antecede.orders import OrderSpec
 from antecede.orders.contract import Order
-from antecede.simulator.campaign import Outcome, play
+from antecede.simulator.schedules import Outcome, play
 
 _budget = 400
 

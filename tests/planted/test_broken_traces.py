@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from antecede.orders import parse
-from antecede.simulator.campaign import fifo_delays, play
+from antecede.simulator.schedules import fifo_delays, play
 from antecede.trace import ARRIVE, DELIVER, LOCAL, SEND, Event, judge, match, needless_delays, pasts
 
 Find = Callable[[list[Event]], tuple[list[Event], str] | None]

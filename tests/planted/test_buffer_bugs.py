@@ -9,7 +9,7 @@ from antecede.link import Arrival, Frame, Link
 from antecede.messages import Effects, Message, Packet, Persist, Send, Verdict
 from antecede.orders.buffer import Buffer
 from antecede.orders.fifo import NoOrder
-from antecede.simulator.campaign import Outcome
+from antecede.simulator.schedules import Outcome
 
 Caught = Callable[..., Outcome]
 

@@ -10,7 +10,7 @@ from antecede.link import Arrival, Frame, Link
 from antecede.messages import Accept, Effects
 from antecede.orders.lamport import Lamport
 from antecede.orders.matrix import Matrix
-from antecede.simulator.campaign import Outcome
+from antecede.simulator.schedules import Outcome
 
 Caught = Callable[..., Outcome]
 

@@ -19,12 +19,11 @@ from antecede.objects.execution import Execution
 from antecede.objects.instances import DONE, Instance, Root, Table
 from antecede.objects.replay import Intentions, Outcome, fold
 from antecede.objects.roots import Roots
-from antecede.objects.simulation.campaign import play
-from antecede.objects.simulation.workload import Workload
 from antecede.objects.state import Change, Entries, Live, State
 from antecede.orders.objects import Objects
 from antecede.orders.objects_rules import PLAIN, Rules, Waiting
 from antecede.orders.objects_stamp import Stamp, Vector
+from antecede.simulator.groups import Workload, play
 from helpers.seeds import note, seeds
 
 SEEDS = 150

@@ -9,7 +9,7 @@ from antecede.orders import pruned
 from antecede.orders.direct import Direct
 from antecede.orders.pruned import Pruned
 from antecede.orders.pruned_stamp import Log
-from antecede.simulator.campaign import Outcome
+from antecede.simulator.schedules import Outcome
 
 Caught = Callable[..., Outcome]
 

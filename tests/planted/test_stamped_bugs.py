@@ -18,7 +18,7 @@ from antecede.messages import (
 from antecede.orders.fifo import Fifo, NoOrder
 from antecede.orders.matrix import Matrix, _row
 from antecede.orders.vector import Vector
-from antecede.simulator.campaign import Outcome
+from antecede.simulator.schedules import Outcome
 
 Caught = Callable[..., Outcome]
 

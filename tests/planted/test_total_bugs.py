@@ -21,7 +21,7 @@ from antecede.orders.lamport import RELEASE, Lamport
 from antecede.orders.skeen import Skeen
 from antecede.orders.synchronous import Synchronous
 from antecede.orders.token import Token
-from antecede.simulator.campaign import Outcome
+from antecede.simulator.schedules import Outcome
 
 Caught = Callable[..., Outcome]
 

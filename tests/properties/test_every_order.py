@@ -18,8 +18,8 @@ from antecede.errors import StampError
 from antecede.messages import COPY, Effects, Message, Packet, Send, mask_of
 from antecede.orders import names, parse
 from antecede.orders.contract import Order
-from antecede.simulator.campaign import play
 from antecede.simulator.explorer import explore
+from antecede.simulator.schedules import play
 from antecede.testing import check_order
 
 Scope = tuple[int, int, str, dict[str, bool]]

@@ -12,10 +12,9 @@ import pytest
 from antecede.messages import Packet
 from antecede.orders import parse
 from antecede.orders.matrix import Matrix
-from antecede.simulator import campaign
-from antecede.simulator.campaign import Outcome, play
+from antecede.simulator import schedules
 from antecede.simulator.observers import Watcher
-from antecede.simulator.schedules import STYLES, FaultySchedule, Plan
+from antecede.simulator.schedules import STYLES, FaultySchedule, Outcome, Plan, play
 
 
 @pytest.mark.parametrize("faults", [True, False])
@@ -30,7 +29,7 @@ def test_trace_does_not_depend_on_the_hash_seed() -> None:
     """Sets and dictionaries of strings are iterated in a sequence that Python draws anew for each process."""
     program = (
         "from antecede.orders import parse\n"
-        "from antecede.simulator.campaign import VARIANTS, play\n"
+        "from antecede.simulator.schedules import VARIANTS, play\n"
         "print([play(parse(o), s, faults=f).events for o in VARIANTS for s in range(2) for f in (True, False)])\n"
     )
     said = [
@@ -90,7 +89,7 @@ def test_duplicates_reach_orders_that_recognise_them() -> None:
 
 
 def test_a_failure_names_its_seed_and_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaign, "TIGHT", frozenset({"token"}))
+    monkeypatch.setattr(schedules, "TIGHT", frozenset({"token"}))
     found = next(outcome for outcome in _seen("token", 200, faults=False) if outcome.findings)
     assert found.kinds() == {"needless"}
     assert f"token, seed {found.seed} " in str(found)

@@ -10,11 +10,10 @@ import os
 import msgspec
 import pytest
 
-from antecede.objects.simulation.campaign import play
-from antecede.objects.simulation.workload import Workload
 from antecede.orders import OrderSpec
 from antecede.orders.objects import Objects
-from antecede.simulator import campaign as plain
+from antecede.simulator import schedules as plain
+from antecede.simulator.groups import Workload, play
 from antecede.trace import Metadata, verify, write_trace
 
 RUNS = int(os.environ.get("ANTECEDE_SEEDS", "1000"))
@@ -77,12 +76,12 @@ def test_conflicting_everything_still_ends() -> None:
 def test_many_roots_are_not_taken_for_a_run_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """They need more frames than any run of a few roots that ends. The bound of such a run is a tenth here, so that
     fewer roots exceed it."""
-    monkeypatch.setattr("antecede.objects.simulation.workload._travels_max", 6_000)
+    monkeypatch.setattr("antecede.simulator.groups._travels_max", 6_000)
     judged = play(1, workload=Workload(1, roots=30))
     assert not judged.findings, str(judged)
     assert judged.ended is not None
     assert len(judged.ended.answers) == 30
-    monkeypatch.setattr("antecede.objects.simulation.workload._travels_each_max", 1)
+    monkeypatch.setattr("antecede.simulator.groups._travels_each_max", 1)
     assert play(1, workload=Workload(1, roots=30)).findings
 
 

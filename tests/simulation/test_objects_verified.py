@@ -7,7 +7,7 @@ from itertools import combinations, islice
 import msgspec
 
 from antecede.errors import TraceError
-from antecede.objects.simulation.workload import Driver, Ended, Workload
+from antecede.simulator.groups import Driver, Ended, Workload
 from antecede.trace import Conflicts, Event, Instances, conflicts_in, judge, judge_significant, match
 from antecede.trace.significant import REQUEST
 

@@ -1,4 +1,4 @@
-"""``antecede objects``: groups that are run, studied and played from the command line."""
+"""``antecede objects``: groups that are run and studied from the command line."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ def test_a_group_can_be_run_from_the_command_line(tmp_path: Any, capsys: Any) ->
     assert said.endswith("holds: nothing out of order, lost or blocked\n")
 
 
-def test_a_study_and_a_campaign_from_the_command_line(capsys: Any) -> None:
+def test_a_study_from_the_command_line(capsys: Any) -> None:
     size = ["--processes", "4", "--messages", "40", "--warmup", "5"]
     assert run(["objects", "study", *size, "--json"]) == 0
     study = json.loads(capsys.readouterr().out)["study"]
@@ -29,5 +29,3 @@ def test_a_study_and_a_campaign_from_the_command_line(capsys: Any) -> None:
     assert "pruned" in capsys.readouterr().out
     assert run(["objects", "study", "--messages", "5", "--warmup", "5"]) == 2
     assert "--warmup 5 must be smaller than --messages 5" in capsys.readouterr().err
-    assert run(["objects", "campaign", "--runs", "3", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["runs"] == 3

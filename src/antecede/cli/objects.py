@@ -138,8 +138,7 @@ def register(app: typer.Typer) -> None:
         0: Everything was delivered in order.
         1: Something was out of order, lost or blocked, or an operation was not atomic.
         """
-        from antecede.objects.simulation.campaign import play
-        from antecede.objects.simulation.workload import Workload
+        from antecede.simulator.groups import Workload, play
         from antecede.trace import Metadata, write_trace
 
         workload = Workload(
@@ -196,8 +195,8 @@ def register(app: typer.Typer) -> None:
         0: All messages were delivered.
         1: A message was not delivered.
         """
-        from antecede.objects.simulation.study import DENSITIES, ORDERS, Study
         from antecede.orders import parse
+        from antecede.simulator.groups import DENSITIES, ORDERS, Study
 
         if warmup >= messages:
             raise UsageError(f"--warmup {warmup} must be smaller than --messages {messages}")

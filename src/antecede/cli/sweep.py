@@ -150,7 +150,7 @@ def register(app: typer.Typer) -> None:
 def studied(cell: "Cell") -> dict[str, Any]:
     """Run one cell of a study of conflicts, as the command ``antecede objects study`` does. Return the values of the
     cell for its row in the table: the keys are the names of columns."""
-    from antecede.objects.simulation.study import Study
+    from antecede.simulator.groups import Study
 
     assert cell.density is not None
     study = Study(cell.processes, cell.messages, cell.warmup, cell.workload, cell.seed)

@@ -10,7 +10,6 @@
 * :mod:`~antecede.objects.replicas`: combines all objects of a server into one member of the order.
 * :mod:`~antecede.objects.calls`: the calls at the server. (``RemoteObject`` of ``model`` is a client's side.)
 * :mod:`~antecede.objects.search`: looks for two operations that do not commute although no conflict is declared.
-* :mod:`~antecede.objects.simulation`: simulated groups.
 """
 
 from antecede.objects.instances import Answered, Local

@@ -17,7 +17,7 @@ a requirement, the error message states this requirement in one sentence. The st
 * **small scopes** (:mod:`antecede.simulator.explorer`): in every possible run with few members and messages, the
   guarantees hold, and each message is delivered once. (A search of too many states ends early.) A
   failure is shown as a scenario file for ``antecede play``.
-* **schedules** (:mod:`antecede.simulator.campaign`): the same requirement in random runs with larger groups, on
+* **schedules** (:mod:`antecede.simulator.schedules`): the same requirement in random runs with larger groups, on
   networks that reorder and repeat packets, and on links with losses and crashes.
 
 The project's tests run this kit on the project's own orders, which must pass. The tests also run it on orders with
@@ -36,10 +36,10 @@ from antecede.messages import COPY, Deliver, Effects, Message, Packet, Persist, 
 from antecede.orders import OrderSpec, parse
 from antecede.orders.contract import Order
 from antecede.orders.encoding import Writer
-from antecede.simulator.campaign import play
 from antecede.simulator.draws import stream
 from antecede.simulator.explorer import explore
 from antecede.simulator.explorer.machine import SHARED
+from antecede.simulator.schedules import play
 
 _guarantees = frozenset({"fifo", "causal", "total", "synchronous", "significant"})
 _needs = frozenset({"broadcast", "timers", "control packets"})
