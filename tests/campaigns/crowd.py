@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from antecede.engine.agents import Agent, Context, Notification
+from antecede.engine import Agent, Context, Notification
 from antecede.errors import AntecedeError, OverloadError
 from antecede.live.client.bus import Ticket
 from antecede.live.client.line import connect

@@ -50,7 +50,7 @@ import msgspec
 
 from antecede import limits, wire
 from antecede.channel import Outgoing
-from antecede.engine.agents import Agent, Context, Notification
+from antecede.engine import Agent, Context, Notification
 from antecede.errors import AntecedeError, UsageError
 from antecede.link import Ack, Frame
 from antecede.live.application import plan_of

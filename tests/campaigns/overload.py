@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from antecede.engine.agents import Subscribe
+from antecede.engine import Subscribe
 from antecede.errors import AntecedeError, ClosedError, MailboxFullError
 from antecede.live.client import Bus
 from antecede.live.client.line import connect

@@ -14,7 +14,7 @@ from zlib import crc32
 
 import msgspec
 
-from antecede.engine.agents import Agent, Context, Notification
+from antecede.engine import Agent, Context, Notification
 
 
 class Walk(Notification):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from antecede.channel import Channel
-from antecede.engine.agents import Context
+from antecede.engine import Context
 from antecede.server.change.requests import Command
 from antecede.simulator.servers.changes import ChangingServer, ChangingWorld
 from antecede.simulator.servers.network import NONE

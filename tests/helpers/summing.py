@@ -1,6 +1,6 @@
 """An agent that adds up what it gets, and replies with the sum."""
 
-from antecede.engine.agents import Agent, Context, Notification
+from antecede.engine import Agent, Context, Notification
 
 
 class Add(Notification):

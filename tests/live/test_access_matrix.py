@@ -16,7 +16,7 @@ from antecede.access import Refusal, Who
 from antecede.access.authoriser import ANONYMOUS, temporary_name
 from antecede.access.model import COMMANDS, Identity
 from antecede.access.proof import Keyring
-from antecede.engine.agents import Topic
+from antecede.engine import Topic
 from antecede.live import ServerRuntime
 from antecede.live.issuing import table
 from antecede.live.keys import Credentials, ServerSecurity

@@ -12,9 +12,7 @@ import pytest
 
 from antecede import limits, wire
 from antecede.channel.letters import Letter
-from antecede.engine import Engine, Page, Range, Reaction
-from antecede.engine.dead import Following, SavedFollowing
-from antecede.engine.quotas import Quotas
+from antecede.engine import Engine, Following, Page, Quotas, Range, Reaction, SavedFollowing
 from antecede.link import Link
 from antecede.orders.pruned import Pruned
 from antecede.server import AgentServer, client, entry, peering, requests

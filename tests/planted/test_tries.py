@@ -13,10 +13,7 @@ from typing import Any
 import pytest
 
 from antecede import limits
-from antecede.engine import React
-from antecede.engine.agents import Context
-from antecede.engine.dead import Tries
-from antecede.engine.host import Outcome
+from antecede.engine import Context, Outcome, React, Tries
 from antecede.server.driver import Driver
 from antecede.server.driver.retries import Retries
 from antecede.server.progress import Interrupted, Progress

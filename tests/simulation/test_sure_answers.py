@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from antecede import ReplicatedObject, Returned, operation
-from antecede.engine.agents import name_of
+from antecede.engine import name_of
 from antecede.objects.calls import Calls
 from antecede.objects.replicas import Replicas
 from antecede.server.driver import Driver

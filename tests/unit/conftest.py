@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antecede.engine.agents import Agent
+from antecede.engine import Agent
 from antecede.errors import AntecedeError
 from antecede.live import ServerRuntime
 from antecede.messages import (

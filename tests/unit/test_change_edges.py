@@ -10,8 +10,7 @@ import pytest
 
 from antecede import limits
 from antecede.channel import Letter, Past
-from antecede.engine import Reaction
-from antecede.engine.dead import Following
+from antecede.engine import Following, Reaction
 from antecede.errors import AntecedeError, OverloadError, TopologyError
 from antecede.live.client.operator import RunningServers
 from antecede.live.isolation import Setup, _host_of

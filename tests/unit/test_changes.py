@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antecede import Agent, Context, Notification, ServerRuntime, Topic, parse_topology
-from antecede.engine.agents import CHANGES_FROM_BYTES, Change, Subscribe, Unsubscribe, change_of, changed
+from antecede.engine import CHANGES_FROM_BYTES, Change, Subscribe, Unsubscribe, change_of, changed
 from antecede.errors import StoreError
 from antecede.testing import ROUGH, World
 from helpers.ports import free_ports

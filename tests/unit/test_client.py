@@ -9,7 +9,7 @@ import pytest
 
 from antecede import limits
 from antecede.channel.letters import Letter
-from antecede.engine.agents import Notification
+from antecede.engine import Notification
 from antecede.errors import ClosedError, OverloadError, RefusedError, UsageError
 from antecede.live.client import Bus, Ticket
 

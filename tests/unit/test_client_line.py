@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from antecede.engine.agents import Notification
+from antecede.engine import Notification
 from antecede.errors import ClosedError
 from antecede.live import ServerRuntime
 from antecede.live.client.line import connect

@@ -3,7 +3,7 @@
 import msgspec
 
 from antecede.channel.letters import Letter
-from antecede.engine.agents import Unanswered, name_of
+from antecede.engine import Unanswered, name_of
 from antecede.errors import ClosedError, OverloadError, UnansweredError
 from antecede.server.client.publishing import Numbering, Ticket
 from antecede.server.client.questions import Questions

@@ -3,9 +3,7 @@
 from typing import Any
 
 from antecede.channel import Letter
-from antecede.engine import React, Reaction
-from antecede.engine.agents import Outbound
-from antecede.engine.host import Outcome
+from antecede.engine import Outbound, Outcome, React, Reaction
 from antecede.errors import AgentError
 from antecede.live.application import plan_of
 from antecede.server import AgentServer

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from antecede import limits
-from antecede.engine.host import Outcome
+from antecede.engine import Outcome
 from antecede.live import tcp
 from antecede.live.application import plan_of
 from antecede.server import AgentServer

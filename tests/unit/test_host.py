@@ -10,9 +10,7 @@ import msgspec
 import pytest
 
 from antecede.channel.letters import Letter
-from antecede.engine import React
-from antecede.engine.agents import Agent, Context, Notification, name_of
-from antecede.engine.host import Host, Outcome
+from antecede.engine import Agent, Context, Host, Notification, Outcome, React, name_of
 from antecede.failures import is_ctrl_c, noted
 from antecede.testing import World
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from antecede import limits
-from antecede.engine.agents import Notification
+from antecede.engine import Notification
 from antecede.errors import StoreError, StoreFailedError, StoreFullError, TopologyError, UsageError
 from antecede.live import ServerRuntime
 from antecede.live.client.line import connect

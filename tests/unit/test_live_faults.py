@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from antecede import limits, wire
-from antecede.engine.agents import Agent, Context, Notification
+from antecede.engine import Agent, Context, Notification
 from antecede.errors import BrokenStepError, NoDescriptorError, StoreError
 from antecede.live import ServerRuntime
 from antecede.live import server as housekeeping

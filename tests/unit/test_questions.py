@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from antecede.engine.agents import Agent, Context, Notification, Timeout, Unanswered
+from antecede.engine import Agent, Context, Notification, Timeout, Unanswered
 from antecede.errors import RefusedError, UnansweredError, UsageError
 from antecede.live import ServerRuntime
 

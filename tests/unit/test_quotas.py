@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from antecede import limits
-from antecede.engine import Reaction
-from antecede.engine.quotas import ALL_FULL
+from antecede.engine import ALL_FULL, Reaction
 from antecede.errors import TopologyError
 from antecede.orders import parse
 from antecede.server import AgentServer, Plan

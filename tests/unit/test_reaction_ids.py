@@ -5,9 +5,7 @@ from typing import Any
 from msgspec.msgpack import encode
 
 from antecede.channel.letters import Letter
-from antecede.engine import Engine, React
-from antecede.engine.agents import Agent, Context, Notification
-from antecede.engine.host import Host
+from antecede.engine import Agent, Context, Engine, Host, Notification, React
 from antecede.server.driver.retries import Retries
 
 

@@ -7,8 +7,7 @@ import pytest
 from antecede import limits
 from antecede.channel import Letter
 from antecede.channel.letters import decode_train, encode_train
-from antecede.engine import Reaction
-from antecede.engine.agents import Outbound
+from antecede.engine import Outbound, Reaction
 from antecede.errors import AgentError, StoreError, WireError
 from antecede.link import Frame
 from antecede.orders import parse

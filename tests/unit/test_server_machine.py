@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from antecede.channel import Letter
-from antecede.engine import STALE, Engine, Question, Reaction
-from antecede.engine.agents import Timeout
+from antecede.engine import STALE, Engine, Question, Reaction, Timeout
 from antecede.orders import parse
 from antecede.server import AgentServer, FromPeer, Plan
 from antecede.server.items import Published, Reacted

@@ -9,7 +9,7 @@ import pytest
 
 from antecede.channel import Outgoing
 from antecede.cli import run
-from antecede.engine.agents import Agent, Context, Notification
+from antecede.engine import Agent, Context, Notification
 from antecede.live import ServerRuntime
 from antecede.topology import parse_topology
 from helpers.ports import free_ports

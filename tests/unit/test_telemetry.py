@@ -9,7 +9,7 @@ import pytest
 
 from antecede import limits, telemetry
 from antecede.channel.letters import Letter
-from antecede.engine.agents import Agent, Context, Notification
+from antecede.engine import Agent, Context, Notification
 from antecede.errors import RefusedError, UnansweredError
 from antecede.live import ServerRuntime
 from antecede.live.client.line import connect

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from antecede import limits, wire
-from antecede.engine.agents import Agent, Context, Notification
+from antecede.engine import Agent, Context, Notification
 from antecede.errors import RefusedError
 from antecede.live.client import Bus
 from antecede.live.client.line import connect

@@ -8,10 +8,19 @@ import pytest
 
 from antecede import limits
 from antecede.channel.letters import Letter
-from antecede.engine import Agent, Context, Engine, Notification, React, Reaction
-from antecede.engine.agents import Subscribe, Topic
-from antecede.engine.dead import Tries
-from antecede.engine.host import Host, Outcome
+from antecede.engine import (
+    Agent,
+    Context,
+    Engine,
+    Host,
+    Notification,
+    Outcome,
+    React,
+    Reaction,
+    Subscribe,
+    Topic,
+    Tries,
+)
 from antecede.errors import AgentError, TopologyError, UnknownAgentError
 from antecede.live.reactions import NAME, CallsFile
 from antecede.server.driver.retries import Retries

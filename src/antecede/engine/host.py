@@ -24,16 +24,19 @@ import msgspec
 
 from antecede.channel.letters import Letter
 from antecede.durations import Durations
-from antecede.engine import STALE, React, Reaction, died
 from antecede.engine.agents import (
+    STALE,
     Agent,
     Context,
     Handler,
+    React,
+    Reaction,
     Timeout,
     TooEarly,
     Unanswered,
     check,
     comes_back,
+    died,
     encode,
     encoded,
     handlers_of,
