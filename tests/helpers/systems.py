@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from antecede.backups import Backup, NewBackup
-from antecede.backups.folder import FORMAT, Manifest, SavedFile
+from antecede.backups import FORMAT, Backup, Manifest, NewBackup, SavedFile
 from antecede.live import ServerRuntime
 from antecede.live.client.operator import Remote
 from antecede.topology import TopologyFile, parse_topology

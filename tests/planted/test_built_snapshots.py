@@ -7,7 +7,7 @@ import pytest
 
 from antecede.link import Link
 from antecede.server import building
-from antecede.simulator.servers import snapshots
+from antecede.simulator.servers import server as simulated_server
 from antecede.simulator.servers.network import Faults
 from helpers.planted import caught
 
@@ -25,5 +25,5 @@ def test_a_build_that_leaves_out_the_last_record(monkeypatch: Patch) -> None:
         return real(machine, snapshot, list(stored)[:-1], *given)
 
     real = building.build
-    monkeypatch.setattr(snapshots, "build", build)
+    monkeypatch.setattr(simulated_server, "build", build)
     caught(300, "a snapshot that was built from the log differs", faults=_looks)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from antecede import limits
-from antecede.backups.copying import locked
+from antecede.backups import locked
 from antecede.cli import run
 from antecede.errors import StoreLockedError
 from antecede.link import Ack, Hello

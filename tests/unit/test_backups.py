@@ -18,9 +18,20 @@ import pytest
 from antecede import limits
 from antecede.access import Access, Identity, Key, Who
 from antecede.access.audit import Audit
-from antecede.backups import Backup, NewBackup, check_backup, open_backup, restore
-from antecede.backups.copying import LINKS, copied, locked
-from antecede.backups.folder import MARKER, NewFolder, SavedFile, SavedServer
+from antecede.backups import (
+    LINKS,
+    MARKER,
+    Backup,
+    NewBackup,
+    NewFolder,
+    SavedFile,
+    SavedServer,
+    check_backup,
+    copied,
+    locked,
+    open_backup,
+    restore,
+)
 from antecede.cli import run
 from antecede.errors import MissingError, OverloadError, StoreError, StoreLockedError, UsageError
 from antecede.live import ServerRuntime

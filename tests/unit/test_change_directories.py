@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from antecede.backups.copying import judged_in
-from antecede.backups.folder import system_in, write_system
+from antecede.backups import judged_in, system_in, write_system
 from antecede.cli import build
 from antecede.engine import Alarm, Outbound, Reaction
 from antecede.errors import StoreFullError, TopologyError

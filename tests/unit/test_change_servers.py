@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from antecede.backups.folder import write_system
+from antecede.backups import write_system
 from antecede.errors import TopologyError, UsageError
 from antecede.live.client.line import connect
 from antecede.live.client.operator import request

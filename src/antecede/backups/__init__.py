@@ -10,8 +10,41 @@ The modules: ``folder`` defines the files of a backup. ``copying`` copies the fi
 the backup. ``restoring`` checks a backup, and makes a new system from it.
 """
 
-from antecede.backups.copying import ServerCopy
-from antecede.backups.folder import Backup, NewBackup, is_backup, open_backup
+from antecede.backups.copying import LINKS, ServerCopy, copied, judged_in, locked
+from antecede.backups.folder import (
+    FORMAT,
+    MARKER,
+    Backup,
+    Manifest,
+    NewBackup,
+    NewFolder,
+    SavedFile,
+    SavedServer,
+    is_backup,
+    open_backup,
+    system_in,
+    write_system,
+)
 from antecede.backups.restoring import check_backup, restore
 
-__all__ = ["Backup", "NewBackup", "ServerCopy", "check_backup", "is_backup", "open_backup", "restore"]
+__all__ = [
+    "FORMAT",
+    "LINKS",
+    "MARKER",
+    "Backup",
+    "Manifest",
+    "NewBackup",
+    "NewFolder",
+    "SavedFile",
+    "SavedServer",
+    "ServerCopy",
+    "check_backup",
+    "copied",
+    "is_backup",
+    "judged_in",
+    "locked",
+    "open_backup",
+    "restore",
+    "system_in",
+    "write_system",
+]
