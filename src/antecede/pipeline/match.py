@@ -61,7 +61,7 @@ from antecede.pipeline.pieces import (
     read_matched,
 )
 from antecede.pipeline.read.columns import joined
-from antecede.pipeline.read.encode import INSTANCE_COLUMNS as CARRIED
+from antecede.pipeline.read.encode import INSTANCE_COLUMNS
 from antecede.pipeline.read.rows import as_texts, hashed_ids, numbered_ids, together, unpacked
 
 # A matched trace as arrays: one line of events per process, in which every delivery points to its send.
@@ -821,13 +821,14 @@ def matched_instances(packed: Iterable[bytes], numbering: Numbering) -> Iterator
     valid = np.flatnonzero(kinds & (bucket.reason == VALID))
     # A bucket without rows does not have the columns of instances.
     columns = {
-        name: _one(bucket.table.column(name)).take(pa.array(valid)) if len(valid) else _nothing for name in CARRIED
+        name: _one(bucket.table.column(name)).take(pa.array(valid)) if len(valid) else _nothing
+        for name in INSTANCE_COLUMNS
     }
     # A row without an instance is needed only if it is a send, which may give the type of its message.
     some = columns["instance"].is_valid().to_numpy(zero_copy_only=False) | (bucket.kind[valid] == SEND)
     rows = valid[some]
     columns = {name: column.filter(pa.array(some)) for name, column in columns.items()}
-    encoded = [columns[name].dictionary_encode() for name in CARRIED[:3]]
+    encoded = [columns[name].dictionary_encode() for name in INSTANCE_COLUMNS[:3]]
     codes = [one.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32) for one in encoded]
     texts = [one.dictionary.to_pylist() for one in encoded]
     about = Instances(

@@ -1,8 +1,8 @@
 """Judge FIFO and causal order by chunks of time, with many tasks. Most tasks read only a small part of the trace.
 
-Consistent cuts divide the trace into units. A task reads some consecutive units.
-At the start, all its vector clocks are zero. Its first units are its *core*, and its other units are its *halo*. The
-task judges messages that were sent in its core, and reads the halo to find the deliveries of these messages.
+Consistent cuts divide the trace into units. A task reads some consecutive units. At the start, all its vector clocks
+are zero. Its first units are its *core*, and its other units are its *halo*. The task judges messages that were sent in
+its core, and reads the halo to find the deliveries of these messages.
 :mod:`antecede.pipeline.kernels.causal` explains why the result is exact.
 
 **Tiers.** On tier j the trace is divided into parts of 4^j units. A chunk has ``chunk_units`` parts. Its halo is the

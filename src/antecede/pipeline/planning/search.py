@@ -5,9 +5,8 @@ this process (the kernel does not hold the interpreter's lock), or as Spark task
 their steps depend only on the problem and never on the clock. So the same seed gives the same plan on every machine.
 
 The **Pareto front** consists of the plans that no other plan beats in all three figures: cost, hops and the load of the
-busiest router. It is chosen from the results of all tasks, the reference plans, and the simple plans that were tried
-before the first task. Some tasks are needed only for the front. They search for plans in which the busiest router
-forwards less than in the best plan.
+busiest router. It is chosen from the results of all tasks and the reference plans. Some tasks are needed only for the
+front. They search for plans in which the busiest router forwards less than in the best plan.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
