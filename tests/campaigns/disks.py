@@ -33,9 +33,7 @@ from typing import NoReturn
 
 import msgspec
 
-from antecede.store.directory import LOCK, TEMPORARY
-from antecede.store.files import Files
-from antecede.store.simulated import Inode, SimulatedDisk
+from antecede.store import LOCK, TEMPORARY, Files, Inode, SimulatedDisk
 from antecede.topology import TopologyFile
 from campaigns.rounds import Round
 from campaigns.walks import Processes

@@ -19,7 +19,7 @@ from antecede.server.change.requests import Command
 from antecede.simulator.servers.changes import ChangingServer, ChangingWorld
 from antecede.simulator.servers.network import NONE
 from antecede.simulator.servers.workload import Work, Worker
-from antecede.store.simulated import PowerCut
+from antecede.store import PowerCut
 from helpers.changing import topology
 
 _agents = {"x": 1, "y": 2, "z": 3}

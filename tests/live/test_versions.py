@@ -6,7 +6,7 @@ from typing import Any
 from zlib import crc32
 
 from antecede import wire
-from antecede.store.directory import FORMAT
+from antecede.store import FORMAT
 
 
 def test_an_end_of_another_wire_version_is_refused(cluster: Callable[..., Any]) -> None:

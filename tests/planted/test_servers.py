@@ -27,8 +27,8 @@ from antecede.server.timers import Timers
 from antecede.simulator.servers import ServerWorld, schedules
 from antecede.simulator.servers.network import Faults
 from antecede.simulator.servers.server import SimulatedServer
+from antecede.store import Segments
 from antecede.store import recovery as walk_module
-from antecede.store.log import Segments
 from antecede.topology import Domain, Topology, parse_topology
 from helpers.planted import caught
 

@@ -14,12 +14,21 @@ from zlib import crc32
 import pytest
 
 from antecede.errors import AntecedeError, DiskFullError, StoreError, StoreFailedError, StoreFullError
-from antecede.store import LogStore, Recovered, Sizes, open_log
+from antecede.store import (
+    Judged,
+    LogStore,
+    PowerCut,
+    Recovered,
+    Segments,
+    SimulatedDisk,
+    Sizes,
+    Walk,
+    open_log,
+    read_group,
+    repair,
+)
 from antecede.store import log as opening
 from antecede.store import recovery as walk_module
-from antecede.store.log import Segments
-from antecede.store.recovery import Judged, Walk, read_group, repair
-from antecede.store.simulated import PowerCut, SimulatedDisk
 
 SIZES = Sizes(segment_bytes=2048, group_bytes_max=256, pending_bytes_max=1024, log_bytes_max=7 * 2048)
 GROWING = Sizes(2048, 256, 1024, 7 * 2048, segment_bytes_first=448)

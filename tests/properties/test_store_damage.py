@@ -11,9 +11,7 @@ from random import Random
 import pytest
 
 from antecede.errors import StoreError
-from antecede.store import Files, LogStore, Recovered, Sizes, Snapshot, open_log, recovery
-from antecede.store.directory import snapshot_name
-from antecede.store.simulated import SimulatedDisk
+from antecede.store import Files, LogStore, Recovered, SimulatedDisk, Sizes, Snapshot, open_log, recovery, snapshot_name
 
 SIZES = Sizes(segment_bytes=2048, group_bytes_max=256, pending_bytes_max=1024, log_bytes_max=1 << 20)
 

@@ -6,8 +6,7 @@ import pytest
 
 from antecede.errors import CorruptLogError, StoreFullError
 from antecede.limits import store_segment_bytes_first
-from antecede.store import Files, LogStore, Sizes, open_log, read_records
-from antecede.store.log import write_directory
+from antecede.store import Files, LogStore, Sizes, open_log, read_records, write_directory
 
 SMALL = Sizes(segment_bytes=8192, group_bytes_max=2048, pending_bytes_max=4096, log_bytes_max=4 * 8192)
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from antecede.errors import NoDescriptorError, StoreFailedError
-from antecede.store import LogStore, Sizes, open_log
-from antecede.store.files import Files
+from antecede.store import Files, LogStore, Sizes, open_log
 
 _small = Sizes(segment_bytes=2048, group_bytes_max=256, pending_bytes_max=1024, log_bytes_max=64 * 2048)
 

@@ -18,8 +18,7 @@ from antecede.errors import (
     StoreLockedError,
     UsageError,
 )
-from antecede.store import LogStore, MemoryStore, Sizes, open_log, open_store, read_records
-from antecede.store.simulated import SimulatedDisk
+from antecede.store import LogStore, MemoryStore, SimulatedDisk, Sizes, open_log, open_store, read_records
 
 SMALL = Sizes(segment_bytes=2048, group_bytes_max=256, pending_bytes_max=1024, log_bytes_max=4 * 2048)
 

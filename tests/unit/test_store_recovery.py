@@ -16,9 +16,7 @@ from antecede.errors import (
     StoreFullError,
     UsageError,
 )
-from antecede.store import LogStore, Sizes, open_log, read_records
-from antecede.store.directory import FORMAT, HEADER_BYTES
-from antecede.store.simulated import SimulatedDisk
+from antecede.store import FORMAT, HEADER_BYTES, LogStore, SimulatedDisk, Sizes, open_log, read_records
 
 SMALL = Sizes(segment_bytes=2048, group_bytes_max=256, pending_bytes_max=1024, log_bytes_max=4 * 2048)
 

@@ -10,28 +10,53 @@ from contextlib import suppress
 
 from antecede.errors import CorruptLogError, UsageError
 from antecede.store.contract import MemoryStore, OnDurable, OnFailed, Store
-from antecede.store.directory import identity_of, named, numbered, segment_numbers
+from antecede.store.directory import (
+    FORMAT,
+    HEADER_BYTES,
+    LOCK,
+    TEMPORARY,
+    identity_of,
+    named,
+    numbered,
+    segment_numbers,
+    snapshot_name,
+)
 from antecede.store.files import Files
-from antecede.store.log import LogStore, Sizes, open_log
-from antecede.store.recovery import Recovered, Walk, first_record, records_after
+from antecede.store.log import LogStore, Segments, Sizes, open_log, write_directory
+from antecede.store.recovery import Judged, Recovered, Walk, first_record, read_group, records_after, repair
+from antecede.store.simulated import Inode, PowerCut, SimulatedDisk
 from antecede.store.snapshots import Snapshot, check_snapshot, draft_path, draft_snapshot
 
 __all__ = [
+    "FORMAT",
+    "HEADER_BYTES",
+    "LOCK",
+    "TEMPORARY",
     "Files",
+    "Inode",
+    "Judged",
     "LogStore",
     "MemoryStore",
     "OnDurable",
     "OnFailed",
+    "PowerCut",
     "Recovered",
+    "Segments",
+    "SimulatedDisk",
     "Sizes",
     "Snapshot",
     "Store",
+    "Walk",
     "closed_segments",
     "draft_path",
     "open_log",
     "open_store",
+    "read_group",
     "read_records",
     "read_state",
+    "repair",
+    "snapshot_name",
+    "write_directory",
     "write_draft",
 ]
 
