@@ -390,7 +390,10 @@ class Box:
             if reader in readers and position >= arrival.position:
                 self._drop(arrival, name)
                 continue
-            needs += [_Need(name, position, one, track) for one in readers if position > one.floor]
+            for one in readers:
+                # Most causes finished long ago.
+                if position > one.floor and (position > one.reach or one.outstanding):
+                    needs.append(_Need(name, position, one, track))
         if self.within != "none" and arrival.position - 1 > reader.floor:
             by_key = self.within == "key"
             track = arrival.track if by_key else None

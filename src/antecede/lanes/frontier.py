@@ -96,11 +96,11 @@ class Stamp:
 
 def encode(causes: Mapping[str, int], track: int | None = None) -> str:
     """Write a header, within its bounds."""
-    for attempt in (causes, coarse(causes)) if len(causes) <= ENTRIES else (coarse(causes),):
-        if len(attempt) <= ENTRIES:
-            text = " ".join(
-                ["1" if track is None else f"1#{track}", *[f"{name}={position}" for name, position in attempt.items()]]
-            )
+    for merged in (False, True):
+        kept = coarse(causes) if merged else causes
+        if len(kept) <= ENTRIES:
+            own = "1" if track is None else f"1#{track}"
+            text = " ".join([own, *[f"{name}={position}" for name, position in kept.items()]])
             if len(text) <= LENGTH:
                 return text
     raise LanesError(
