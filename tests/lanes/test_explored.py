@@ -1,7 +1,7 @@
 """Every interleaving of a small scope: two lanes, two services that read both, four messages, and one fault.
 
-A client publishes 0 to X, and then 3 to Y. Service A answers 0 with 1 in Y; service B answers 1 with 2 in X. States that
-have the same future are visited once; every state is reached by playing its choices again.
+A client publishes 0 to X, and then 3 to Y. Service A answers 0 with 1 in Y; service B answers 1 with 2 in X. States
+that have the same future are visited once.
 """
 
 import pickle

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 ID_HEADER = "antecede-id"
 """The id of a message in a recorded trace; only if the sender records."""
 WARN_SECONDS = 10.0
+SUSPECT_SECONDS = 1.0
 ASK_SECONDS = 5.0
 PAUSE_SECONDS = (0.001, 0.05)
 
@@ -382,7 +383,8 @@ class Order:
         pause, longest = PAUSE_SECONDS
         count = -1
         while self._held or any(question.reopen for question in self.box.wanted()):
-            await asyncio.gather(*(self._ask(question) for question in self.box.wanted()))
+            suspect = any(time.monotonic() - one._since > SUSPECT_SECONDS for one in self._held.values())
+            await asyncio.gather(*(self._ask(question, suspect) for question in self.box.wanted()))
             self._look()
             pause = PAUSE_SECONDS[0] if len(self._held) != count else min(2 * pause, longest)
             count = len(self._held)
@@ -390,8 +392,9 @@ class Order:
                 await asyncio.wait_for(self._moved.wait(), pause)
             self._moved.clear()
 
-    async def _ask(self, question: Question) -> None:
-        """Ask the broker one question. If it does not answer, the question is asked again later."""
+    async def _ask(self, question: Question, suspect: bool) -> None:
+        """Ask the broker one question. If it does not answer, the question is asked again later. ``suspect``: something
+        has waited long, perhaps for a position that does not exist."""
         reader = question.reader
         try:
             async with asyncio.timeout(ASK_SECONDS):
@@ -401,6 +404,8 @@ class Order:
                     self._decided(self._opened(reader, await self.source.opening(reader)))
                     self._closed.discard(reader)
                 else:
+                    if suspect:
+                        self._decided(self.box.end(question, await self.source.end(question.lane)))
                     facts = await self.source.facts(reader, question.position)
                     if facts.back:
                         self.close(reader)
