@@ -23,8 +23,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from antecede.channel import Channel, Letter, Taken
-from antecede.channel.letters import body_fault, envelope_fault
+from antecede.channel import Channel
+from antecede.channel.consumer import Taken
+from antecede.channel.letters import Letter, body_fault, envelope_fault
 from antecede.engine import Engine, Outbound, Question, Timeout, name_of
 from antecede.errors import OverloadError, UsageError
 from antecede.objects.calls import Calls, deadline_of, is_call, unfit

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final, Protocol
 import msgspec
 
 from antecede import limits
-from antecede.channel import Outgoing
+from antecede.channel.consumer import Outgoing
 from antecede.engine import React
 from antecede.link import Ack, Frame, Hello
 from antecede.orders import OrderSpec

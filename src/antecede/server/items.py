@@ -17,7 +17,8 @@ from typing import Final
 
 import msgspec
 
-from antecede.channel import Letter, Taken
+from antecede.channel.consumer import Taken
+from antecede.channel.letters import Letter
 from antecede.engine import Reaction
 from antecede.engine.agents import State
 from antecede.errors import StoreError

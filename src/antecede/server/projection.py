@@ -31,8 +31,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from antecede.channel import Taken, decode_train, first_hops
+from antecede.channel.consumer import Taken
+from antecede.channel.letters import decode_train
 from antecede.channel.packets import copy_of
+from antecede.channel.routes import first_hops
 from antecede.engine import Belongings, Outbound
 from antecede.errors import AntecedeError, StoreError, WireError
 from antecede.labels import label_in

@@ -11,8 +11,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from antecede import limits
-from antecede.channel import Letter
 from antecede.channel.footprint import plain_bytes
+from antecede.channel.letters import Letter
 from antecede.engine import Engine, Reaction, died
 from antecede.engine.dead import Dead
 from antecede.engine.quotas import Excess

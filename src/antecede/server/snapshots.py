@@ -6,8 +6,11 @@ from typing import Any
 
 import msgspec
 
-from antecede.channel import Letter, Past, SavedChannel, SavedConsumer, SavedReturns
+from antecede.channel import SavedChannel
+from antecede.channel.consumer import SavedConsumer
 from antecede.channel.letter_table import LetterTable, Position, SavedLetters
+from antecede.channel.letters import Letter, Past
+from antecede.channel.returns import SavedReturns
 from antecede.engine import Dead, Question, SavedEngine
 from antecede.engine.dead import SavedFollowing
 from antecede.errors import SnapshotError, StoreError, TopologyError

@@ -3,8 +3,8 @@
 from heapq import heapify, heappop, heappush
 
 from antecede import limits
-from antecede.channel import Letter
 from antecede.channel.footprint import Footprint
+from antecede.channel.letters import Letter
 
 
 class Timers:

@@ -9,7 +9,8 @@ start, the servers continue from their logs.
 from collections.abc import Callable, Mapping
 
 from antecede.errors import TopologyError
-from antecede.server import AgentServer, FromPeer, Input
+from antecede.server import AgentServer, Input
+from antecede.server.inputs import FromPeer
 
 Keep = Callable[[dict[str, bytes]], None]
 """A function that stores one record per server (server → record). When it returns, the records are durable."""

@@ -12,16 +12,14 @@ deadline of the questions that are still open. So no search is needed when a que
 """
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic
 
 import msgspec
 
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Unanswered, name_of
 from antecede.errors import AgentError, AntecedeError, UnansweredError, again
-from antecede.server.client.publishing import Numbering, Ticket
-
-T = TypeVar("T", bound=Ticket)
+from antecede.server.client.publishing import Numbering, T, Ticket
 
 Ends = Callable[[T, Letter | Exception], None]
 """A function that is called when a question has ended. Its arguments are the ticket of the question, and either the

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Final
 
 from antecede import limits
-from antecede.channel import Letter
+from antecede.channel.letters import Letter
 from antecede.engine import React
 from antecede.engine.agents import CHANGES_FROM_BYTES, State, change_of
 from antecede.engine.host import Outcome

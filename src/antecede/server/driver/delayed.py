@@ -11,7 +11,7 @@ after a few milliseconds.
 from collections.abc import Callable
 from typing import Final
 
-from antecede.channel import Outgoing
+from antecede.channel.consumer import Outgoing
 from antecede.link import Ack
 from antecede.objects.calls import Calls
 from antecede.server.inputs import Accepted, Refused, Step

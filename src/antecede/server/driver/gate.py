@@ -25,7 +25,7 @@ connection to this peer is closed through the gate, so that this server's hello 
 from collections import deque
 from collections.abc import Callable
 
-from antecede.channel import Outgoing
+from antecede.channel.consumer import Outgoing
 from antecede.server.inputs import Accepted, Refused
 
 Reply = Accepted | Refused

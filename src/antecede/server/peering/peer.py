@@ -12,7 +12,7 @@ import msgspec
 
 from antecede import limits, wire
 from antecede.access import Who
-from antecede.channel import Outgoing
+from antecede.channel.consumer import Outgoing
 from antecede.link import Ack, Frame
 from antecede.server.connections import Connection
 from antecede.server.pauses import Backoff

@@ -23,12 +23,12 @@ from typing import Any, Final, Protocol
 
 from antecede import limits, wire
 from antecede.access import Authoriser, Refusal, Who
-from antecede.channel import Letter
+from antecede.channel.letters import Letter
 from antecede.engine import React, Reaction, died
 from antecede.errors import OverloadError
-from antecede.server import Accepted, AgentServer, Denied, Refused
+from antecede.server import AgentServer
 from antecede.server.driver import Driver
-from antecede.server.inputs import OPERATOR, Drop, Log
+from antecede.server.inputs import OPERATOR, Accepted, Denied, Drop, Log, Refused
 from antecede.server.items import Begun, Handled, Left, Published, PublishedMany, Reacted
 from antecede.server.organisation import client_address
 from antecede.server.sessions.rights import Rights, with_forbidden

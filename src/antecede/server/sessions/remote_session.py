@@ -4,10 +4,10 @@ from collections import deque
 
 from antecede import limits, wire
 from antecede.access import TOKEN, Who
-from antecede.channel import Letter, encode_train
+from antecede.channel.letters import Letter, encode_train
 from antecede.errors import WireError
-from antecede.server import Accepted, Refused
 from antecede.server.connections import Connection, break_off
+from antecede.server.inputs import Accepted, Refused
 from antecede.server.sessions import MOVED, REPLACED, Sessions
 
 
