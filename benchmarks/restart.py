@@ -21,9 +21,8 @@ from typing import Any
 from antecede.engine import Reaction
 from antecede.live.application import plan_of
 from antecede.server import AgentServer, Plan
-from antecede.server.building import task_of
 from antecede.server.items import Published, Reacted
-from antecede.server.recovery import recover
+from antecede.server.recovery import recover, task_of
 from antecede.store import open_log
 from antecede.topology import parse_topology
 from benchmarks import common

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from antecede.server.change import changing, participation
-from antecede.server.change_items import Committed, Learned
+from antecede.server.items import Committed, Learned
 from antecede.server.organisation import Organisation
 from antecede.server.peering.lessons import Lessons
 from antecede.simulator.servers.changes import FAULTS, ChangingWorld, journey

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from antecede.link import Link
-from antecede.server import building
+from antecede.server import recovery
 from antecede.simulator.servers import server as simulated_server
 from antecede.simulator.servers.network import Faults
 from helpers.planted import caught
@@ -24,6 +24,6 @@ def test_a_build_that_leaves_out_the_last_record(monkeypatch: Patch) -> None:
     def build(machine: Any, snapshot: bytes | None, stored: Iterable[bytes], *given: Any) -> bytes:
         return real(machine, snapshot, list(stored)[:-1], *given)
 
-    real = building.build
+    real = recovery.build
     monkeypatch.setattr(simulated_server, "build", build)
     caught(300, "a snapshot that was built from the log differs", faults=_looks)

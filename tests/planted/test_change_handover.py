@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from antecede.channel.addresses import Addresses
+from antecede.channel.routes import Addresses
 from antecede.engine import Belongings, Engine
 from antecede.server import AgentServer, organisation
 from antecede.server.change import changing
-from antecede.server.change_items import Abandoned
+from antecede.server.items import Abandoned
 from antecede.simulator.servers.changes import FAULTS
 from antecede.simulator.servers.workload import Poisoned
 from helpers.changing import AGENTS, BUS, FLAT, MOVED, ONE_MORE, WITHOUT, caught, topology

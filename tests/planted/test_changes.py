@@ -9,17 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from antecede.channel import Channel
-from antecede.channel.pausing import Pausing
+from antecede.channel import Channel, Pausing
 from antecede.engine import Belongings, Engine
 from antecede.server import organisation
 from antecede.server.change import changing, participation
 from antecede.server.change.participation import Participant
 from antecede.server.change.requests import Command
-from antecede.server.change_items import Committed
+from antecede.server.clock import Timers
+from antecede.server.items import Committed
 from antecede.server.organisation import Organisation
 from antecede.server.projection import Projection
-from antecede.server.timers import Timers
 from antecede.simulator.servers.changes import ChangingWorld
 from antecede.topology import change as topology_change
 from helpers.changing import BUS, FLAT, JOURNEY, MOVED, ONE_MORE, caught, topology, without_numbers

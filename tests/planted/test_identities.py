@@ -6,7 +6,7 @@ from antecede import wire
 from antecede.access import authoriser, proof
 from antecede.access.authoriser import Authoriser, Who
 from antecede.access.proof import Answering, Keyring, signed
-from antecede.channel.senders import Senders
+from antecede.channel.routes import Senders
 from antecede.server.admission import Admission
 from antecede.server.entry import Entry, Incoming
 from antecede.server.sessions.rights import Rights

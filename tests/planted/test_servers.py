@@ -12,18 +12,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from antecede.channel import Channel, Letter, MessageConsumer
-from antecede.channel.returns import Returns
+from antecede.channel import Channel, Letter, MessageConsumer, Returns
 from antecede.engine import Engine, React, Reaction
 from antecede.errors import TopologyError
 from antecede.link import Ack, Arrival, Frame, Link
 from antecede.live.application import plan_of
 from antecede.server import AgentServer
+from antecede.server.clock import Timers
 from antecede.server.driver import Driver
 from antecede.server.driver.gate import Gate
 from antecede.server.items import Published, Reacted
 from antecede.server.peering import Peering
-from antecede.server.timers import Timers
 from antecede.simulator.servers import ServerWorld, schedules
 from antecede.simulator.servers.network import Faults
 from antecede.simulator.servers.server import SimulatedServer

@@ -5,8 +5,7 @@ from random import Random
 
 import pytest
 
-from antecede.channel.footprint import Footprint
-from antecede.channel.letters import Letter
+from antecede.channel.letters import Footprint, Letter
 from antecede.engine import Alarm, Engine, Reaction
 from antecede.link import Ack, Link
 from antecede.orders import parse

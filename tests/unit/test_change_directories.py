@@ -23,8 +23,7 @@ from antecede.recording.segments import gathered
 from antecede.server import AgentServer
 from antecede.server.change.changing import Outcome
 from antecede.server.change.surveying import ChangeRequest
-from antecede.server.change_items import Staged
-from antecede.server.items import Published, Reacted, decode_record
+from antecede.server.items import Published, Reacted, Staged, decode_record
 from antecede.server.recovery import replay
 from antecede.store import Files, LogStore, open_store
 from antecede.topology import TopologyFile, parse_topology

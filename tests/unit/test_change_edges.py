@@ -20,9 +20,8 @@ from antecede.server.change.changing import BusyServerError, Outcome, carry_out
 from antecede.server.change.participation import Participant
 from antecede.server.change.requests import Command
 from antecede.server.change.surveying import ChangeRequest, Wait
-from antecede.server.change_items import Abandoned, Committed, Paused, Staged
 from antecede.server.inputs import OPERATOR, Look, OnBehalf, Replay
-from antecede.server.items import Forgot, Published, Reacted
+from antecede.server.items import Abandoned, Committed, Forgot, Paused, Published, Reacted, Staged
 from antecede.server.operations.dead_letters import DeadLetters
 from antecede.server.recovery import recover
 from antecede.simulator.servers.changes import plan_of

@@ -14,10 +14,9 @@ from antecede.errors import OverloadError
 from antecede.live.application import plan_of
 from antecede.live.logs import ServerLog
 from antecede.server import AgentServer
-from antecede.server.admission import Admission
+from antecede.server.admission import Admission, Guard
+from antecede.server.connections import Backoff, is_last_try, pause_after
 from antecede.server.entry import Entry
-from antecede.server.guard import Guard
-from antecede.server.pauses import Backoff, is_last_try, pause_after
 from antecede.server.peering import Peering
 from antecede.server.peering.agreement import CHANGING
 from antecede.server.peering.inquiries import CODE

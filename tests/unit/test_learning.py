@@ -9,8 +9,7 @@ from antecede import limits, wire
 from antecede.errors import TopologyError
 from antecede.server import AgentServer
 from antecede.server.change.participation import Participant
-from antecede.server.change_items import Abandoned, Committed, Epoch, Learned, Staged
-from antecede.server.items import Published
+from antecede.server.items import Abandoned, Committed, Epoch, Learned, Published, Staged
 from antecede.server.peering import learning
 from antecede.server.peering.learning import (
     Lesson,

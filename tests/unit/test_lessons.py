@@ -7,9 +7,8 @@ from antecede.access import Authoriser
 from antecede.live.application import plan_of
 from antecede.live.logs import ServerLog
 from antecede.server import AgentServer
-from antecede.server.admission import Admission
+from antecede.server.admission import Admission, Guard
 from antecede.server.entry import Entry, Incoming
-from antecede.server.guard import Guard
 from antecede.server.inputs import Log
 from antecede.server.peering import Peering
 from antecede.server.peering.lessons import UNCONFIRMED

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from antecede import limits
-from antecede.channel.packets import decode_packet, encode_packet
+from antecede.channel.consumer import decode_packet, encode_packet
 from antecede.errors import ObjectError, OrderError
 from antecede.messages import ABORT, COMMIT, COPY, REQUEST, RESPONSE, Label, Message, Packet, Send
 from antecede.objects import Answered, Call, CallFailed, Local, Object, Site, group, operation

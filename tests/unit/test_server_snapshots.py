@@ -5,14 +5,13 @@ import pytest
 
 from antecede import limits
 from antecede.channel import Letter
-from antecede.channel.letter_table import LetterTable, SavedLetters
 from antecede.channel.letters import Destinations
 from antecede.engine import Alarm, Birth, Engine, Outbound, Reaction
 from antecede.errors import SnapshotError
 from antecede.orders import parse
 from antecede.server import AgentServer, FromPeer, Plan
 from antecede.server.items import Published, PublishedMany, Reacted
-from antecede.server.snapshots import decode_state, unpacked
+from antecede.server.snapshots import LetterTable, SavedLetters, decode_state, unpacked
 from antecede.topology import Domain, Topology
 
 _absent = ("x@s2", "y@s2", "z@s2")

@@ -20,10 +20,9 @@ from antecede.backups.folder import SAVED_IDENTITY, SAVED_TOPOLOGY, Backup, NewF
 from antecede.errors import AntecedeError, StoreError, TopologyError, UsageError
 from antecede.recording.segments import FOLDER, TOPOLOGY, pieces_in
 from antecede.server import AgentServer, Plan
-from antecede.server.change.renewal import faults_of, renewed
 from antecede.server.items import Began, Item, Restored, decode_record, encode_record
 from antecede.server.recovery import recover
-from antecede.server.snapshots import decode_state
+from antecede.server.snapshots import decode_state, faults_of, renewed
 from antecede.store.directory import decode_identity, named, numbered, segment_numbers
 from antecede.store.files import Files
 from antecede.store.log import write_directory
@@ -35,7 +34,7 @@ from antecede.topology import TopologyFile, parse_topology
 # For example, a server must not have received a message that the sender's state does not contain.
 #
 # For the last check, every server is recovered from its files in the backup, as ``restore`` would do. Then the links
-# between the servers are compared (:func:`antecede.server.change.renewal.faults_of`). A backup can be restored under
+# between the servers are compared (:func:`antecede.server.snapshots.faults_of`). A backup can be restored under
 # three conditions. (1) All servers can be recovered. (2) The two ends of each link do not contradict each other. (3)
 # Apart from addresses, the topology file in the backup contains the topology that was in force when the backup was
 # made.

@@ -12,28 +12,261 @@ letter never goes back into the domain from which it came. Destinations in that 
 
 A letter from here may go to agents here, and also to other servers through a domain with a total order. Then this
 server sends a copy to itself through that domain, and delivers it only when it comes back. Otherwise, servers could
-see multicasts in different sequences. Later messages must not overtake the letter (:mod:`antecede.channel.returns`).
+see multicasts in different sequences. Later messages must not overtake the letter (:mod:`antecede.channel`).
 """
 
-from collections.abc import Collection
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from typing import Any
 
 import msgspec
 
-from antecede.channel.addresses import Addresses
 from antecede.channel.consumer import MessageConsumer, Outgoing, SavedConsumer, Taken
-from antecede.channel.ends import Links
 from antecede.channel.letters import Destinations, Letter, Past, decode_train, encode_train, to_of
-from antecede.channel.pausing import Pausing, Waiting
-from antecede.channel.returns import Returns, SavedReturns
-from antecede.channel.routes import Hops, Way, first_hops, way_of
-from antecede.channel.senders import Senders
+from antecede.channel.routes import Addresses, Hops, Senders, Way, first_hops, way_of
 from antecede.errors import UnknownAgentError, UsageError, WireError
 from antecede.limits import link_resend_first_seconds, shared_addresses_max
 from antecede.link import Arrival
 from antecede.orders import OrderSpec
 from antecede.topology import Topology
+
+# The links of this server in all its domains, with the acknowledgements that wait and the frames to send again.
+#
+# Most steps need not examine the links. A step examines them in three cases. (1) The step sends acknowledgements. (2) A
+# link may have to send a frame again now. (3) The last examination left no acknowledgement waiting. Then the step
+# looks for new acknowledgements, so that the server can plan when to send them.
+
+
+class Links:
+    """All links of one server. This class finds the acknowledgements and the resends that must be sent."""
+
+    def __init__(self, consumers: dict[str, MessageConsumer], resend_after: float) -> None:
+        """``resend_after``: the time from the first sending of a frame to its first resend, if the frame was not
+        acknowledged."""
+        self.ends = [
+            (name, peer, link) for name, consumer in consumers.items() for peer, link in consumer.links.items()
+        ]
+        """All links, each as (domain, peer, link)."""
+        self._resend_after = resend_after
+        self.acks_wait = False
+        """True if the last call of ``look`` found acknowledgements but did not send them."""
+        self.resend_at = 0.0
+        """The earliest time at which a link may have something to send again."""
+
+    def begin_life(self, life: int, kept: Collection[str] = ()) -> None:
+        """Begin a new *life* (the time from one start of the server to the next) on all links, except on the links in
+        the domains ``kept``. ``life``: the number of the new life."""
+        for domain, _, link in self.ends:
+            if domain not in kept:
+                link.begin_life(life)
+
+    def look(self, now: float, acknowledge: bool, outgoing: list[Outgoing]) -> None:
+        """Add to ``outgoing`` the frames that must be sent now: frames that were not acknowledged in time, and frames
+        that waited until the peer could accept more. If ``acknowledge`` is set, also add the acknowledgements."""
+        waits, resend_at = False, now + self._resend_after
+        for domain, peer, link in self.ends:
+            if link.ack_due:
+                if not acknowledge:
+                    waits = True
+                elif (ack := link.ack()) is not None:
+                    outgoing.append(Outgoing(domain, peer, ack))
+            if link.timers:
+                if link.timers[0][0] <= now:
+                    outgoing += [Outgoing(domain, peer, frame) for frame in link.tick(now)]
+                if link.timers and link.timers[0][0] < resend_at:
+                    resend_at = link.timers[0][0]
+        self.acks_wait, self.resend_at = waits, resend_at
+
+    def changed(self) -> None:
+        """Make the next step examine the links. This is necessary when a peer may accept more frames than before, for
+        example after an acknowledgement."""
+        self.resend_at = 0.0
+
+    def deadline(self) -> float | None:
+        """Return the earliest time at which a link must send a frame again. Return None if no link has to send a frame
+        again."""
+        first: float | None = None
+        for _, _, link in self.ends:
+            due = link.deadline() if link.timers else None
+            if due is not None and (first is None or due < first):
+                first = due
+        return first
+
+
+# Letters that wait at this server while the topology changes.
+#
+# The *region* of a change is the set of domains that pause. During a change, letters that were already stamped in the
+# region continue until they are in their mailboxes. Letters that would *enter* the region wait: at the server of their
+# sender, or at the router through which they come from outside. They wait without a stamp, in the sequence in which
+# they
+# came, and are stamped in this sequence after the change. This keeps causal order for the following reason. If two
+# waiting letters go to the same server and one of them depends on the other, then both letters wait at one server,
+# because the domains form a forest (a graph without cycles). This server stamps them in the right sequence.
+# ``docs/design/change.md`` has the proof.
+#
+# If only some destinations of a letter are reached through the region, the other destinations get the letter
+# immediately.
+# If an agent of this server will move to another server, letters from this server to the agent wait, too.
+
+
+class Waiting(msgspec.Struct, frozen=True, array_like=True):
+    """A letter that waits until a change of the topology ends."""
+
+    letter: Letter
+    to: tuple[str, ...]
+    """The destinations to which the letter must still be sent."""
+    returns: bool = False
+    """True if the letter must go through a domain with a total order, and then comes back to this server. Later letters
+    on this server wait for the return of such a letter."""
+
+
+class Pausing:
+    """The letters that wait at this server during a change of the topology, and the reasons to wait: domains that
+    pause, and agents that move."""
+
+    def __init__(
+        self, domains: Iterable[str] = (), agents: Iterable[str] = (), waiting: Iterable[Waiting] = ()
+    ) -> None:
+        self.domains = set(domains)
+        """The domains that pause. Letters from outside must not enter them."""
+        self.agents = set(agents)
+        """Agents of this server that will move to another server."""
+        self.waiting = list(waiting)
+
+    def part(
+        self,
+        letter: Letter,
+        local: tuple[str, ...],
+        onward: tuple[tuple[str, tuple[str, ...]], ...],
+        from_domain: str,
+        domain_of: Callable[[str], str],
+    ) -> tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]:
+        """Split the destinations of a letter. Return the agents in ``local`` and the domains in ``onward`` that get the
+        letter immediately. If some destinations must wait until the change ends, add the letter to ``waiting`` with
+        these destinations. ``from_domain``: the domain that brought the letter, or an empty string if the letter was
+        sent on this server. ``domain_of``: a function that returns the next domain on the way to an address."""
+        if from_domain in self.domains:
+            return local, onward
+        closed = {domain for domain, _ in onward if domain in self.domains}
+        stays = [agent for agent in local if agent in self.agents] if not from_domain else []
+        if not closed and not stays:
+            return local, onward
+        here = set(local)
+        behind = [one for one in dict.fromkeys(letter.to) if one not in here and domain_of(one) in closed]
+        self.waiting.append(Waiting(letter, (*stays, *behind)))
+        return (
+            tuple(agent for agent in local if agent not in stays),
+            tuple(hop for hop in onward if hop[0] not in closed),
+        )
+
+
+# Letters of this server that come back to it through a total order, and the letters that must wait for them.
+#
+# A letter from this server may have destinations on this server, and also destinations that it reaches through a domain
+# with a total order. Such a letter is called an *own letter*. This server also sends the own letter to itself through
+# the
+# total order. When the own letter comes back, this server delivers it here and sends it into other domains. Until then,
+# the own letter is *away*, and nothing outside of the domain may depend on it. Otherwise a later letter that stays on
+# this server, or an answer through another domain, could arrive before the own letter. There are three kinds of later
+# letters:
+#
+# 1. A letter that this server sends **only into that domain** leaves immediately, because the domain's order keeps the
+#    sequence. There is one exception: if a letter of kind 3 waits, the letter of kind 1 waits behind it.
+# 2. A letter that stays on this server waits until all own letters that left earlier are back.
+# 3. Any other letter waits in the same way. While it waits, every later letter waits behind it.
+#
+# Letters that this server only forwards do not wait. If they come from another domain, they do not depend on own
+# letters
+# that are away. If they come from the same domain and depend on own letters, the domain's order delivers these own
+# letters first.
+#
+# A letter that would come back through a second domain is of kind 3, and waits. So own letters are away in only one
+# domain at a time, and no two letters wait for each other.
+#
+# When a letter waits, the reaction or the publish that sent it is already committed. So waiting letters are part of the
+# durable state.
+
+
+class SavedReturns(msgspec.Struct, frozen=True, array_like=True):
+    """The durable state of :class:`Returns`. Each field has the meaning of the attribute with the same name in that
+    class."""
+
+    left: int
+    domain: str
+    away: dict[str, tuple[int, Letter]]
+    waiting: list[tuple[int, bool, Letter]]
+
+
+class Returns:
+    """Letters of this server that are on their way back to it through a total order (*own letters*), and the letters
+    that wait for them."""
+
+    def __init__(self) -> None:
+        self.left = 0
+        """The number of own letters that were sent through the total order so far. Letters that are already back are
+        included."""
+        self.domain = ""
+        """The domain with the total order through which the letters in ``away`` come back."""
+        self.away: dict[str, tuple[int, Letter]] = {}
+        """The own letters that are not back yet, oldest first. The key is the id of the letter. The value is a pair:
+        the number of the letter (the first own letter that left has number 1), and the letter."""
+        self.waiting: deque[tuple[int, bool, Letter]] = deque()
+        """For each waiting letter: the number of the last own letter for which it waits, whether the waiting letter
+        stays on this server, and the waiting letter."""
+        self._blocked = False
+        """True if at least one letter in ``waiting`` goes to other servers. Every later letter must wait behind such a
+        letter."""
+
+    def admits(self, domains: list[str]) -> bool:
+        """Return whether a letter may be sent now, without waiting. ``domains``: the domains into which the letter is
+        sent. The list is empty if the letter stays on this server."""
+        return not self.away or (not self._blocked and domains == [self.domain])
+
+    def leave(self, domain: str, letter: Letter) -> None:
+        """Record that one of the own letters leaves, and will come back through ``domain``."""
+        assert not self.away or domain == self.domain, "own letters are away in one domain at a time"
+        self.left += 1
+        self.domain = domain
+        self.away[letter.id] = (self.left, letter)
+
+    def wait(self, stays: bool, letter: Letter) -> None:
+        """Let a letter wait until all own letters that have left so far are back. ``stays``: whether the letter stays
+        on this server."""
+        self.waiting.append((self.left, stays, letter))
+        self._blocked = self._blocked or not stays
+
+    def back(self, letter: str) -> None:
+        """Record that the own letter with the id ``letter`` is back."""
+        self.away.pop(letter, None)
+
+    def next(self) -> Letter | None:
+        """Remove and return the first waiting letter, if all own letters for which it waits are back. Return None if
+        one of these own letters is not back yet, or if no letter waits. The caller must send the letter before the next
+        call."""
+        if not self.waiting:
+            return None
+        if self.away and next(iter(self.away.values()))[0] <= self.waiting[0][0]:
+            return None
+        letter = self.waiting.popleft()[2]
+        self._blocked = any(not stays for _, stays, _ in self.waiting) if self._blocked else False
+        return letter
+
+    def wait_again(self) -> None:
+        """Let all waiting letters also wait for the own letter that has just left."""
+        self.waiting = deque((self.left, stays, letter) for _, stays, letter in self.waiting)
+
+    def dump(self) -> SavedReturns:
+        """Return the durable state, for a snapshot."""
+        return SavedReturns(self.left, self.domain, dict(self.away), list(self.waiting))
+
+    def load(self, saved: SavedReturns) -> None:
+        """Replace the state by one that ``dump`` returned."""
+        self.left, self.domain = saved.left, saved.domain
+        self.away = dict(saved.away)
+        self.waiting = deque(saved.waiting)
+        self._blocked = any(not stays for _, stays, _ in saved.waiting)
+
 
 __all__ = [
     "Channel",

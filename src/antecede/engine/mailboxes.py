@@ -22,8 +22,7 @@ from itertools import islice
 import msgspec
 
 from antecede import limits
-from antecede.channel.footprint import Footprint
-from antecede.channel.letters import Letter, Past, answers_of, id_of
+from antecede.channel.letters import Footprint, Letter, Past, answers_of, id_of
 from antecede.engine.agents import (
     STALE,
     React,

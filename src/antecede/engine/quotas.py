@@ -31,8 +31,7 @@ from typing import Final
 import msgspec
 
 from antecede import limits
-from antecede.channel.footprint import Footprint, plain_bytes
-from antecede.channel.letters import Letter
+from antecede.channel.letters import Footprint, Letter, plain_bytes
 from antecede.topology import Mailboxes, Quota
 
 # Counts the letters in mailboxes, and their memory. Both numbers are exact when they are requested. Between two

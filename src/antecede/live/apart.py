@@ -29,7 +29,7 @@ from antecede.crashes import guarded, how_ended
 from antecede.errors import AgentError, AntecedeError, StoreError
 from antecede.live.application import plan_of, readable
 from antecede.server import AgentServer
-from antecede.server.building import Task, build
+from antecede.server.recovery import Task, build
 from antecede.store import draft_path, read_state, write_draft
 from antecede.topology import TopologyFile, parse_topology
 

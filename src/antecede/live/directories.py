@@ -25,8 +25,7 @@ from antecede.server.change.draining import drain
 from antecede.server.change.participation import Participant
 from antecede.server.change.requests import Command
 from antecede.server.change.surveying import ChangeRequest, Wait
-from antecede.server.change_items import Committed, Epoch, Learned, Organised, Staged
-from antecede.server.items import decode_record, joined, pieces_of
+from antecede.server.items import Committed, Epoch, Learned, Organised, Staged, decode_record, joined, pieces_of
 from antecede.server.recovery import replay, resume, topology_of
 from antecede.store import Store, open_store
 from antecede.store.recovery import Recovered

@@ -33,7 +33,7 @@ from antecede.durations import Durations
 from antecede.errors import UsageError
 from antecede.live.server import ServerRuntime
 from antecede.live.tcp import disconnect, peer_text
-from antecede.server.guard import UNKNOWN_CALLER, page_refusal
+from antecede.server.admission import UNKNOWN_CALLER, page_refusal
 from antecede.topology import Address
 
 if TYPE_CHECKING:

@@ -50,14 +50,13 @@ from antecede.live.tcp import LINGER_SECONDS, Listener, TcpConnection, dial, lis
 from antecede.recording.segments import is_begun, next_indices
 from antecede.server import Accepted, AgentServer, Input, Refused
 from antecede.server.admission import Admission
-from antecede.server.building import Task
 from antecede.server.change.reorganising import Adapter
 from antecede.server.client import refusal_of
 from antecede.server.connections import Receiver
 from antecede.server.core import ServerCore
 from antecede.server.driver.turns import HERE, SOON
 from antecede.server.organisation import topology_in
-from antecede.server.recovery import recover
+from antecede.server.recovery import Task, recover
 from antecede.server.sessions import STOPPING, Sessions
 from antecede.server.shutdown import Shutdown
 from antecede.server.truncations import truncated

@@ -33,7 +33,7 @@ from antecede.objects.replicas import Row
 from antecede.server.arrivals import take_from_peer
 from antecede.server.backlog import Backlog, backlog_of
 from antecede.server.begun import begun_letters
-from antecede.server.clock import Clock
+from antecede.server.clock import Clock, Timers
 from antecede.server.inputs import Accepted, Denied, FromPeer, Look, Plan, Refused, Step
 from antecede.server.items import (
     LIFE_NUMBERS,
@@ -61,7 +61,6 @@ from antecede.server.organisation import Organisation, client_address
 from antecede.server.rare_items import apply_rare
 from antecede.server.requests import REQUESTS, Request, settings_items
 from antecede.server.snapshots import encode_state, packed, state_of
-from antecede.server.timers import Timers
 from antecede.server.truncations import Truncations
 from antecede.topology import Mailboxes
 

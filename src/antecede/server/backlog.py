@@ -4,7 +4,7 @@ import msgspec
 
 from antecede.channel import Channel
 from antecede.engine import Engine
-from antecede.server.timers import Timers
+from antecede.server.clock import Timers
 
 
 class Backlog(msgspec.Struct, frozen=True):

@@ -14,13 +14,12 @@ from antecede.access.model import SERVER
 from antecede.access.proof import Keyring
 from antecede.engine import React
 from antecede.server import AgentServer
-from antecede.server.admission import Admission
+from antecede.server.admission import Admission, Guard
 from antecede.server.change.reorganising import Reorganising
 from antecede.server.connections import Receiver
 from antecede.server.driver import Driver
 from antecede.server.driver.marks import LogView, Marks
 from antecede.server.entry import Entry
-from antecede.server.guard import Guard
 from antecede.server.inputs import Log
 from antecede.server.operations import Operations
 from antecede.server.peering import Peering

@@ -20,9 +20,8 @@ from antecede.access.authoriser import CONNECT, LINK
 from antecede.access.model import CLIENT, OPERATOR, SERVER
 from antecede.access.proof import Answering
 from antecede.errors import WireError
-from antecede.server.admission import Admission
+from antecede.server.admission import Admission, Guard
 from antecede.server.connections import NO_HELLO, Connection, Receiver, keep_alive
-from antecede.server.guard import Guard
 from antecede.server.inputs import Log
 from antecede.server.peering import Peering
 from antecede.server.peering.inquiries import CODE

@@ -31,32 +31,36 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from antecede.channel.consumer import Taken
+from antecede.channel.consumer import Taken, copy_of
 from antecede.channel.letters import decode_train
-from antecede.channel.packets import copy_of
 from antecede.channel.routes import first_hops
 from antecede.engine import Belongings, Outbound
 from antecede.errors import AntecedeError, StoreError, WireError
 from antecede.labels import label_in
 from antecede.limits import trace_pending_letters_max
 from antecede.objects.calls import is_call
-from antecede.server.change_items import Abandoned, Committed, Learned, Organised, Received, Staged
-from antecede.server.epochs import first_epoch, learned_epochs, next_epoch
 from antecede.server.items import (
+    Abandoned,
     Began,
     Clocked,
+    Committed,
     Enacted,
     Handled,
+    Learned,
+    Organised,
     Organising,
     Published,
     PublishedMany,
     Reacted,
+    Received,
     Related,
     Restored,
     Resumed,
+    Staged,
     decode_record,
     joined,
 )
+from antecede.server.organisation import first_epoch, learned_epochs, next_epoch
 from antecede.topology import Topology, TopologyFile, parse_topology
 from antecede.trace import DELIVER, HOP, LOCAL, SEND, Event
 from antecede.trace.epochs import Epoch

@@ -11,19 +11,20 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from antecede import limits
-from antecede.channel.footprint import plain_bytes
-from antecede.channel.letters import Letter
+from antecede.channel.letters import Letter, plain_bytes
 from antecede.engine import Engine, Reaction, died
 from antecede.engine.dead import Dead
 from antecede.engine.quotas import Excess
-from antecede.server.change_items import Committed, Learned, Organised
 from antecede.server.inputs import Drop, Look, OnBehalf, Replay, ReplayMany
 from antecede.server.items import (
     Acknowledged,
     Buried,
     BuriedMany,
+    Committed,
     Holding,
     Item,
+    Learned,
+    Organised,
     Published,
     Reacted,
     Seen,

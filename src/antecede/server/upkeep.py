@@ -2,7 +2,7 @@
 and prove that the end of the log is durable.
 
 A new snapshot is needed when the log has grown enough since the last snapshot, in bytes or in records. The adapter (the
-code that does the server's I/O) lets another process build the snapshot from the log (:mod:`antecede.server.building`).
+code that does the server's I/O) lets another process build the snapshot from the log (:mod:`antecede.server.recovery`).
 Meanwhile the server continues. If the build fails, it is tried again after a pause. If it fails several times, or if no
 other process can build snapshots, the server itself copies the state of its state machine, and the adapter writes this
 copy. No snapshot is taken while records wait for room on the disk, because the snapshot would contain changes that are
@@ -23,10 +23,10 @@ import msgspec
 
 from antecede import limits
 from antecede.server import AgentServer
-from antecede.server.building import Task, task_of
 from antecede.server.driver import Driver
 from antecede.server.driver.marks import LogView, Marks
 from antecede.server.inputs import Log, Look
+from antecede.server.recovery import Task, task_of
 
 LOOK_SECONDS: Final = 0.1
 """The time between two checks."""

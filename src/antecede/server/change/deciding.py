@@ -28,7 +28,7 @@ from collections.abc import Callable
 
 from antecede import limits
 from antecede.server import AgentServer
-from antecede.server.change_items import Abandoned
+from antecede.server.items import Abandoned
 from antecede.wire import ServerHello
 
 

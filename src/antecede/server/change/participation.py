@@ -28,7 +28,7 @@ from antecede.engine import Belongings
 from antecede.errors import DecidedError, TopologyError, UsageError
 from antecede.server import AgentServer, Input
 from antecede.server.change.requests import View, attempt_of, read_attempt, read_number, read_stage
-from antecede.server.change_items import Abandoned, Committed, Paused, Received, Staged
+from antecede.server.items import Abandoned, Committed, Paused, Received, Staged
 from antecede.server.organisation import addresses_of, leaving_from, topology_in
 from antecede.server.peering.learning import item_of, lesson_of, preparation, read_lesson
 from antecede.topology import TopologyFile, parse_topology

@@ -29,10 +29,9 @@ from antecede.server import AgentServer, Input
 from antecede.server.change.deciding import Deciding
 from antecede.server.change.participation import Participant
 from antecede.server.change.requests import attempt_of
-from antecede.server.change_items import Abandoned
 from antecede.server.driver import Driver
 from antecede.server.inputs import Log
-from antecede.server.items import Organising
+from antecede.server.items import Abandoned, Organising
 from antecede.server.organisation import topology_in
 from antecede.server.peering import Peering
 from antecede.server.sessions import MOVED, STOPPING, Sessions

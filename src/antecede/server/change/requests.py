@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from antecede import limits
 from antecede.errors import TopologyError, UsageError
-from antecede.server.change_items import ChangeNumber, ClockMs, History, Mark, Name, Since, TopologyText
+from antecede.server.items import ChangeNumber, ClockMs, History, Mark, Name, Since, TopologyText
 
 Names = Annotated[list[Name], Meta(max_length=limits.topology_servers_max)]
 """The names of servers."""

@@ -39,8 +39,7 @@ from antecede.errors import (
     UsageError,
 )
 from antecede.server.client.publishing import Ticket
-from antecede.server.connections import CLOSED_AT_ONCE, NO_WELCOME, Connection, keep_alive
-from antecede.server.pauses import Backoff
+from antecede.server.connections import CLOSED_AT_ONCE, NO_WELCOME, Backoff, Connection, keep_alive
 
 
 class LineOwner(Protocol):

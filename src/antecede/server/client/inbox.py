@@ -26,7 +26,7 @@ from typing import Final
 
 from antecede import limits
 from antecede.channel.letters import Letter
-from antecede.server.pauses import is_last_try, pause_after
+from antecede.server.connections import is_last_try, pause_after
 
 
 class Inbox:

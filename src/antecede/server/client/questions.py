@@ -19,7 +19,7 @@ import msgspec
 from antecede.channel.letters import Letter
 from antecede.engine.agents import Unanswered, name_of
 from antecede.errors import AgentError, AntecedeError, UnansweredError, again
-from antecede.server.client.publishing import Numbering, T, Ticket
+from antecede.server.client.publishing import Numbering, T
 
 Ends = Callable[[T, Letter | Exception], None]
 """A function that is called when a question has ended. Its arguments are the ticket of the question, and either the

@@ -29,8 +29,8 @@ from msgspec.structs import replace
 from antecede.engine import Engine, React, Reaction, died
 from antecede.engine.host import Outcome
 from antecede.failures import described
+from antecede.server.connections import is_last_try, pause_after
 from antecede.server.inputs import Log
-from antecede.server.pauses import is_last_try, pause_after
 
 
 class Retries:

@@ -22,10 +22,10 @@ from antecede.limits import (
     message_id_chars_max,
 )
 from antecede.server import AgentServer, Input
+from antecede.server.admission import Guard
 from antecede.server.change.reorganising import Reorganising
 from antecede.server.driver import Driver
 from antecede.server.driver.marks import LogView
-from antecede.server.guard import Guard
 from antecede.server.items import Acknowledged, Forgot
 from antecede.server.operations.backups import Backups
 from antecede.server.operations.client_commands import ClientCommands

@@ -22,9 +22,9 @@ from antecede.channel.consumer import Outgoing
 from antecede.errors import WireError
 from antecede.link import Ack, Frame, Hello
 from antecede.server import AgentServer
+from antecede.server.admission import Guard
 from antecede.server.connections import NO_HELLO, Connection, keep_alive
 from antecede.server.driver import Driver
-from antecede.server.guard import Guard
 from antecede.server.inputs import FromPeer, Log
 from antecede.server.peering.agreement import CHANGING, check_hello, link_hellos, refusal_of, shared_domains
 from antecede.server.peering.inquiries import CODE, Inquiries

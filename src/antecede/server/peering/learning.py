@@ -50,7 +50,7 @@ import msgspec
 from antecede import limits, wire
 from antecede.errors import TopologyError
 from antecede.server import AgentServer
-from antecede.server.change_items import (
+from antecede.server.items import (
     Abandoned,
     ChangeNumber,
     Committed,

@@ -14,8 +14,7 @@ from antecede import limits, wire
 from antecede.access import Who
 from antecede.channel.consumer import Outgoing
 from antecede.link import Ack, Frame
-from antecede.server.connections import Connection
-from antecede.server.pauses import Backoff
+from antecede.server.connections import Backoff, Connection
 
 
 class Unreachable(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ import msgspec
 from antecede import wire
 from antecede.access.model import CLIENT, OPERATOR, SERVER, AddressLimits
 from antecede.access.proof import Dialing, Keyring
-from antecede.channel.senders import FORGED
+from antecede.channel.routes import FORGED
 from antecede.engine.agents import Notification, name_of
 from antecede.errors import AntecedeError, NotAllowedError
 from antecede.server.inputs import OnBehalf

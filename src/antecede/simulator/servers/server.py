@@ -38,13 +38,12 @@ from antecede.errors import (
 )
 from antecede.failures import is_ctrl_c
 from antecede.server import AgentServer, Plan
-from antecede.server.building import Task, build
 from antecede.server.connections import NO_HELLO, SILENT, break_off
 from antecede.server.core import ServerCore
 from antecede.server.driver.turns import Commit
 from antecede.server.items import joined
 from antecede.server.progress import Interrupted, Progress, interrupted, size_of
-from antecede.server.recovery import recover
+from antecede.server.recovery import Task, build, recover
 from antecede.server.shutdown import Shutdown
 from antecede.server.truncations import truncated
 from antecede.server.upkeep import Snapshot
