@@ -62,7 +62,7 @@ def track_of(key: Key) -> int | None:
     """The track of a key. Keys are hashed as bytes, so that ``"a"`` and ``b"a"`` are the same key at both ends."""
     if key is None:
         return None
-    return crc32(key if isinstance(key, bytes) else str(key).encode()) % TRACKS
+    return crc32(key if isinstance(key, bytes) else str(key).encode(errors="surrogatepass")) % TRACKS
 
 
 @lru_cache(4096)
